@@ -1,1 +1,28 @@
-//! x
+//! The ClientApp operator: `kubectl apply` of a [`crd::ClientApp`] gives one tenant a complete, isolated instance of a
+//! Helm-packaged web app, by running the helm CLI at exactly the chart version that the spec pins.
+//!
+//! ```text
+//! cli           run | crds | render                            what a person types
+//! config        flags and environment -> Config               every error at start-up
+//! crd/          the kinds, their schemas, their conditions     pure
+//! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
+//! helm/         the helm CLI: argv, process, charts, what its words mean
+//! holder        which operator process holds a release
+//! lease         one leader at a time
+//! health        /healthz, /readyz, /metrics
+//! metrics, telemetry, shutdown
+//! ```
+//!
+//! Start reading at [`clientapp`]: its driver is one reconcile.
+
+pub mod cli;
+pub mod clientapp;
+pub mod config;
+pub mod crd;
+pub mod health;
+pub mod helm;
+pub mod holder;
+pub mod lease;
+pub mod metrics;
+pub mod shutdown;
+pub mod telemetry;

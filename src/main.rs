@@ -1,1 +1,5 @@
-fn main(){}
+//! The `clientapp-operator` binary.
+
+fn main() -> anyhow::Result<()> {
+    clientapp_operator::cli::main()
+}

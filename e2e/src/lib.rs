@@ -1,1 +1,14 @@
-//! x
+//! Everything the end-to-end tests and the demonstration of the ClientApp operator stand on: a real local control plane
+//! and what a cluster's surroundings would provide.
+
+pub mod background;
+pub mod cache;
+pub mod charts;
+pub mod detached;
+pub mod helm;
+pub mod percona;
+pub mod plane;
+pub mod progress;
+pub mod registry;
+pub mod repository;
+pub mod tools;

@@ -1,1 +1,64 @@
-fn main(){}
+//! `cargo e2e`: a local control plane at hand.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use e2e::detached;
+use e2e::progress::Progress;
+use e2e::tools::Tools;
+
+/// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
+#[derive(Parser)]
+#[command(name = "e2e", bin_name = "cargo e2e")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a control plane in the background and print how to reach it: eval "$(cargo e2e up)"
+    Up {
+        /// How many nodes it has
+        #[arg(long, default_value_t = 1)]
+        nodes: usize,
+    },
+    /// End it, leaving nothing behind
+    Down,
+    /// Build the programs it is made of, as far as they are not at hand, and print their paths
+    Tools,
+    /// What `up` runs in the background
+    #[command(hide = true)]
+    Hold {
+        #[arg(long, default_value_t = 1)]
+        nodes: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Standard output is for what a shell evaluates, standard error for people.
+fn run(command: Command) -> Result<()> {
+    let progress = Progress::stderr();
+    match command {
+        Command::Up { nodes } => println!("{}", detached::up(nodes, &progress)?.exports()),
+        Command::Down if detached::down()? => eprintln!("the control plane is gone"),
+        Command::Down => eprintln!("no control plane is running"),
+        Command::Tools => {
+            for path in Tools::ensure(&progress)?.paths() {
+                println!("{}", path.display());
+            }
+        }
+        Command::Hold { nodes } => detached::hold(nodes)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Packages the test chart: one source, `charts/nextcloud`, and for each broken version the few files in
+//! `charts/overlays/<version>` that break it.
+//!
+//! An archive is the same bytes every time, so that digests can be compared over runs and machines.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use flate2::{Compression, GzBuilder};
+use sha2::{Digest, Sha256};
+
+/// The chart's name.
+pub const NAME: &str = "nextcloud";
+/// The version that an app gets when it names none.
+pub const DEFAULT: &str = "5.5.2";
+/// The next patch, the same major version of the app.
+pub const PATCH: &str = "5.5.3";
+/// The next major version of the app.
+pub const MAJOR: &str = "6.0.0";
+/// Fails to render.
+pub const UNRENDERABLE: &str = "5.9.1";
+/// Has a schema that no computed values satisfy.
+pub const UNSATISFIABLE: &str = "5.9.2";
+/// Its `pre-install,pre-upgrade` hook fails.
+pub const HOOK_FAILS: &str = "5.9.3";
+/// Installs, and its pods are never scheduled.
+pub const NEVER_READY: &str = "5.9.4";
+/// Has a misspelt field in its Deployment, which strict validation refuses.
+pub const MISSPELT: &str = "5.9.5";
+/// Has an object of a kind that the cluster does not know.
+pub const UNKNOWN_KIND: &str = "5.9.6";
+
+/// A version of the chart, and the version of the app that it brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The chart's version.
+    pub chart: &'static str,
+    /// The app's version.
+    pub app: &'static str,
+}
+
+/// Every version there is, oldest first.
+pub const VERSIONS: [Version; 9] = [
+    Version { chart: DEFAULT, app: "29.0.4" },
+    Version { chart: PATCH, app: "29.0.5" },
+    Version { chart: UNRENDERABLE, app: "29.0.6" },
+    Version { chart: UNSATISFIABLE, app: "29.0.6" },
+    Version { chart: HOOK_FAILS, app: "29.0.6" },
+    Version { chart: NEVER_READY, app: "29.0.6" },
+    Version { chart: MISSPELT, app: "29.0.6" },
+    Version { chart: UNKNOWN_KIND, app: "29.0.6" },
+    Version { chart: MAJOR, app: "30.0.0" },
+];
+
+/// What an archive holds under a version's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The chart.
+    Genuine,
+    /// The chart with one more ConfigMap: what somebody puts in the place of a version already published.
+    Tampered,
+}
+
+/// The bytes of a version's archive.
+pub fn archive(version: &str, content: Content) -> Result<Vec<u8>> {
+    let known = VERSIONS.iter().find(|known| known.chart == version);
+    let version = known.with_context(|| format!("there is no version {version} of the test chart"))?;
+    let mut files = BTreeMap::new();
+    collect(&root().join(NAME), Path::new(""), &mut files)?;
+    let overlay = root().join("overlays").join(version.chart);
+    if overlay.exists() {
+        collect(&overlay, Path::new(""), &mut files)?;
+    }
+    let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
+    *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();
+    if content == Content::Tampered {
+        files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec());
+    }
+    compress(&files)
+}
+
+/// Writes a version's archive into a directory and returns its path.
+pub fn package(dir: &Path, version: &str, content: Content) -> Result<PathBuf> {
+    let path = dir.join(file_name(version));
+    fs::write(&path, archive(version, content)?).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+/// Writes every version's archive into a directory and returns their paths, oldest first.
+pub fn package_all(dir: &Path) -> Result<Vec<PathBuf>> {
+    VERSIONS.iter().map(|version| package(dir, version.chart, Content::Genuine)).collect()
+}
+
+/// The name of a version's archive.
+pub fn file_name(version: &str) -> String {
+    format!("{NAME}-{version}.tgz")
+}
+
+/// The sha256 of an archive in hexadecimal, as an index and `sha256sum` print it.
+pub fn digest(archive: &[u8]) -> String {
+    Sha256::digest(archive).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const TAMPERED: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Release.Name }}-tampered
+";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("charts")
+}
+
+/// Reads a directory's files, by their path inside it; a later directory's file takes an earlier one's place.
+fn collect(dir: &Path, inside: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let entry = entry?;
+        let inside = inside.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), &inside, files)?;
+        } else {
+            files.insert(inside, fs::read(entry.path())?);
+        }
+    }
+    Ok(())
+}
+
+fn stamp(metadata: &str, version: &Version) -> String {
+    let line = |line: &str| match line.split_once(": ") {
+        Some(("version", _)) => format!("version: {}\n", version.chart),
+        Some(("appVersion", _)) => format!("appVersion: {}\n", version.app),
+        _ => format!("{line}\n"),
+    };
+    metadata.lines().map(line).collect()
+}
+
+/// Neither header carries a time or an owner: the same files give the same bytes.
+fn compress(files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(GzBuilder::new().write(Vec::new(), Compression::default()));
+    for (path, content) in files {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(content.len().try_into()?);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        tar.append_data(&mut header, Path::new(NAME).join(path), content.as_slice())?;
+    }
+    Ok(tar.into_inner()?.finish()?)
+}

@@ -1,0 +1,167 @@
+//! The control plane that outlives a command: `up` starts it, `down` ends it, one per user.
+//!
+//! A process of its own holds it, [`hold`], and with it a locked file in the cache: the lock says whether the plane is
+//! there, the content how to reach it. A lock does not outlive its process, so that no crash leaves a false trace.
+
+use std::env;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cache;
+use crate::plane::ControlPlane;
+use crate::progress::Progress;
+use crate::tools::Tools;
+
+/// What there is to know about a plane in the background.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Detached {
+    /// The process that holds it: ending that ends all.
+    pub process: i32,
+    /// The plane's private directory.
+    pub directory: PathBuf,
+    /// The administrator's kubeconfig file.
+    pub kubeconfig: PathBuf,
+    /// Where kubectl and helm are.
+    pub path: Vec<PathBuf>,
+}
+
+impl Detached {
+    /// Lines for a POSIX shell to evaluate.
+    pub fn exports(&self) -> String {
+        let path: Vec<_> = self.path.iter().map(|directory| quoted(directory)).collect();
+        format!("export KUBECONFIG={}\nexport PATH={}:\"$PATH\"", quoted(&self.kubeconfig), path.join(":"))
+    }
+}
+
+/// Starts a plane in the background unless there is one, and says how to reach it.
+pub fn up(nodes: usize, progress: &Progress) -> Result<Detached> {
+    if let Some(running) = running()? {
+        progress.note("the control plane is running already");
+        return Ok(running);
+    }
+    Tools::ensure(progress)?;
+
+    let task = progress.task("starting the control plane");
+    let log = run_directory()?.join("plane.log");
+    let mut holder = Command::new(env::current_exe()?)
+        .args(["hold", "--nodes", &nodes.to_string()])
+        // Out of reach of this terminal's Ctrl-C.
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&log)?)
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().expect("it is piped")).read_line(&mut line)?;
+    if line.is_empty() {
+        holder.wait()?;
+        bail!("{}", fs::read_to_string(&log)?.trim_end().trim_start_matches("error: "));
+    }
+    task.done();
+    serde_json::from_str(&line).context("the holder said something else")
+}
+
+/// Ends the plane in the background and waits until nothing of it is left. Says whether there was one.
+pub fn down() -> Result<bool> {
+    let Some(running) = running()? else { return Ok(false) };
+    kill(Pid::from_raw(running.process), Signal::SIGTERM).context("cannot end the control plane")?;
+    lock_file()?.lock()?;
+    Ok(true)
+}
+
+/// Holds a plane until SIGTERM or SIGINT, having written one line on standard output when it is ready.
+pub fn hold(nodes: usize) -> Result<()> {
+    let mut file = lock_file()?;
+    match file.try_lock() {
+        Ok(()) => file.set_len(0)?,
+        Err(TryLockError::WouldBlock) => bail!("the control plane is running already"),
+        Err(TryLockError::Error(error)) => return Err(error.into()),
+    }
+    let tools = Tools::ensure(&Progress::stderr())?;
+    let plane = ControlPlane::builder().nodes(nodes).start(&tools)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let detached = Detached {
+            process: Pid::this().as_raw(),
+            directory: plane.directory().to_owned(),
+            kubeconfig: plane.kubeconfig(),
+            path: tools.directories().into_iter().map(Path::to_owned).collect(),
+        };
+        let line = serde_json::to_string(&detached)?;
+        file.write_all(line.as_bytes())?;
+        // If nobody is there to read it, `up` was interrupted, and nobody wants the plane either.
+        writeln!(io::stdout(), "{line}").context("nobody waits for the control plane any more")?;
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        Ok(())
+    })
+    // The plane ends before the lock does.
+}
+
+/// The plane in the background; one that is starting is waited for.
+fn running() -> Result<Option<Detached>> {
+    let mut file = lock_file()?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(None),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let mut state = String::new();
+        file.rewind()?;
+        file.read_to_string(&mut state)?;
+        if let Ok(detached) = serde_json::from_str(&state) {
+            return Ok(Some(detached));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn lock_file() -> Result<File> {
+    let path = run_directory()?.join("plane.json");
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    file.with_context(|| format!("cannot open {}", path.display()))
+}
+
+fn run_directory() -> Result<PathBuf> {
+    let directory = cache::directory()?.join("run");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory)
+}
+
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_the_exports_as_they_are_meant() {
+        let detached = Detached {
+            process: 1,
+            directory: "/tmp/it's".into(),
+            kubeconfig: "/tmp/it's $HOME/kubeconfig".into(),
+            path: vec!["/a b".into(), "/c".into()],
+        };
+        let script = format!("PATH=/bin\n{}\necho \"$KUBECONFIG|$PATH\"", detached.exports());
+        let output = Command::new("/bin/sh").args(["-c", &script]).output().expect("there is a shell");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "/tmp/it's $HOME/kubeconfig|/a b:/c:/bin\n");
+    }
+}

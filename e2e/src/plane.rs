@@ -1,0 +1,264 @@
+//! A real control plane as plain processes: etcd, the API server, the controller manager, the scheduler, and kwok's fake
+//! nodes, on which pods become ready and claims bound.
+//!
+//! ```no_run
+//! use std::sync::OnceLock;
+//! use e2e::{plane::ControlPlane, progress::Progress, tools::Tools};
+//!
+//! /// One plane for all tests of a binary. It ends with the process.
+//! fn plane() -> &'static ControlPlane {
+//!     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+//!     PLANE.get_or_init(|| {
+//!         let tools = Tools::ensure(&Progress::stderr()).expect("the tools are there");
+//!         ControlPlane::builder().start(&tools).expect("the plane starts")
+//!     })
+//! }
+//! ```
+
+mod certs;
+mod kubeconfig;
+mod layout;
+mod ready;
+mod server;
+mod watchdog;
+
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::time::{Instant, sleep};
+
+use crate::tools::Tools;
+use layout::Layout;
+use server::{Recipe, Server};
+use watchdog::Watchdog;
+
+/// Far more than it takes, for machines that are busy with something else.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a plane shall be like.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    nodes: usize,
+    audit_log: bool,
+    fsync: bool,
+    apiserver_arguments: Vec<String>,
+}
+
+impl Builder {
+    /// How many nodes it has; one unless told.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Whether the API server writes a line for each request to [`ControlPlane::audit_log`].
+    pub fn audit_log(mut self, audit_log: bool) -> Self {
+        self.audit_log = audit_log;
+        self
+    }
+
+    /// Whether what etcd has written is safe from a crash of the machine. It is not unless told: that is faster.
+    pub fn fsync(mut self, fsync: bool) -> Self {
+        self.fsync = fsync;
+        self
+    }
+
+    /// One more argument for the API server.
+    pub fn apiserver_argument(mut self, argument: impl Into<String>) -> Self {
+        self.apiserver_arguments.push(argument.into());
+        self
+    }
+
+    /// Starts the plane and blocks until it can be worked with: the API server and all nodes are ready, and the
+    /// namespace `default` has its service account.
+    pub fn start(self, tools: &Tools) -> Result<ControlPlane> {
+        // The port is chosen before the server takes it, so that somebody else may be faster.
+        for _ in 0..2 {
+            match self.try_start(tools) {
+                Err(error) if format!("{error:#}").contains("address already in use") => {}
+                result => return result,
+            }
+        }
+        self.try_start(tools)
+    }
+
+    fn try_start(&self, tools: &Tools) -> Result<ControlPlane> {
+        let directory = tempfile::Builder::new().prefix("clientapp-plane-").tempdir()?;
+        let watchdog = Watchdog::start(directory.path()).context("cannot start the watchdog")?;
+        // From here on the watchdog removes it, in any event.
+        let directory = directory.keep();
+        let plane = ControlPlane {
+            layout: Layout::new(&directory, free_port()?),
+            audit_log: self.audit_log,
+            servers: Mutex::default(),
+            watchdog,
+            directory,
+        };
+        plane.layout.write()?;
+        plane.run(plane.layout.api(self, tools))?;
+        blocking(async {
+            let client = &plane.client().await?;
+            plane.apiserver_answers(client).await?;
+            // Not before, though they would try again: the controller manager gives up after ten seconds, which is
+            // not long on a busy machine.
+            plane.run(plane.layout.controllers(tools))?;
+            plane.settle(client, self.nodes).await
+        })?;
+        Ok(plane)
+    }
+}
+
+/// A running control plane. Dropping it ends it and waits until nothing is left; so does the end of this process,
+/// without the wait, even if nothing is dropped.
+pub struct ControlPlane {
+    directory: PathBuf,
+    layout: Layout,
+    audit_log: bool,
+    servers: Mutex<Vec<Server>>,
+    watchdog: Watchdog,
+}
+
+impl ControlPlane {
+    /// A plane with one node and no audit log.
+    pub fn builder() -> Builder {
+        Builder { nodes: 1, audit_log: false, fsync: false, apiserver_arguments: Vec::new() }
+    }
+
+    /// The administrator's kubeconfig file, for helm, kubectl and operators.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.layout.kubeconfig()
+    }
+
+    /// The configuration of a client with all rights, to be changed at will.
+    pub async fn config(&self) -> Result<Config> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
+        Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+    }
+
+    /// A new client with all rights. It belongs to the runtime it is made on: each test makes its own.
+    pub async fn client(&self) -> Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// The API server's address.
+    pub fn server_url(&self) -> String {
+        self.layout.server_url()
+    }
+
+    /// The plane's private directory, with a log of each server, such as `kube-apiserver.log`.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The log of all requests, one JSON object a line, if it was asked for.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        self.audit_log.then(|| self.layout.audit_log())
+    }
+
+    /// Kills the API server, as a crash would. What it has stored is kept.
+    pub fn kill_apiserver(&self) -> Result<()> {
+        apiserver(&mut self.servers())?.kill()
+    }
+
+    /// Starts the API server after [`ControlPlane::kill_apiserver`], and blocks until it is ready.
+    pub fn start_apiserver(&self) -> Result<()> {
+        apiserver(&mut self.servers())?.start_again(&self.directory, self.watchdog.group())?;
+        blocking(async { self.apiserver_answers(&self.client().await?).await })
+    }
+
+    /// Both in turn.
+    pub fn restart_apiserver(&self) -> Result<()> {
+        self.kill_apiserver()?;
+        self.start_apiserver()
+    }
+
+    /// Ends the plane and waits until no process and no file is left, as dropping it does.
+    pub fn stop(self) {}
+
+    /// Starts servers, all at once.
+    fn run(&self, recipes: impl IntoIterator<Item = Recipe>) -> Result<()> {
+        for recipe in recipes {
+            let server = Server::start(recipe, &self.directory, self.watchdog.group())?;
+            self.servers().push(server);
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, client: &Client, nodes: usize) -> Result<()> {
+        ready::furnish(client, nodes).await?;
+        self.wait("the nodes to be ready", "kwok", ready::nodes_are_ready(client, nodes)).await?;
+        let account = ready::service_account_exists(client);
+        self.wait("the default service account", "kube-controller-manager", account).await
+    }
+
+    async fn apiserver_answers(&self, client: &Client) -> Result<()> {
+        self.wait("the API server to be ready", "kube-apiserver", ready::answers(client)).await
+    }
+
+    /// Waits for something that `responsible` brings about, and gives up early if any server ends.
+    async fn wait(&self, what: &str, responsible: &str, done: impl Future<Output = ()>) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        tokio::pin!(done);
+        loop {
+            tokio::select! {
+                () = &mut done => return Ok(()),
+                () = sleep(ready::POLL) => {}
+            }
+            let mut servers = self.servers();
+            for server in servers.iter_mut() {
+                server.check()?;
+            }
+            if Instant::now() > deadline {
+                let server = servers.iter().find(|server| server.name() == responsible);
+                let words = server.map(Server::last_words).unwrap_or_default();
+                bail!("waited {PATIENCE:?} for {what}; the last words of {responsible}:\n{words}");
+            }
+        }
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
+        // A panic elsewhere does not make the list wrong.
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.watchdog.act();
+        for server in self.servers().iter_mut() {
+            server.wait();
+        }
+        self.watchdog.wait();
+    }
+}
+
+fn apiserver<'a>(servers: &'a mut MutexGuard<'_, Vec<Server>>) -> Result<&'a mut Server> {
+    servers.iter_mut().find(|server| server.name() == "kube-apiserver").context("the plane has no API server")
+}
+
+/// Runs a future to its end on a thread of its own: the caller's may be inside a runtime, where blocking on another is
+/// refused.
+fn blocking(future: impl Future<Output = Result<()>> + Send) -> Result<()> {
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future);
+    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A port of 127.0.0.1 that is free now. It is below those that systems give to outgoing connections: while the server
+/// is down, a client that keeps dialling its port from such a port would sooner or later connect to itself, and hold it.
+fn free_port() -> Result<u16> {
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 10_000;
+    let random = RandomState::new();
+    let candidates = (0..100u8).map(|attempt| FIRST + (random.hash_one(attempt) % u64::from(COUNT)) as u16);
+    let mut free = candidates.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    free.next().context("no port of 127.0.0.1 seems to be free")
+}

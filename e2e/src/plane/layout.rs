@@ -1,0 +1,208 @@
+//! The files of a plane and the command lines of its servers.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::Builder;
+use super::certs::{Authority, token_keys};
+use super::kubeconfig::kubeconfig;
+use super::server::Recipe;
+use crate::tools::Tools;
+
+/// What makes nodes ready, pods run and claims bound: copies of kwok's `kustomize/stage`.
+const STAGES: &[(&str, &str)] = &[
+    ("node-initialize", include_str!("../../kwok/node-initialize.yaml")),
+    ("node-heartbeat-with-lease", include_str!("../../kwok/node-heartbeat-with-lease.yaml")),
+    ("pod-ready", include_str!("../../kwok/pod-ready.yaml")),
+    ("pod-complete", include_str!("../../kwok/pod-complete.yaml")),
+    ("pod-delete", include_str!("../../kwok/pod-delete.yaml")),
+    ("pv-bind", include_str!("../../kwok/pv-bind.yaml")),
+    ("pv-delete", include_str!("../../kwok/pv-delete.yaml")),
+    ("pvc-provision", include_str!("../../kwok/pvc-provision.yaml")),
+    ("pvc-delete", include_str!("../../kwok/pvc-delete.yaml")),
+];
+
+/// Every request once, when it has been answered; no bodies.
+const AUDIT_POLICY: &str = r#"{
+  "apiVersion": "audit.k8s.io/v1",
+  "kind": "Policy",
+  "omitStages": ["RequestReceived"],
+  "rules": [{"level": "Metadata"}]
+}"#;
+
+/// The files of one plane, all in its directory.
+pub(super) struct Layout {
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Layout {
+    /// The files of a plane whose API server has this port.
+    pub(super) fn new(directory: &Path, port: u16) -> Self {
+        Self { directory: directory.to_owned(), port }
+    }
+
+    /// Writes keys, certificates and configuration files.
+    pub(super) fn write(&self) -> Result<()> {
+        let authority = Authority::new()?;
+        self.file("ca.crt", &authority.pem())?;
+        let serving = authority.apiserver()?;
+        self.file("apiserver.crt", &serving.certificate)?;
+        self.file("apiserver.key", &serving.key)?;
+        let (private, public) = token_keys()?;
+        self.file("tokens.key", &private)?;
+        self.file("tokens.pub", &public)?;
+        for (file, user, group) in [
+            ("kubeconfig", "admin", Some("system:masters")),
+            ("controller-manager.kubeconfig", "system:kube-controller-manager", None),
+            ("scheduler.kubeconfig", "system:kube-scheduler", None),
+            ("kwok.kubeconfig", "kwok", Some("system:masters")),
+        ] {
+            let user = authority.client(user, group)?;
+            self.file(file, &kubeconfig(&self.server_url(), &authority.pem(), &user)?)?;
+        }
+        self.file("audit-policy.json", AUDIT_POLICY)?;
+        for (name, stage) in STAGES {
+            self.file(&format!("{name}.yaml"), stage)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn server_url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    pub(super) fn audit_log(&self) -> PathBuf {
+        self.directory.join("audit.log")
+    }
+
+    /// The servers that the others are clients of.
+    pub(super) fn api(&self, options: &Builder, tools: &Tools) -> [Recipe; 2] {
+        [
+            Recipe { name: "etcd", program: tools.etcd.clone(), arguments: self.etcd(options) },
+            Recipe {
+                name: "kube-apiserver",
+                program: tools.kube_apiserver.clone(),
+                arguments: self.kube_apiserver(options),
+            },
+        ]
+    }
+
+    /// The clients of the API server.
+    pub(super) fn controllers(&self, tools: &Tools) -> [Recipe; 3] {
+        [
+            Recipe {
+                name: "kube-controller-manager",
+                program: tools.kube_controller_manager.clone(),
+                arguments: self.kube_controller_manager(),
+            },
+            Recipe { name: "kube-scheduler", program: tools.kube_scheduler.clone(), arguments: self.kube_scheduler() },
+            Recipe { name: "kwok", program: tools.kwok.clone(), arguments: self.kwok() },
+        ]
+    }
+
+    /// etcd listens on Unix sockets in the private directory: no port to collide, no other user to read the store.
+    /// Their paths are relative, because such a path may be only about 100 bytes long. What it advertises must look like
+    /// a network address, but nobody goes there: it is alone.
+    fn etcd(&self, options: &Builder) -> Vec<String> {
+        let mut arguments = vec![
+            "--name=plane".into(),
+            format!("--data-dir={}", self.path("etcd")),
+            "--listen-client-urls=unix://etcd.sock".into(),
+            "--advertise-client-urls=http://localhost:2379".into(),
+            "--listen-peer-urls=unix://etcd-peer.sock".into(),
+            "--initial-advertise-peer-urls=http://localhost:2380".into(),
+            "--initial-cluster=plane=http://localhost:2380".into(),
+            "--log-level=warn".into(),
+        ];
+        if !options.fsync {
+            arguments.push("--unsafe-no-fsync".into());
+        }
+        arguments
+    }
+
+    fn kube_apiserver(&self, options: &Builder) -> Vec<String> {
+        let mut arguments = vec![
+            "--etcd-servers=unix://etcd.sock".into(),
+            "--bind-address=127.0.0.1".into(),
+            "--advertise-address=127.0.0.1".into(),
+            format!("--secure-port={}", self.port),
+            // A loopback address is no valid endpoint of the `kubernetes` Service, and there may be no other.
+            "--endpoint-reconciler-type=none".into(),
+            format!("--tls-cert-file={}", self.path("apiserver.crt")),
+            format!("--tls-private-key-file={}", self.path("apiserver.key")),
+            format!("--client-ca-file={}", self.path("ca.crt")),
+            format!("--service-account-key-file={}", self.path("tokens.pub")),
+            format!("--service-account-signing-key-file={}", self.path("tokens.key")),
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
+            "--authorization-mode=Node,RBAC".into(),
+            // A /24 is used up by some hundred apps.
+            "--service-cluster-ip-range=10.0.0.0/12".into(),
+        ];
+        if options.audit_log {
+            arguments.push(format!("--audit-policy-file={}", self.path("audit-policy.json")));
+            arguments.push(format!("--audit-log-path={}", self.audit_log().display()));
+            // In MiB: one file is simpler to count in than several.
+            arguments.push("--audit-log-maxsize=100000".into());
+        }
+        arguments.extend(options.apiserver_arguments.iter().cloned());
+        arguments
+    }
+
+    fn kube_controller_manager(&self) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.path("controller-manager.kubeconfig")),
+            format!("--service-account-private-key-file={}", self.path("tokens.key")),
+            format!("--root-ca-file={}", self.path("ca.crt")),
+            "--use-service-account-credentials".into(),
+            "--leader-elect=false".into(),
+            "--secure-port=0".into(),
+            "--kube-api-qps=1000".into(),
+            "--kube-api-burst=1000".into(),
+        ]
+    }
+
+    fn kube_scheduler(&self) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.path("scheduler.kubeconfig")),
+            "--leader-elect=false".into(),
+            "--secure-port=0".into(),
+            "--kube-api-qps=1000".into(),
+            "--kube-api-burst=1000".into(),
+        ]
+    }
+
+    fn kwok(&self) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--kubeconfig={}", self.path("kwok.kubeconfig")),
+            "--manage-all-nodes=true".into(),
+            "--node-lease-duration-seconds=40".into(),
+            // Outside the services' range, and wide enough for any number of pods.
+            "--cidr=10.128.0.0/9".into(),
+        ];
+        for (name, _) in STAGES {
+            arguments.push(format!("--config={}", self.path(&format!("{name}.yaml"))));
+        }
+        arguments
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.directory.join(file).display().to_string()
+    }
+
+    /// Helm complains about a kubeconfig that others may read, wherever it lies.
+    fn file(&self, name: &str, content: &str) -> Result<()> {
+        let path = self.directory.join(name);
+        let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(content.as_bytes()))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}

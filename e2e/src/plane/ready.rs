@@ -1,0 +1,70 @@
+//! Puts the first objects into a fresh plane, and knows when it can be worked with. The waits have no end of their own:
+//! the caller knows when to give up.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::http::Request;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Client;
+use kube::api::{Api, ListParams, PostParams};
+use serde_json::json;
+
+const STORAGE_CLASS: &str = include_str!("../../kwok/storage-class.yaml");
+
+/// How often to look.
+pub(super) const POLL: Duration = Duration::from_millis(50);
+
+/// Waits until the API server says that it is ready.
+pub(super) async fn answers(client: &Client) {
+    let ready = || Request::get("/readyz").body(Vec::new()).expect("it is a valid request");
+    while client.request_text(ready()).await.is_err() {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Creates the nodes and the default storage class.
+pub(super) async fn furnish(client: &Client, nodes: usize) -> Result<()> {
+    let params = PostParams::default();
+    let class: StorageClass = serde_yaml::from_str(STORAGE_CLASS)?;
+    Api::all(client.clone()).create(&params, &class).await.context("cannot create the storage class")?;
+    let api: Api<Node> = Api::all(client.clone());
+    let nodes = (0..nodes).map(node).collect::<Result<Vec<_>>>()?;
+    try_join_all(nodes.iter().map(|node| api.create(&params, node))).await.context("cannot create the nodes")?;
+    Ok(())
+}
+
+/// Waits until all nodes are ready.
+pub(super) async fn nodes_are_ready(client: &Client, nodes: usize) {
+    let api: Api<Node> = Api::all(client.clone());
+    let ready =
+        async || api.list(&ListParams::default()).await.is_ok_and(|list| list.iter().filter(is_ready).count() == nodes);
+    while !ready().await {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Waits for the service account without which no pod can be made in the namespace `default`.
+pub(super) async fn service_account_exists(client: &Client) {
+    let api: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+    while api.get("default").await.is_err() {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn node(index: usize) -> Result<Node> {
+    let name = format!("node-{index}");
+    Ok(serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
+        },
+    }))?)
+}
+
+fn is_ready(node: &&Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

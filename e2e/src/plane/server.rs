@@ -1,0 +1,83 @@
+//! One server process, its log, and what it said last.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// How much of a log an error shows.
+const LAST_LINES: usize = 15;
+
+/// What it takes to start a server, again and again if need be.
+#[derive(Clone, Debug)]
+pub(super) struct Recipe {
+    pub(super) name: &'static str,
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    recipe: Recipe,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Server {
+    /// Starts a server in `directory`, as a member of the process group `group`.
+    pub(super) fn start(recipe: Recipe, directory: &Path, group: i32) -> Result<Self> {
+        let log = directory.join(format!("{}.log", recipe.name));
+        let output = File::options().create(true).append(true).open(&log)?;
+        let child = Command::new(&recipe.program)
+            .args(&recipe.arguments)
+            .current_dir(directory)
+            .process_group(group)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot start {} ({})", recipe.name, recipe.program.display()))?;
+        Ok(Self { recipe, log, child })
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.recipe.name
+    }
+
+    /// The same server once more.
+    pub(super) fn start_again(&mut self, directory: &Path, group: i32) -> Result<()> {
+        *self = Self::start(self.recipe.clone(), directory, group)?;
+        Ok(())
+    }
+
+    /// An error with the server's last words if it has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} ended ({status}), its last words:\n{}", self.recipe.name, self.last_words());
+        }
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    pub(super) fn last_words(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+    }
+
+    /// Kills it, as a crash would. No harm if it has ended already.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.child.kill().with_context(|| format!("cannot kill {}", self.recipe.name))?;
+        self.wait();
+        Ok(())
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn wait(&mut self) {
+        let _ = self.child.wait();
+    }
+}

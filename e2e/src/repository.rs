@@ -1,0 +1,183 @@
+//! A chart repository on loopback that serves every version of the test chart, and misbehaves when told to.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use serde_json::json;
+use tokio::net::TcpSocket;
+use tokio::sync::watch;
+
+use crate::background::Background;
+use crate::charts::{self, Content, VERSIONS};
+
+/// What is wrong with the repository.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// Connections are refused.
+    Refused,
+    /// Every answer is 503.
+    Unavailable,
+    /// No request is ever answered; those under way when the fault ends are answered then.
+    Slow,
+    /// Every answer is a page of HTML with status 200, as from a captive portal.
+    Html,
+    /// The index is right, and every archive is such a page.
+    HtmlArchives,
+    /// The index lists every version, and no archive is there.
+    Missing,
+    /// An archive holds other content than the index says.
+    Tampered,
+    /// Archives and index agree on content that is not what the same versions held before.
+    Republished,
+}
+
+/// The repository. It serves until it is dropped.
+#[derive(Debug)]
+pub struct Repository {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    server: Mutex<Option<Background>>,
+    /// Bound and never listening: keeps the port ours while connections are to be refused.
+    _port: TcpSocket,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fault: watch::Sender<Fault>,
+    requests: watch::Sender<BTreeMap<String, usize>>,
+    genuine: Stock,
+    tampered: Stock,
+}
+
+/// Archives by file name.
+type Stock = BTreeMap<String, Vec<u8>>;
+
+impl Repository {
+    /// Packages every version of the test chart and serves them on a free port.
+    pub fn start() -> Result<Self> {
+        let port = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let address = port.local_addr()?;
+        let shared = Arc::new(Shared {
+            fault: watch::Sender::default(),
+            requests: watch::Sender::default(),
+            genuine: stock(Content::Genuine)?,
+            tampered: stock(Content::Tampered)?,
+        });
+        let server = Mutex::new(Some(serve(address, shared.clone())?));
+        Ok(Self { address, shared, server, _port: port })
+    }
+
+    /// The address to give to helm as `--repo`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Misbehaves in this way from now on: what is asked after the return sees the fault.
+    pub fn set(&self, fault: Fault) -> Result<()> {
+        self.shared.fault.send_replace(fault);
+        // What the lock guards stays whole when a holder panics.
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if fault == Fault::Refused {
+            *server = None;
+        } else if server.is_none() {
+            *server = Some(serve(self.address, self.shared.clone())?);
+        }
+        Ok(())
+    }
+
+    /// How many requests have come in for this path (`/index.yaml`, `/nextcloud-5.5.2.tgz`), answered or not.
+    pub fn requests(&self, path: &str) -> usize {
+        self.shared.requests.borrow().get(path).copied().unwrap_or_default()
+    }
+
+    /// Waits until a request for this path has come in, answered or not.
+    pub async fn requested(&self, path: &str) {
+        let mut requests = self.shared.requests.subscribe();
+        // The sender lives in `shared`, so the wait can only end with the request.
+        let _ = requests.wait_for(|requests| requests.contains_key(path)).await;
+    }
+
+    /// How many requests have come in altogether, answered or not.
+    pub fn all_requests(&self) -> usize {
+        self.shared.requests.borrow().values().sum()
+    }
+}
+
+fn stock(content: Content) -> Result<Stock> {
+    let archive =
+        |version: &charts::Version| Ok((charts::file_name(version.chart), charts::archive(version.chart, content)?));
+    VERSIONS.iter().map(archive).collect()
+}
+
+fn bind(address: SocketAddr) -> Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Listens before it returns, so that no request that follows is refused.
+fn serve(address: SocketAddr, shared: Arc<Shared>) -> Result<Background> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let router = Router::new().route("/{*path}", get(answer)).with_state(shared);
+    Background::spawn("repository", || async {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime takes a nonblocking listener");
+        axum::serve(listener, router).await.expect("axum's accept loop never ends");
+    })
+}
+
+/// What [`Fault::Html`] answers.
+pub const PAGE: &str = "<!doctype html><title>Welcome</title><p>Please sign in.</p>";
+
+async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> Response {
+    shared.requests.send_modify(|requests| *requests.entry(format!("/{path}")).or_default() += 1);
+    let mut faults = shared.fault.subscribe();
+    // The sender lives in `shared`, so the wait can only end with another fault.
+    let fault = faults.wait_for(|fault| *fault != Fault::Slow).await.map_or(Fault::None, |fault| *fault);
+    let is_index = path == "index.yaml";
+    let (listed, held) = match fault {
+        Fault::Unavailable => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Fault::Html => return Html(PAGE).into_response(),
+        Fault::HtmlArchives if !is_index => return Html(PAGE).into_response(),
+        Fault::Missing => (&shared.genuine, None),
+        Fault::Tampered => (&shared.genuine, Some(&shared.tampered)),
+        Fault::Republished => (&shared.tampered, Some(&shared.tampered)),
+        Fault::None | Fault::Slow | Fault::Refused | Fault::HtmlArchives => (&shared.genuine, Some(&shared.genuine)),
+    };
+    if is_index {
+        return index(listed).into_response();
+    }
+    match held.and_then(|held| held.get(&path)) {
+        Some(archive) => archive.clone().into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// JSON is YAML, and needs no second serialiser.
+fn index(archives: &Stock) -> String {
+    let entry = |version: &charts::Version| {
+        let file = charts::file_name(version.chart);
+        json!({
+            "apiVersion": "v2",
+            "name": charts::NAME,
+            "version": version.chart,
+            "appVersion": version.app,
+            "created": "1970-01-01T00:00:00Z",
+            "digest": charts::digest(&archives[&file]),
+            "urls": [file],
+        })
+    };
+    let entries: Vec<_> = VERSIONS.iter().map(entry).collect();
+    json!({"apiVersion": "v1", "generated": "1970-01-01T00:00:00Z", "entries": {charts::NAME: entries}}).to_string()
+}

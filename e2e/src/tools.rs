@@ -1,0 +1,104 @@
+//! The programs a control plane is made of: found where they fit, built from their pinned Go modules where not.
+
+mod build;
+mod part;
+
+use std::env;
+use std::path::{self, Path, PathBuf};
+use std::thread;
+
+use anyhow::Result;
+
+use crate::cache;
+use crate::progress::Progress;
+use part::{PARTS, Part, Program};
+
+/// The variable that names a directory of ready programs, as other projects' test suites use it.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+
+/// Paths of the programs, all of the pinned versions.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The store.
+    pub etcd: PathBuf,
+    /// The package manager the operator drives.
+    pub helm: PathBuf,
+    /// The API server.
+    pub kube_apiserver: PathBuf,
+    /// Deployments, garbage collection, namespaces ...
+    pub kube_controller_manager: PathBuf,
+    /// Gives pods their nodes.
+    pub kube_scheduler: PathBuf,
+    /// For people.
+    pub kubectl: PathBuf,
+    /// Fake nodes on which pods become ready.
+    pub kwok: PathBuf,
+    /// An OCI registry.
+    pub registry: PathBuf,
+}
+
+impl Tools {
+    /// Finds every program in the directory `KUBEBUILDER_ASSETS`, in the cache or on the `PATH`, and builds what is
+    /// nowhere into the cache: minutes, once. Blocks; several processes may call it at once.
+    pub fn ensure(progress: &Progress) -> Result<Self> {
+        let cache = cache::directory()?.join("tools");
+        let mut parts = Vec::with_capacity(PARTS.len());
+        for (part, found) in PARTS.iter().zip(find_all(&cache)) {
+            parts.push(match found {
+                Some(paths) => paths,
+                None => build::build(part, &cache, progress)?,
+            });
+        }
+        let mut paths = parts.into_iter().flatten();
+        let mut next = || paths.next().expect("PARTS lists as many programs as there are fields");
+        Ok(Self {
+            etcd: next(),
+            helm: next(),
+            kube_apiserver: next(),
+            kube_controller_manager: next(),
+            kube_scheduler: next(),
+            kubectl: next(),
+            kwok: next(),
+            registry: next(),
+        })
+    }
+
+    /// All of them.
+    pub fn paths(&self) -> [&Path; 8] {
+        let Self { etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok, registry } =
+            self;
+        [etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok, registry]
+            .map(PathBuf::as_path)
+    }
+
+    /// The directories of the programs a person uses, for their `PATH`.
+    pub fn directories(&self) -> Vec<&Path> {
+        let mut directories: Vec<_> = [&self.kubectl, &self.helm].iter().filter_map(|path| path.parent()).collect();
+        directories.dedup();
+        directories
+    }
+}
+
+/// The programs of each part that need not be built, looked for in all parts at once: each is asked for its version,
+/// and large programs take their time to say it.
+fn find_all(cache: &Path) -> Vec<Option<Vec<PathBuf>>> {
+    thread::scope(|scope| {
+        let searches: Vec<_> = PARTS.iter().map(|part| scope.spawn(|| find_part(part, cache))).collect();
+        searches.into_iter().map(|search| search.join().expect("the search does not panic")).collect()
+    })
+}
+
+fn find_part(part: &Part, cache: &Path) -> Option<Vec<PathBuf>> {
+    part.programs.iter().map(|program| find_program(part, program, cache)).collect()
+}
+
+fn find_program(part: &Part, program: &Program, cache: &Path) -> Option<PathBuf> {
+    let assets = env::var_os(ASSETS).filter(|directory| !directory.is_empty());
+    let asset = || path::absolute(Path::new(assets.as_ref()?).join(program.name)).ok();
+    let cached = || Some(cache.join(part.key()).join(program.name)).filter(|path| path.is_file());
+    let installed = || which::which(program.name).ok();
+    asset()
+        .filter(|path| part.fits(program, path))
+        .or_else(cached)
+        .or_else(|| installed().filter(|path| part.fits(program, path)))
+}

@@ -1,0 +1,132 @@
+//! Builds a part from its pinned Go module into the cache.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::{self, File, TryLockError};
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::part::Part;
+use crate::progress::{Progress, Task};
+
+/// How many of the compiler's last lines a failure shows.
+const LAST_LINES: usize = 20;
+
+/// Builds the part's programs, unless another process has done so by the time this one may.
+pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Vec<PathBuf>> {
+    let title = format!("building {} {}", part.name, part.version());
+    let finished = cache.join(part.key());
+    let paths = || part.programs.iter().map(|program| finished.join(program.name)).collect();
+
+    require_go(part)?;
+    fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let task = progress.task(title.clone());
+    let _lock = lock(&cache.join("lock"), &task)?;
+    if !finished.is_dir() {
+        // Under the lock, so what is there is left over from a builder that was killed.
+        let staging = cache.join(format!("{}.partial", part.key()));
+        let _ = fs::remove_dir_all(&staging);
+        fs::create_dir_all(staging.join("bin"))?;
+        fs::write(staging.join("go.mod"), part.go_mod)?;
+        fs::write(staging.join("go.sum"), part.go_sum)?;
+        compile(part, &staging, &task).with_context(|| format!("{title} failed"))?;
+        // A rename, so that the entry exists complete or not at all.
+        fs::rename(staging.join("bin"), &finished)?;
+        let _ = fs::remove_dir_all(&staging);
+    }
+    task.done();
+    Ok(paths())
+}
+
+/// Fails with one sentence if there is no Go.
+fn require_go(part: &Part) -> Result<()> {
+    let (name, needed) = (part.name, part.go());
+    let what = format!("Go {}.{} or newer is needed to build {name}", needed.0, needed.1);
+    let remedy = "install it (https://go.dev/doc/install), or put the programs on the PATH";
+    match Command::new("go").arg("version").stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!("{what}: {remedy}"),
+        Err(error) => bail!("{what}, but `go version` failed with \"{error}\": {remedy}"),
+        Ok(output) => bail!("{what}, but `go version` failed with \"{}\": {remedy}", last_line(&output.stderr)),
+    }
+}
+
+/// An exclusive lock that ends with the file's handle, and so with the process whatever becomes of it.
+fn lock(path: &Path, task: &Task<'_>) -> Result<File> {
+    let file = File::options().create(true).append(true).open(path);
+    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            task.message("waiting for another process that builds");
+            file.lock()?;
+        }
+        Err(TryLockError::Error(error)) => return Err(error).context("cannot lock the cache"),
+    }
+    Ok(file)
+}
+
+/// Runs the compiler in `staging`; the programs end up in its `bin`.
+fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
+    task.message("fetching modules");
+    let mut stale: HashSet<String> = stale_packages(part, staging)?.into_iter().collect();
+    task.steps(stale.len());
+
+    // Go names a program after its package, which need not be what it is called.
+    let output = match part.programs {
+        [program] => format!("bin/{}", program.name),
+        _ => "bin/".to_owned(),
+    };
+    let mut child = go(part, staging, "build")
+        .args(["-v", "-o", &output])
+        .args(part.programs.iter().map(|program| program.package))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+
+    let mut last_lines = VecDeque::with_capacity(LAST_LINES);
+    for line in BufReader::new(child.stderr.take().expect("it is piped")).lines() {
+        let line = line?;
+        if stale.remove(&line) {
+            task.step();
+            task.message(if stale.is_empty() { "linking".to_owned() } else { line });
+            continue;
+        }
+        if last_lines.len() == LAST_LINES {
+            last_lines.pop_front();
+        }
+        last_lines.push_back(line);
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("go build: {status}\n{}", Vec::from(last_lines).join("\n"));
+    }
+    Ok(())
+}
+
+/// The packages that are not in Go's build cache: those `go build -v` will name.
+fn stale_packages(part: &Part, staging: &Path) -> Result<Vec<String>> {
+    let Output { status, stdout, stderr } = go(part, staging, "list")
+        .args(["-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"])
+        .args(part.programs.iter().map(|program| program.package))
+        .stdin(Stdio::null())
+        .output()?;
+    if !status.success() {
+        bail!("go list: {status}\n{}", last_line(&stderr));
+    }
+    Ok(String::from_utf8_lossy(&stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+fn go(part: &Part, staging: &Path, verb: &str) -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(staging).env("CGO_ENABLED", "0").env("GOWORK", "off");
+    command.args([verb, "-trimpath", "-buildvcs=false", "-ldflags", &part.ldflags()]);
+    command
+}
+
+fn last_line(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).lines().last().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,234 @@
+//! What there is to build: Go modules of this crate's `tools` directory and the programs each holds.
+
+use std::env::consts::{ARCH, OS};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use sha2::{Digest as _, Sha256};
+
+/// A Go module that pins one upstream project.
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    /// The upstream module, whose version is the part's.
+    module: &'static str,
+    pub(super) go_mod: &'static str,
+    pub(super) go_sum: &'static str,
+    /// Variables the linker sets, with `{version}`, `{major}` and `{minor}` to be filled in. A server that does not
+    /// know its version calls itself v0.0.0, and charts with a `kubeVersion` refuse it.
+    stamps: &'static [&'static str],
+    /// Whether any patch release does.
+    any_patch: bool,
+    pub(super) programs: &'static [Program],
+}
+
+/// A program of a part.
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) package: &'static str,
+    /// What makes it print its version.
+    version: &'static [&'static str],
+}
+
+/// In the order of the fields of [`Tools`](super::Tools).
+pub(super) const PARTS: &[Part] = &[
+    Part {
+        name: "etcd",
+        module: "go.etcd.io/etcd/server/v3",
+        go_mod: include_str!("../../tools/etcd/go.mod"),
+        go_sum: include_str!("../../tools/etcd/go.sum"),
+        stamps: &[],
+        any_patch: false,
+        programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", version: &["--version"] }],
+    },
+    Part {
+        name: "helm",
+        module: "helm.sh/helm/v4",
+        go_mod: include_str!("../../tools/helm/go.mod"),
+        go_sum: include_str!("../../tools/helm/go.sum"),
+        stamps: &["helm.sh/helm/v4/internal/version.version=v{version}"],
+        any_patch: false,
+        programs: &[Program { name: "helm", package: "helm.sh/helm/v4/cmd/helm", version: &["version", "--short"] }],
+    },
+    Part {
+        name: "kubernetes",
+        module: "k8s.io/kubernetes",
+        go_mod: include_str!("../../tools/kubernetes/go.mod"),
+        go_sum: include_str!("../../tools/kubernetes/go.sum"),
+        stamps: &[
+            "k8s.io/component-base/version.gitVersion=v{version}",
+            "k8s.io/component-base/version.gitMajor={major}",
+            "k8s.io/component-base/version.gitMinor={minor}",
+            "k8s.io/component-base/version.gitTreeState=clean",
+        ],
+        any_patch: true,
+        programs: &[
+            Program {
+                name: "kube-apiserver",
+                package: "k8s.io/kubernetes/cmd/kube-apiserver",
+                version: &["--version"],
+            },
+            Program {
+                name: "kube-controller-manager",
+                package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+                version: &["--version"],
+            },
+            Program {
+                name: "kube-scheduler",
+                package: "k8s.io/kubernetes/cmd/kube-scheduler",
+                version: &["--version"],
+            },
+            Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", version: &["version", "--client"] },
+        ],
+    },
+    Part {
+        name: "kwok",
+        module: "sigs.k8s.io/kwok",
+        go_mod: include_str!("../../tools/kwok/go.mod"),
+        go_sum: include_str!("../../tools/kwok/go.sum"),
+        stamps: &["sigs.k8s.io/kwok/pkg/consts.Version=v{version}"],
+        any_patch: false,
+        programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", version: &["--version"] }],
+    },
+    Part {
+        name: "registry",
+        module: "github.com/distribution/distribution/v3",
+        go_mod: include_str!("../../tools/registry/go.mod"),
+        go_sum: include_str!("../../tools/registry/go.sum"),
+        stamps: &[],
+        any_patch: false,
+        programs: &[Program {
+            name: "registry",
+            package: "github.com/distribution/distribution/v3/cmd/registry",
+            version: &["--version"],
+        }],
+    },
+];
+
+impl Part {
+    /// The pinned version.
+    pub(super) fn version(&self) -> Version {
+        directive(self.go_mod, self.module).and_then(Version::parse).expect("go.mod requires the part's module")
+    }
+
+    /// The Go release the module asks for, such as 1.26.
+    pub(super) fn go(&self) -> Version {
+        directive(self.go_mod, "go").and_then(Version::parse).expect("go.mod names a Go version")
+    }
+
+    /// The linker's flags.
+    pub(super) fn ldflags(&self) -> String {
+        let Version(major, minor, _) = self.version();
+        let stamps = self.stamps.iter().map(|stamp| {
+            let stamp = stamp.replace("{version}", &self.version().to_string());
+            format!(" -X {}", stamp.replace("{major}", &major.to_string()).replace("{minor}", &minor.to_string()))
+        });
+        String::from("-s -w") + &stamps.collect::<String>()
+    }
+
+    /// The cache entry's name: the same only for the same programs.
+    pub(super) fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        for text in [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum] {
+            hash.update(text);
+            hash.update([0]);
+        }
+        for program in self.programs {
+            hash.update(program.package);
+            hash.update([0]);
+        }
+        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{digest}", self.name, self.version())
+    }
+
+    /// Whether the program at `path` exists and says it is of a version that does.
+    pub(super) fn fits(&self, program: &Program, path: &Path) -> bool {
+        let output = Command::new(path).args(program.version).stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let found = output
+            .ok()
+            .filter(|output| output.status.success())
+            .and_then(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().find_map(Version::parse));
+        found.is_some_and(|found| self.accepts(found))
+    }
+
+    fn accepts(&self, found: Version) -> bool {
+        let pinned = self.version();
+        found == pinned || self.any_patch && (found.0, found.1) == (pinned.0, pinned.1)
+    }
+}
+
+/// The word after `name` on its line of a go.mod.
+fn directive<'a>(go_mod: &'a str, name: &str) -> Option<&'a str> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+        (words.next() == Some(name)).then(|| words.next()).flatten()
+    })
+}
+
+/// A released version: three numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version(pub(super) u32, pub(super) u32, u32);
+
+impl Version {
+    fn parse(word: &str) -> Option<Self> {
+        let word = word.strip_prefix('v').unwrap_or(word);
+        let mut numbers = word.split('+').next()?.split('.').map(|number| number.parse().ok());
+        let version = Self(numbers.next()??, numbers.next()??, numbers.next()??);
+        numbers.next().is_none().then_some(version)
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_print() {
+        for (printed, version) in [
+            ("etcd Version: 3.6.16\nGit SHA: x\nGo Version: go1.26.8", Some(Version(3, 6, 16))),
+            ("v4.3.1+g0123456", Some(Version(4, 3, 1))),
+            ("Client Version: v1.36.3\nKustomize Version: v5.8.1", Some(Version(1, 36, 3))),
+            ("/bin/registry github.com/distribution/distribution/v3 v3.1.2+unknown", Some(Version(3, 1, 2))),
+            ("Kubernetes v1.37.0-rc.1", None),
+            ("", None),
+        ] {
+            assert_eq!(printed.split_whitespace().find_map(Version::parse), version, "{printed}");
+        }
+    }
+
+    #[test]
+    fn every_part_has_a_version_a_go_release_and_its_programs_as_tools() {
+        for part in PARTS {
+            assert_eq!(part.go().0, 1, "{}", part.name);
+            assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
+            for program in part.programs {
+                let listed = part.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
+                assert!(listed, "{} is no tool of its go.mod", program.package);
+            }
+        }
+    }
+
+    #[test]
+    fn stamps_carry_the_pinned_version() {
+        let kubernetes = PARTS.iter().find(|part| part.name == "kubernetes").expect("it is there");
+        let Version(major, minor, patch) = kubernetes.version();
+        let flags = kubernetes.ldflags();
+        assert!(flags.contains(&format!("version.gitVersion=v{major}.{minor}.{patch} ")), "{flags}");
+        assert!(flags.contains(&format!("version.gitMinor={minor} ")), "{flags}");
+    }
+
+    #[test]
+    fn only_kubernetes_may_differ_in_its_patch_release() {
+        for part in PARTS {
+            let Version(major, minor, patch) = part.version();
+            assert!(part.accepts(Version(major, minor, patch)));
+            assert_eq!(part.accepts(Version(major, minor, patch + 1)), part.name == "kubernetes");
+            assert!(!part.accepts(Version(major, minor + 1, patch)));
+        }
+    }
+}

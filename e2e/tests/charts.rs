@@ -1,0 +1,450 @@
+//! The test chart, seen through the pinned helm: what each version is named for is true of it, and its values tree
+//! has the traps of the reference chart. And the places that charts are pulled from.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use e2e::charts::{self, Content, VERSIONS};
+use e2e::helm::{Helm, Ran};
+use e2e::progress::Progress;
+use e2e::registry::Registry;
+use e2e::repository::{self, Fault, Repository};
+use e2e::tools::Tools;
+use serde_json::{Value, json};
+
+fn tools() -> &'static Tools {
+    static TOOLS: OnceLock<Tools> = OnceLock::new();
+    TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
+}
+
+/// A helm that knows no cluster, with cold caches.
+struct Charts(Helm);
+
+impl Charts {
+    fn new() -> Self {
+        Self(Helm::new(&tools().helm).unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.home().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.0.run(args).unwrap()
+    }
+
+    fn package(&self, version: &str) -> String {
+        let path = charts::package(self.0.home(), version, Content::Genuine).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn template(&self, version: &str, release: &str, values: &Value) -> Ran {
+        let file = self.path("values.json");
+        std::fs::write(&file, values.to_string()).unwrap();
+        let chart = self.package(version);
+        self.run(&["template", release, &chart, "--namespace", "tenant", "--values", file.to_str().unwrap()])
+    }
+
+    /// The objects that the default version renders for a release named `shop`.
+    fn objects(&self, values: &Value) -> Vec<Value> {
+        let ran = self.template(charts::DEFAULT, "shop", values);
+        assert!(ran.success, "{}", ran.stderr);
+        parse(&ran.stdout)
+    }
+}
+
+fn parse(manifests: &str) -> Vec<Value> {
+    use serde::Deserialize;
+    let documents = serde_yaml::Deserializer::from_str(manifests).map(|document| Value::deserialize(document).unwrap());
+    documents.filter(|document| !document.is_null()).collect()
+}
+
+/// The values tree that an operator computes for the reference chart.
+fn computed() -> Value {
+    json!({
+        "nextcloud": {
+            "host": "shop.example.org",
+            "existingSecret": {
+                "enabled": true, "secretName": "shop-admin-secret",
+                "usernameKey": "nextcloud-username", "passwordKey": "nextcloud-password",
+            },
+        },
+        "ingress": {"enabled": true, "className": "traefik"},
+        "redis": {
+            "enabled": true,
+            "architecture": "standalone",
+            "auth": {
+                "enabled": true,
+                "existingSecret": "shop-redis-secret", "existingSecretPasswordKey": "redis-password",
+            },
+        },
+        "internalDatabase": {"enabled": false},
+        "externalDatabase": {
+            "enabled": true, "type": "postgresql",
+            "host": "shop-pg-pgbouncer.tenant.svc.cluster.local", "user": "clientapp", "database": "clientapp",
+            "existingSecret": {
+                "enabled": true, "secretName": "shop-pg-pguser-clientapp",
+                "usernameKey": "user", "passwordKey": "password",
+            },
+        },
+        "persistence": {"enabled": true, "size": "8Gi"},
+    })
+}
+
+/// The computed tree with one value changed; a null removes it.
+fn computed_but(pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    let mut values = computed();
+    let parent = values.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    parent.remove(key);
+    if !value.is_null() {
+        parent.insert(key.to_owned(), value);
+    }
+    values
+}
+
+fn names(objects: &[Value]) -> Vec<String> {
+    let name = |object: &Value| {
+        format!("{}/{}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+    };
+    let mut names: Vec<_> = objects.iter().map(name).collect();
+    names.sort();
+    names
+}
+
+fn object<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let found = objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("no {kind}/{name} among {:?}", names(objects)))
+}
+
+/// What the app gets for a variable: a text, or `secret:key`. None where the variable is absent.
+fn env(objects: &[Value], name: &str) -> Option<String> {
+    let deployment = object(objects, "Deployment", "shop-nextcloud");
+    let variables = deployment.pointer("/spec/template/spec/containers/0/env").unwrap().as_array().unwrap();
+    let variable = variables.iter().find(|variable| variable["name"] == name)?;
+    let reference = &variable["valueFrom"]["secretKeyRef"];
+    Some(match variable["value"].as_str() {
+        Some(value) => value.to_owned(),
+        None => format!("{}:{}", reference["name"].as_str().unwrap(), reference["key"].as_str().unwrap()),
+    })
+}
+
+#[test]
+fn every_version_is_what_it_is_named_for() {
+    let helm = Charts::new();
+    for version in VERSIONS {
+        let ran = helm.template(version.chart, "shop", &computed());
+        let complaint = match version.chart {
+            charts::UNRENDERABLE => Some("this version refuses to render"),
+            charts::UNSATISFIABLE => Some("missing property 'licenseKey'"),
+            _ => None,
+        };
+        assert_eq!(ran.success, complaint.is_none(), "{}: {}", version.chart, ran.stderr);
+        assert!(complaint.is_none_or(|complaint| ran.stderr.contains(complaint)), "{}", ran.stderr);
+        if ran.success {
+            let objects = parse(&ran.stdout);
+            let deployment = object(&objects, "Deployment", "shop-nextcloud");
+            assert_eq!(deployment["metadata"]["labels"]["helm.sh/chart"], format!("nextcloud-{}", version.chart));
+            let pod = deployment.pointer("/spec/template/spec").unwrap();
+            assert_eq!(pod["containers"][0]["image"], format!("nextcloud:{}-apache", version.app));
+            assert_eq!(pod.get("nodeSelector").is_some(), version.chart == charts::NEVER_READY);
+            assert_eq!(pod.get("nodeSelectr").is_some(), version.chart == charts::MISSPELT);
+            let monitors = objects.iter().filter(|object| object["kind"] == "ServiceMonitor").count();
+            assert_eq!(monitors, usize::from(version.chart == charts::UNKNOWN_KIND));
+            let hooks = objects.iter().filter(|object| object["kind"] == "Job").count();
+            assert_eq!(hooks, usize::from(version.chart == charts::HOOK_FAILS));
+        }
+    }
+}
+
+#[test]
+fn good_versions_lint_strictly() {
+    let helm = Charts::new();
+    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR] {
+        let ran = helm.run(&["lint", "--strict", &helm.package(version)]);
+        assert!(ran.success, "{}{}", ran.stdout, ran.stderr);
+    }
+}
+
+#[test]
+fn an_archive_is_the_same_bytes_every_time_and_a_tampered_one_is_not() {
+    let genuine = charts::archive(charts::DEFAULT, Content::Genuine).unwrap();
+    assert_eq!(genuine, charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+    assert_ne!(genuine, charts::archive(charts::DEFAULT, Content::Tampered).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let tampered = charts::package(dir.path(), charts::DEFAULT, Content::Tampered).unwrap();
+    let ran = Charts::new().run(&["template", "shop", tampered.to_str().unwrap()]);
+    assert!(names(&parse(&ran.stdout)).contains(&"ConfigMap/shop-tampered".to_owned()));
+}
+
+#[test]
+fn the_computed_values_render_every_kind() {
+    let objects = Charts::new().objects(&computed());
+    assert_eq!(
+        names(&objects),
+        [
+            "ConfigMap/shop-nextcloud-config",
+            "Deployment/shop-nextcloud",
+            "Ingress/shop-nextcloud",
+            "NetworkPolicy/shop-redis",
+            "PersistentVolumeClaim/shop-nextcloud-nextcloud",
+            "PodDisruptionBudget/shop-nextcloud",
+            "PodDisruptionBudget/shop-redis-master",
+            "Role/shop-nextcloud",
+            "RoleBinding/shop-nextcloud",
+            "Service/shop-nextcloud",
+            "Service/shop-redis-headless",
+            "Service/shop-redis-master",
+            "ServiceAccount/shop-nextcloud",
+            "StatefulSet/shop-redis-master",
+        ]
+    );
+    for object in &objects {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/instance"], "shop");
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm");
+        assert!(labels["app.kubernetes.io/name"].is_string() && labels["helm.sh/chart"].is_string());
+    }
+    let claim = object(&objects, "PersistentVolumeClaim", "shop-nextcloud-nextcloud");
+    assert_eq!(claim["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "8Gi");
+    let ingress = object(&objects, "Ingress", "shop-nextcloud");
+    assert_eq!(ingress["spec"]["ingressClassName"], "traefik");
+    assert_eq!(ingress["spec"]["rules"][0]["host"], "shop.example.org");
+}
+
+#[test]
+fn the_app_gets_what_the_computed_values_say() {
+    let objects = Charts::new().objects(&computed());
+    let expected = [
+        ("POSTGRES_HOST", Some("shop-pg-pgbouncer.tenant.svc.cluster.local")),
+        ("POSTGRES_DB", Some("clientapp")),
+        ("POSTGRES_USER", Some("shop-pg-pguser-clientapp:user")),
+        ("POSTGRES_PASSWORD", Some("shop-pg-pguser-clientapp:password")),
+        ("NEXTCLOUD_ADMIN_USER", Some("shop-admin-secret:nextcloud-username")),
+        ("NEXTCLOUD_ADMIN_PASSWORD", Some("shop-admin-secret:nextcloud-password")),
+        ("NEXTCLOUD_TRUSTED_DOMAINS", Some("shop.example.org")),
+        ("REDIS_HOST", Some("shop-redis-master")),
+        ("REDIS_HOST_PASSWORD", Some("shop-redis-secret:redis-password")),
+        ("SQLITE_DATABASE", None),
+        ("MYSQL_HOST", None),
+    ];
+    for (name, value) in expected {
+        assert_eq!(env(&objects, name).as_deref(), value, "{name}");
+    }
+}
+
+#[test]
+fn the_internal_database_beats_everything() {
+    let helm = Charts::new();
+    for values in
+        [computed_but("/internalDatabase", Value::Null), computed_but("/internalDatabase/enabled", json!(true))]
+    {
+        let objects = helm.objects(&values);
+        assert_eq!(env(&objects, "SQLITE_DATABASE").as_deref(), Some("nextcloud"));
+        assert_eq!(env(&objects, "POSTGRES_HOST"), None);
+    }
+}
+
+#[test]
+fn the_external_database_is_mysql_unless_told_and_its_switch_does_not_drive_the_environment() {
+    let helm = Charts::new();
+    let objects = helm.objects(&computed_but("/externalDatabase/type", Value::Null));
+    assert_eq!(env(&objects, "MYSQL_HOST").as_deref(), Some("shop-pg-pgbouncer.tenant.svc.cluster.local"));
+    assert_eq!(env(&objects, "POSTGRES_HOST"), None);
+    let objects = helm.objects(&computed_but("/externalDatabase/enabled", json!(false)));
+    assert_eq!(env(&objects, "POSTGRES_PASSWORD").as_deref(), Some("shop-pg-pguser-clientapp:password"));
+}
+
+#[test]
+fn a_secret_that_nobody_creates_is_referred_to() {
+    let objects = Charts::new().objects(&computed_but("/nextcloud/existingSecret/secretName", Value::Null));
+    assert_eq!(env(&objects, "NEXTCLOUD_ADMIN_PASSWORD").as_deref(), Some("shop-nextcloud:nextcloud-password"));
+    assert!(!names(&objects).iter().any(|name| name.starts_with("Secret/")));
+}
+
+#[test]
+fn a_null_map_fails_to_render() {
+    let mut values = computed();
+    values["nextcloud"]["existingSecret"] = Value::Null;
+    let ran = Charts::new().template(charts::DEFAULT, "shop", &values);
+    assert!(!ran.success && ran.stderr.contains("nil pointer evaluating interface {}"), "{}", ran.stderr);
+}
+
+#[test]
+fn without_the_key_of_the_redis_secret_the_app_gets_a_literal() {
+    let objects = Charts::new().objects(&computed_but("/redis/auth/existingSecretPasswordKey", Value::Null));
+    assert_eq!(env(&objects, "REDIS_HOST_PASSWORD").as_deref(), Some("changeme"));
+}
+
+#[test]
+fn redis_brings_replicas_unless_told() {
+    let objects = Charts::new().objects(&computed_but("/redis/architecture", Value::Null));
+    let replicas = object(&objects, "StatefulSet", "shop-redis-replicas");
+    assert_eq!(replicas["spec"]["replicas"], 3);
+    let claim = replicas.pointer("/spec/volumeClaimTemplates/0/spec/resources/requests/storage").unwrap();
+    assert_eq!(claim, "8Gi");
+}
+
+#[test]
+fn persistence_is_off_by_default_and_an_existing_claim_is_used() {
+    let helm = Charts::new();
+    let main = |objects: &[Value]| {
+        let deployment = object(objects, "Deployment", "shop-nextcloud");
+        deployment.pointer("/spec/template/spec/volumes/0").unwrap().clone()
+    };
+    let objects = helm.objects(&computed_but("/persistence", Value::Null));
+    assert_eq!(main(&objects), json!({"name": "nextcloud-main", "emptyDir": {}}));
+    let objects = helm.objects(&computed_but("/persistence/existingClaim", json!("data")));
+    assert_eq!(main(&objects)["persistentVolumeClaim"]["claimName"], "data");
+    assert!(!names(&objects).iter().any(|name| name.starts_with("PersistentVolumeClaim/")));
+}
+
+#[test]
+fn the_full_name_is_the_release_where_it_contains_the_chart() {
+    let helm = Charts::new();
+    for (release, name) in
+        [("nextcloud", "nextcloud"), ("my-nextcloud-1", "my-nextcloud-1"), ("shop", "shop-nextcloud")]
+    {
+        let objects = parse(&helm.template(charts::DEFAULT, release, &computed()).stdout);
+        object(&objects, "Deployment", name);
+    }
+}
+
+#[test]
+fn the_smaller_keys_arrive() {
+    let helm = Charts::new();
+    let cases = [
+        ("/replicaCount", json!(2), "/spec/replicas", json!(2)),
+        (
+            "/image",
+            json!({"repository": "a.example.org/b", "tag": "1"}),
+            "/spec/template/spec/containers/0/image",
+            json!("a.example.org/b:1"),
+        ),
+        (
+            "/startupProbe",
+            json!({"enabled": true}),
+            "/spec/template/spec/containers/0/startupProbe/failureThreshold",
+            json!(30),
+        ),
+        (
+            "/resources",
+            json!({"limits": {"cpu": "1"}}),
+            "/spec/template/spec/containers/0/resources/limits/cpu",
+            json!("1"),
+        ),
+    ];
+    for (key, value, pointer, expected) in cases {
+        let objects = helm.objects(&computed_but(key, value));
+        assert_eq!(object(&objects, "Deployment", "shop-nextcloud").pointer(pointer), Some(&expected), "{key}");
+    }
+    let variable = json!([{"name": "PGSSLCERT", "value": "/tmp/postgresql.crt"}]);
+    let objects = helm.objects(&computed_but("/nextcloud/extraEnv", variable));
+    assert_eq!(env(&objects, "PGSSLCERT").as_deref(), Some("/tmp/postgresql.crt"));
+    let objects = helm.objects(&computed_but("/persistence/storageClass", json!("fast")));
+    let claim = object(&objects, "PersistentVolumeClaim", "shop-nextcloud-nextcloud");
+    assert_eq!(claim["spec"]["storageClassName"], "fast");
+    let objects = helm.objects(&computed_but("/redis/image", json!({"repository": "bitnamilegacy/redis"})));
+    let image =
+        object(&objects, "StatefulSet", "shop-redis-master").pointer("/spec/template/spec/containers/0/image").unwrap();
+    assert!(image.as_str().unwrap().starts_with("docker.io/bitnamilegacy/redis:"));
+}
+
+#[test]
+fn a_misspelt_key_is_silently_ignored() {
+    let helm = Charts::new();
+    assert_eq!(helm.objects(&computed_but("/persistense", json!({"size": "9Gi"}))), helm.objects(&computed()));
+}
+
+/// Pulls from the repository with cold caches. The archive's digest, or what helm said.
+fn pull(repository: &Repository, version: &str) -> Result<String, String> {
+    let helm = Charts::new();
+    let home = helm.path("");
+    let to = home.to_str().unwrap();
+    let ran = helm.run(&["pull", charts::NAME, "--repo", &repository.url(), "--version", version, "--destination", to]);
+    if !ran.success {
+        return Err(ran.stderr);
+    }
+    Ok(charts::digest(&std::fs::read(helm.path(&charts::file_name(version))).unwrap()))
+}
+
+fn digest(content: Content) -> String {
+    charts::digest(&charts::archive(charts::DEFAULT, content).unwrap())
+}
+
+#[test]
+fn the_repository_serves_every_version_and_counts() {
+    let repository = Repository::start().unwrap();
+    for version in VERSIONS {
+        let archive = charts::archive(version.chart, Content::Genuine).unwrap();
+        assert_eq!(pull(&repository, version.chart).unwrap(), charts::digest(&archive));
+    }
+    assert_eq!(repository.requests("/index.yaml"), VERSIONS.len());
+    assert_eq!(repository.requests("/nextcloud-5.5.2.tgz"), 1);
+    assert_eq!(repository.all_requests(), 2 * VERSIONS.len());
+    let complaint = pull(&repository, "5.5.9").unwrap_err();
+    assert!(complaint.contains("not found"), "{complaint}");
+}
+
+#[test]
+fn the_repository_misbehaves_as_told_and_recovers() {
+    let repository = Repository::start().unwrap();
+    let faults = [
+        (Fault::Refused, Err("connection refused")),
+        (Fault::Unavailable, Err("503 Service Unavailable")),
+        (Fault::Html, Err("error unmarshaling JSON")),
+        (Fault::HtmlArchives, Ok(charts::digest(repository::PAGE.as_bytes()))),
+        (Fault::Missing, Err("404 Not Found")),
+        (Fault::Tampered, Ok(digest(Content::Tampered))),
+        (Fault::Republished, Ok(digest(Content::Tampered))),
+        (Fault::None, Ok(digest(Content::Genuine))),
+    ];
+    for (fault, expected) in faults {
+        repository.set(fault).unwrap();
+        match (pull(&repository, charts::DEFAULT), expected) {
+            (Ok(digest), Ok(expected)) => assert_eq!(digest, expected, "{fault:?}"),
+            (Err(said), Err(expected)) => assert!(said.contains(expected), "{fault:?}: {said}"),
+            (pulled, expected) => panic!("{fault:?}: {pulled:?}, expected {expected:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_repository_answers_when_the_fault_ends() {
+    let repository = Arc::new(Repository::start().unwrap());
+    repository.set(Fault::Slow).unwrap();
+    let pulled = tokio::task::spawn_blocking({
+        let repository = repository.clone();
+        move || pull(&repository, charts::DEFAULT)
+    });
+    repository.requested("/index.yaml").await;
+    assert!(!pulled.is_finished());
+    repository.set(Fault::None).unwrap();
+    assert_eq!(pulled.await.unwrap().unwrap(), digest(Content::Genuine));
+}
+
+#[test]
+fn the_registry_holds_every_version() {
+    let registry = Registry::start(&tools().registry).unwrap();
+    registry.push_all(&tools().helm).unwrap();
+    let helm = Charts::new();
+    let to = helm.path("");
+    for version in VERSIONS {
+        let args = [
+            "pull",
+            &registry.chart(),
+            "--plain-http",
+            "--version",
+            version.chart,
+            "--destination",
+            to.to_str().unwrap(),
+        ];
+        let ran = helm.run(&args);
+        assert!(ran.success, "{}", ran.stderr);
+        let archive = charts::archive(version.chart, Content::Genuine).unwrap();
+        assert_eq!(std::fs::read(helm.path(&charts::file_name(version.chart))).unwrap(), archive);
+    }
+    let ran = helm.run(&["pull", &registry.chart(), "--plain-http", "--version", "5.5.9"]);
+    assert!(!ran.success && ran.stderr.contains("not found"), "{}", ran.stderr);
+}

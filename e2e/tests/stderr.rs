@@ -1,0 +1,447 @@
+//! What the pinned helm says on stderr when something goes wrong, against the files in `fixtures/helm-<version>`: the
+//! operator's classes of errors are tested with them.
+//!
+//! With `UPDATE_FIXTURES=1` in the environment, files that no longer say what helm says are written anew.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use e2e::charts::{self, Content};
+use e2e::helm::{Helm, Ran};
+use e2e::plane::ControlPlane;
+use e2e::progress::Progress;
+use e2e::registry::Registry;
+use e2e::repository::{Fault, Repository};
+use e2e::tools::Tools;
+use serde_json::{Value, json};
+
+fn tools() -> &'static Tools {
+    static TOOLS: OnceLock<Tools> = OnceLock::new();
+    TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
+}
+
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(|| ControlPlane::builder().start(tools()).unwrap())
+}
+
+/// The files of the pinned helm's version.
+fn fixtures() -> PathBuf {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    let version = VERSION.get_or_init(|| {
+        let ran = Helm::new(&tools().helm).unwrap().run(&["version", "--template", "{{ .Version }}"]).unwrap();
+        ran.stdout.trim_start_matches('v').to_owned()
+    });
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(format!("helm-{version}"))
+}
+
+/// What a run must have failed with.
+fn says(name: &str, ran: &Ran) {
+    assert!(!ran.success, "{name}: helm succeeded: {}", ran.stdout);
+    let file = fixtures().join(format!("{name}.txt"));
+    let known = fs::read_to_string(&file).unwrap_or_default();
+    if steady(&known) == steady(&ran.stderr) {
+        return;
+    }
+    if env::var_os("UPDATE_FIXTURES").is_none() {
+        assert_eq!(steady(&ran.stderr), steady(&known), "{} is not what helm says", file.display());
+    }
+    fs::create_dir_all(fixtures()).unwrap();
+    fs::write(&file, apart_from_here(&ran.stderr)).unwrap();
+}
+
+/// The text with another name for helm's temporary home.
+fn apart_from_here(text: &str) -> String {
+    let home = env::temp_dir().join(".tmp");
+    let mut parts = text.split(home.to_str().unwrap());
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str("/home/helm");
+        text.push_str(part.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric()));
+    }
+    text
+}
+
+/// The text's lines without what differs from run to run: the home, ports and other numbers, and the order, for helm
+/// applies objects of a kind at the same time and reports them as they come.
+fn steady(text: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let mut steady = String::new();
+        for letter in line.trim_start_matches("Error: ").chars() {
+            let digit = letter.is_ascii_digit();
+            if !(digit && steady.ends_with('#')) {
+                steady.push(if digit { '#' } else { letter });
+            }
+        }
+        steady
+    };
+    let mut lines: Vec<_> = apart_from_here(text).lines().map(line).collect();
+    lines.sort();
+    lines
+}
+
+fn pull(arguments: &[&str]) -> Ran {
+    Helm::new(&tools().helm).unwrap().run(&[&["pull"], arguments].concat()).unwrap()
+}
+
+#[test]
+fn pulling_from_a_repository() {
+    let repository = Repository::start().unwrap();
+    let url = repository.url();
+    let default = ["nextcloud", "--repo", &url, "--version", charts::DEFAULT];
+    says("pull-missing-version", &pull(&["nextcloud", "--repo", &url, "--version", "5.5.9"]));
+    says("pull-missing-chart", &pull(&["nextclood", "--repo", &url, "--version", "5.5.2"]));
+    let nowhere = format!("{url}/nowhere");
+    says("pull-index-404", &pull(&["nextcloud", "--repo", &nowhere, "--version", "5.5.2"]));
+    for (name, fault) in [
+        ("pull-refused", Fault::Refused),
+        ("pull-503", Fault::Unavailable),
+        ("pull-index-html", Fault::Html),
+        ("pull-archive-404", Fault::Missing),
+    ] {
+        repository.set(fault).unwrap();
+        says(name, &pull(&default));
+    }
+}
+
+/// Helm's own patience is two minutes, hence on demand only: `cargo test -- --ignored`.
+#[test]
+#[ignore = "takes two minutes"]
+fn pulling_from_a_slow_repository() {
+    let repository = Repository::start().unwrap();
+    repository.set(Fault::Slow).unwrap();
+    says("pull-slow", &pull(&["nextcloud", "--repo", &repository.url(), "--version", charts::DEFAULT]));
+}
+
+#[test]
+fn pulling_from_a_registry() {
+    let registry = Registry::start(&tools().registry).unwrap();
+    let chart = registry.chart();
+    says("oci-missing-chart", &pull(&[&chart, "--plain-http", "--version", "5.5.2"]));
+    registry.push_all(&tools().helm).unwrap();
+    says("oci-missing-version", &pull(&[&chart, "--plain-http", "--version", "5.5.9"]));
+    says("oci-not-https", &pull(&[&chart, "--version", "5.5.2"]));
+    drop(registry);
+    says("oci-refused", &pull(&[&chart, "--plain-http", "--version", "5.5.2"]));
+}
+
+/// A namespace of the plane, and helm for it.
+struct Tenant {
+    helm: Helm,
+    name: &'static str,
+}
+
+impl Tenant {
+    fn new(name: &'static str) -> Self {
+        let helm = Helm::for_cluster(&tools().helm, &plane().kubeconfig()).unwrap();
+        let tenant = Self { helm, name };
+        tenant.kubectl(&["create", "namespace", name], "");
+        tenant
+    }
+
+    fn file(&self, name: &str, content: &str) -> String {
+        fs::write(self.helm.home().join(name), content).unwrap();
+        name.to_owned()
+    }
+
+    fn chart(&self, version: &str) -> String {
+        charts::package(self.helm.home(), version, Content::Genuine).unwrap();
+        charts::file_name(version)
+    }
+
+    fn helm(&self, arguments: &[&str]) -> Ran {
+        self.helm.run(&[arguments, &["--namespace", self.name]].concat()).unwrap()
+    }
+
+    /// `upgrade --install`, as the operator runs it.
+    fn upgrade(&self, version: &str, values: &Value, more: &[&str]) -> Ran {
+        let (chart, values) = (self.chart(version), self.file("values.json", &values.to_string()));
+        self.helm(&[&["upgrade", "--install", "shop", &chart, "--values", &values], more].concat())
+    }
+
+    fn install(&self) {
+        let ran = self.upgrade(charts::DEFAULT, &values(), &[]);
+        assert!(ran.success, "{}", ran.stderr);
+    }
+
+    fn uninstall(&self) {
+        let ran = self.helm(&["uninstall", "shop", "--ignore-not-found"]);
+        assert!(ran.success, "{}", ran.stderr);
+    }
+
+    fn kubectl(&self, arguments: &[&str], manifest: &str) {
+        assert!(self.start_kubectl(arguments, manifest).wait().unwrap().success(), "kubectl {arguments:?}");
+    }
+
+    fn start_kubectl(&self, arguments: &[&str], manifest: &str) -> Child {
+        let mut command = Command::new(&tools().kubectl);
+        command.arg("--kubeconfig").arg(plane().kubeconfig()).args(["--namespace", self.name]).args(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
+        child
+    }
+
+    /// What admission is told takes effect some time after.
+    fn until_services_are_refused(&self) {
+        let create = ["create", "service", "clusterip", "probe", "--tcp=1", "--dry-run=server"];
+        while self.start_kubectl(&create, "").wait().unwrap().success() {}
+    }
+
+    /// Lets the user `clerk` do this in the namespace and nothing else.
+    fn allow(&self, rules: Value) {
+        let meta = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "clerk"}});
+        let (mut role, mut binding) = (meta("Role"), meta("RoleBinding"));
+        role["rules"] = rules;
+        binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "clerk"});
+        binding["subjects"] = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "clerk"}]);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]});
+        self.kubectl(&["apply", "-f", "-"], &list.to_string());
+    }
+}
+
+fn values() -> Value {
+    json!({
+        "nextcloud": {"host": "shop.example.org", "existingSecret": {"enabled": true, "secretName": "shop-admin-secret"}},
+        "redis": {"enabled": true, "architecture": "standalone", "master": {"persistence": {"size": "8Gi"}}},
+        "internalDatabase": {"enabled": false},
+        "externalDatabase": {
+            "type": "postgresql", "host": "shop-pg-pgbouncer",
+            "existingSecret": {"enabled": true, "secretName": "shop-pg-pguser-clientapp"},
+        },
+        "persistence": {"enabled": true, "size": "8Gi"},
+    })
+}
+
+fn values_but(pointer: &str, to: Value) -> Value {
+    let mut values = values();
+    *values.pointer_mut(pointer).unwrap() = to;
+    values
+}
+
+#[test]
+fn broken_charts() {
+    let tenant = Tenant::new("broken");
+    let file = |name: &str, content: &[u8]| fs::write(tenant.helm.home().join(name), content).unwrap();
+    file("page.tgz", e2e::repository::PAGE.as_bytes());
+    let whole = charts::archive(charts::DEFAULT, Content::Genuine).unwrap();
+    file("half.tgz", &whole[..whole.len() / 2]);
+    for (name, archive) in
+        [("archive-html", "page.tgz"), ("archive-truncated", "half.tgz"), ("archive-missing", "./none.tgz")]
+    {
+        says(name, &tenant.helm(&["upgrade", "--install", "shop", archive]));
+    }
+    let null_map = values_but("/nextcloud/existingSecret", Value::Null);
+    let no_host = values_but("/nextcloud/host", json!("Not A Host"));
+    let unchecked = ["--disable-openapi-validation"];
+    let ingress = ["--set", "ingress.enabled=true"];
+    let cases: [(&str, &str, &Value, &[&str]); 7] = [
+        ("render-fail", charts::UNRENDERABLE, &values(), &[]),
+        ("render-null-map", charts::DEFAULT, &null_map, &[]),
+        ("schema", charts::UNSATISFIABLE, &values(), &[]),
+        ("unknown-kind", charts::UNKNOWN_KIND, &values(), &[]),
+        ("misspelt", charts::MISSPELT, &values(), &[]),
+        ("misspelt-unchecked-by-helm", charts::MISSPELT, &values(), &unchecked),
+        ("invalid-value", charts::DEFAULT, &no_host, &ingress),
+    ];
+    for (name, version, values, more) in cases {
+        says(name, &tenant.upgrade(version, values, more));
+        tenant.uninstall();
+    }
+    tenant.install();
+    says("misspelt-upgrade", &tenant.upgrade(charts::MISSPELT, &values(), &[]));
+    says("render-fail-upgrade", &tenant.upgrade(charts::UNRENDERABLE, &values(), &[]));
+}
+
+#[test]
+fn hooks() {
+    let tenant = Tenant::new("hooks");
+    // Less than the hook takes to fail.
+    says("hook-timeout", &tenant.upgrade(charts::HOOK_FAILS, &values(), &["--timeout", "500ms"]));
+    tenant.uninstall();
+    says("hook-failed-install", &tenant.upgrade(charts::HOOK_FAILS, &values(), &[]));
+    tenant.install();
+    says("hook-failed-upgrade", &tenant.upgrade(charts::HOOK_FAILS, &values(), &[]));
+}
+
+#[test]
+fn absent_releases() {
+    let tenant = Tenant::new("absent");
+    says("uninstall-not-found", &tenant.helm(&["uninstall", "shop"]));
+    says("rollback-not-found", &tenant.helm(&["rollback", "shop"]));
+    says("get-metadata-not-found", &tenant.helm(&["get", "metadata", "shop"]));
+    says("upgrade-not-found", &tenant.helm(&["upgrade", "shop", &tenant.chart(charts::DEFAULT)]));
+    let elsewhere = ["upgrade", "--install", "shop", &tenant.chart(charts::DEFAULT), "--namespace", "nowhere"];
+    says("namespace-not-found", &tenant.helm.run(&elsewhere).unwrap());
+}
+
+#[test]
+fn releases_in_the_way() {
+    let tenant = Tenant::new("taken");
+    tenant.install();
+    let chart = tenant.chart(charts::DEFAULT);
+    says("name-in-use", &tenant.helm(&["install", "shop", &chart]));
+    let same_objects = ["upgrade", "--install", "other", &chart, "--set", "fullnameOverride=shop-nextcloud"];
+    says("not-owned", &tenant.helm(&same_objects));
+    assert!(tenant.helm(&["uninstall", "shop", "--keep-history"]).success);
+    says("no-deployed-releases", &tenant.helm(&["upgrade", "shop", &chart]));
+}
+
+#[test]
+fn changes_that_the_api_server_refuses() {
+    let tenant = Tenant::new("refused");
+    tenant.install();
+    let larger = values_but("/redis/master/persistence/size", json!("9Gi"));
+    says("immutable-field", &tenant.upgrade(charts::DEFAULT, &larger, &[]));
+    let smaller = values_but("/persistence/size", json!("4Gi"));
+    says("shrunk-volume", &tenant.upgrade(charts::DEFAULT, &smaller, &[]));
+    tenant.install();
+    let replicas = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop-nextcloud"}, "spec": {"replicas": 3},
+    });
+    let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=admin", "-f", "-"];
+    tenant.kubectl(&apply, &replicas.to_string());
+    says("conflict", &tenant.upgrade(charts::DEFAULT, &values(), &["--set", "replicaCount=2"]));
+}
+
+#[test]
+fn quotas_and_namespaces_that_end() {
+    let tenant = Tenant::new("poor");
+    tenant.kubectl(&["create", "quota", "none", "--hard=count/configmaps=1,services=0"], "");
+    says("quota", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+    let tenant = Tenant::new("ending");
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["clientapp.test/held"]}});
+    tenant.kubectl(&["apply", "-f", "-"], &held.to_string());
+    tenant.kubectl(&["delete", "namespace", "ending", "--wait=false"], "");
+    says("namespace-terminating", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+    // Lets the namespace go, and the plane with it, without a wait.
+    tenant.kubectl(&["patch", "configmap", "held", "--type=merge", "-p", r#"{"metadata":{"finalizers":[]}}"#], "");
+}
+
+#[test]
+fn admission() {
+    let tenant = Tenant::new("admission");
+    let here = json!({"matchLabels": {"kubernetes.io/metadata.name": "admission"}});
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"], "scope": "*",
+    });
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "admission"},
+        "webhooks": [{
+            "name": "services.clientapp.test", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1:1/"}, "namespaceSelector": here, "rules": [rule],
+        }],
+    });
+    tenant.kubectl(&["create", "-f", "-"], &webhook.to_string());
+    tenant.until_services_are_refused();
+    says("webhook-down", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+    tenant.kubectl(&["delete", "validatingwebhookconfiguration", "admission"], "");
+    tenant.uninstall();
+
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "admission"},
+        "spec": {
+            "matchConstraints": {"namespaceSelector": here, "resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "no services here"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "admission"},
+        "spec": {"policyName": "admission", "validationActions": ["Deny"]},
+    });
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]});
+    tenant.kubectl(&["create", "-f", "-"], &both.to_string());
+    tenant.until_services_are_refused();
+    says("policy-denied", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+}
+
+#[test]
+fn what_is_not_allowed() {
+    let tenant = Tenant::new("forbidden");
+    let clerk = ["--kube-as-user", "clerk"];
+    says("forbidden-storage", &tenant.upgrade(charts::DEFAULT, &values(), &clerk));
+    let secrets = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]});
+    tenant.allow(json!([secrets]));
+    says("forbidden-get", &tenant.upgrade(charts::DEFAULT, &values(), &clerk));
+    let read = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["get"]});
+    tenant.allow(json!([secrets, read]));
+    says("forbidden-write", &tenant.upgrade(charts::DEFAULT, &values(), &clerk));
+}
+
+#[test]
+fn api_servers_that_do_not_let_helm_in() {
+    let tenant = Tenant::new("outside");
+    let refused = ["--kube-apiserver", "http://127.0.0.1:1"];
+    says("apiserver-refused", &tenant.upgrade(charts::DEFAULT, &values(), &refused));
+    let stranger =
+        kubeconfig(json!({"server": plane().server_url(), "insecure-skip-tls-verify": true}), json!({"token": "none"}));
+    let stranger = tenant.file("stranger.json", &stranger.to_string());
+    says("unauthorized", &tenant.upgrade(charts::DEFAULT, &values(), &["--kubeconfig", &stranger]));
+    let distrustful = kubeconfig(json!({"server": plane().server_url()}), json!({"token": "none"}));
+    let distrustful = tenant.file("distrustful.json", &distrustful.to_string());
+    says("untrusted-apiserver", &tenant.upgrade(charts::DEFAULT, &values(), &["--kubeconfig", &distrustful]));
+    says("kubeconfig-missing", &tenant.upgrade(charts::DEFAULT, &values(), &["--kubeconfig", "none"]));
+}
+
+fn kubeconfig(cluster: Value, user: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "it",
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": "it", "user": user}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    })
+}
+
+#[test]
+fn waits_that_end_too_early() {
+    let tenant = Tenant::new("impatient");
+    says("wait-timeout", &tenant.upgrade(charts::NEVER_READY, &values(), &["--wait", "--timeout", "1s"]));
+}
+
+#[test]
+fn operations_at_the_same_time() {
+    let tenant = Tenant::new("busy");
+    let (chart, file) = (tenant.chart(charts::NEVER_READY), tenant.file("values.json", &values().to_string()));
+    let arguments = [
+        "upgrade",
+        "--install",
+        "shop",
+        &chart,
+        "--values",
+        &file,
+        "--namespace",
+        "busy",
+        "--wait",
+        "--timeout",
+        "10m",
+    ];
+    let mut first = tenant.helm.spawn(&arguments).unwrap();
+    tenant.kubectl(&["wait", "--for=create", "--timeout=2m", "deployment/shop-nextcloud"], "");
+    says("in-progress-while-installing", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+    // The pending release is the same whether its helm lives or was killed.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    says("in-progress-after-sigkill", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+    let ran = tenant.helm(&["uninstall", "shop"]);
+    assert!(ran.success, "{}", ran.stderr);
+
+    tenant.install();
+    let second = tenant.helm.spawn(&arguments).unwrap();
+    let pending = "jsonpath={.metadata.labels.status}=pending-upgrade";
+    tenant.kubectl(&["wait", "--for=create", "--timeout=2m", "secret/sh.helm.release.v1.shop.v2"], "");
+    tenant.kubectl(&["wait", &format!("--for={pending}"), "--timeout=2m", "secret/sh.helm.release.v1.shop.v2"], "");
+    says("in-progress-while-upgrading", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(second.id().try_into().unwrap()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    let ran = Ran::from(second.wait_with_output().unwrap());
+    says("sigterm", &ran);
+}

@@ -1,0 +1,113 @@
+//! How the programs get into the cache, with a stand-in for the compiler.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// Uses nothing but the shell itself, as the `PATH` holds nothing but this.
+const GO: &str = r#"#!/bin/sh
+case $1 in
+version) echo "$FAKE_VERSION"; exit "${FAKE_STATUS:-0}" ;;
+list) echo fake/package ;;
+build)
+    echo fake/package >&2
+    echo "$PWD $CGO_ENABLED" >>"$FAKE_LOG"
+    if [ -n "$FAKE_FAILURE" ]; then
+        line=0
+        while [ "$line" -lt 100 ]; do line=$((line + 1)); echo "complaint $line." >&2; done
+        exit 2
+    fi
+    while [ $# -gt 0 ]; do
+        case $1 in
+        -o) output=$2; shift ;;
+        -ldflags) shift ;;
+        */*) case $output in */) : >"$output${1##*/}" ;; *) : >"$output" ;; esac ;;
+        esac
+        shift
+    done
+    ;;
+esac
+"#;
+
+struct Fixture(TempDir);
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        fs::create_dir(directory.path().join("bin")).unwrap();
+        let go = directory.path().join("bin/go");
+        fs::write(&go, GO).unwrap();
+        fs::set_permissions(&go, Permissions::from_mode(0o755)).unwrap();
+        Self(directory)
+    }
+
+    /// `e2e tools` in an environment with nothing but the compiler.
+    fn tools(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_e2e"));
+        command.arg("tools").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env_clear().env("PATH", self.0.path().join("bin"));
+        command.env("CLIENTAPP_E2E_CACHE", self.0.path().join("cache")).env("FAKE_LOG", self.log());
+        command
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.path().join("log")
+    }
+
+    fn builds(&self) -> usize {
+        fs::read_to_string(self.log()).unwrap_or_default().lines().filter(|line| line.ends_with(" 0")).count()
+    }
+}
+
+#[test]
+fn each_module_is_built_once_whoever_asks() {
+    let fixture = Fixture::new();
+    let processes: Vec<_> = (0..3).map(|_| fixture.tools().spawn().unwrap()).collect();
+    let outputs: Vec<_> = processes.into_iter().map(|process| process.wait_with_output().unwrap()).collect();
+    for output in &outputs {
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.stdout, outputs[0].stdout);
+    }
+    let paths = text(&outputs[0].stdout);
+    assert_eq!(paths.lines().count(), 8);
+    for path in paths.lines().map(PathBuf::from) {
+        assert!(path.starts_with(fixture.0.path()) && path.is_file(), "{path:?}");
+    }
+    assert_eq!(fixture.builds(), 5, "etcd, helm, kubernetes, kwok and registry, each once");
+
+    let again = fixture.tools().output().unwrap();
+    assert_eq!((again.stdout, text(&again.stderr)), (outputs[0].stdout.clone(), String::new()));
+    assert_eq!(fixture.builds(), 5);
+}
+
+#[test]
+fn a_failed_build_ends_with_the_compilers_last_lines_and_is_not_kept() {
+    let fixture = Fixture::new();
+    let error = failed(&fixture.tools().env("FAKE_FAILURE", "1").output().unwrap());
+    assert!(error.contains("building etcd") && error.contains("complaint 100."), "{error}");
+    assert!(error.contains("complaint 81.") && !error.contains("complaint 80."), "{error}");
+    assert!(fixture.tools().output().unwrap().status.success());
+}
+
+#[test]
+fn a_go_that_does_not_work_is_one_sentence_too() {
+    let fixture = Fixture::new();
+    let mut tools = fixture.tools();
+    let error = failed(&tools.env("FAKE_STATUS", "1").output().unwrap());
+    assert!(error.contains("or newer is needed"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert_eq!(fixture.builds(), 0);
+}
+
+fn failed(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    text(&output.stderr)
+}
+
+fn text(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).into_owned()
+}

@@ -1,0 +1,256 @@
+//! The command line: `run`, `crds`, `render`.
+
+use std::{io::Read as _, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand};
+use kube::{
+    Client,
+    config::{KubeConfigOptions, Kubeconfig},
+    runtime::events::{Recorder, Reporter},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clientapp::{self, desired::desired},
+    config::{ChartArgs, Config, RunArgs, helm_flags, helm_settings},
+    crd::{self, ClientApp},
+    health::{self, Readiness},
+    helm::{Access, ChartCache, Helm, HelmApi, HelmCommand, ReleaseLabels, Upgrade},
+    holder::Holder,
+    lease::{self, End, Lease},
+    metrics::Metrics,
+    shutdown, telemetry,
+};
+
+/// How long to wait before looking for a usable helm again.
+const HELM_RECHECK: Duration = Duration::from_secs(10);
+
+/// Turns a ClientApp into a complete, isolated instance of a Helm-packaged web app.
+#[derive(Parser)]
+#[command(name = "clientapp-operator", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the operator.
+    Run(Box<RunArgs>),
+    /// Print the CustomResourceDefinitions.
+    Crds,
+    /// Print what helm would be run with for a ClientApp. Needs no cluster.
+    Render {
+        /// File with the ClientApp; `-` for standard input.
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+        /// Namespace, where the file names none.
+        #[arg(short, long, default_value = "default")]
+        namespace: String,
+        #[command(flatten)]
+        chart: ChartArgs,
+    },
+}
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// In words for the person who typed it.
+pub fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Run(args) => {
+            telemetry::init();
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let result = runtime.block_on(run(&args));
+            if let Err(error) = &result {
+                tracing::error!("{error:#}");
+            }
+            result
+        }
+        Command::Crds => {
+            for crd in crd::all() {
+                println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
+            }
+            Ok(())
+        }
+        Command::Render { file, namespace, chart } => render(&file, &namespace, &chart),
+    }
+}
+
+fn render(file: &PathBuf, namespace: &str, args: &ChartArgs) -> Result<()> {
+    let mut text = String::new();
+    if file.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
+    } else {
+        text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    }
+    let config = Config::new(args)?;
+    let mut count = 0;
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let value = <serde_json::Value as serde::Deserialize>::deserialize(document)
+            .with_context(|| format!("{}: not YAML", file.display()))?;
+        if value.is_null() {
+            continue;
+        }
+        if value["kind"] != "ClientApp" {
+            bail!("{}: a ClientApp is expected, not a {}", file.display(), value["kind"]);
+        }
+        let mut app: ClientApp =
+            serde_json::from_value(value).with_context(|| format!("{}: not a ClientApp", file.display()))?;
+        app.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
+        println!("---\n{}", rendered(&app, &config)?.trim_end());
+        count += 1;
+    }
+    if count == 0 {
+        bail!("{}: there is no ClientApp in it", file.display());
+    }
+    Ok(())
+}
+
+/// The argv, as comments, and the values. Values hold names of Secrets, never a password; what a user wrote into
+/// `spec.values` is shown as it stands in the object.
+fn rendered(app: &ClientApp, config: &Config) -> Result<String> {
+    let desired = desired(app, config)?;
+    let values = serde_yaml::to_string(&desired.values)?;
+    let request = Upgrade {
+        release: desired.key.name.parse()?,
+        namespace: desired.key.namespace.parse()?,
+        chart: PathBuf::from(format!("/chart-cache/{}-{}.tgz", config.chart, desired.chart_version)),
+        values: values.clone(),
+        labels: ReleaseLabels {
+            digest: desired.digest.parse()?,
+            holder: "this-operator".parse()?,
+            operation: "this-run".parse()?,
+            revision: 1,
+        },
+    };
+    let command = HelmCommand::upgrade(&request, helm_flags(5, Duration::from_secs(300)));
+    Ok(format!("# {command}\n{values}"))
+}
+
+async fn run(args: &RunArgs) -> Result<()> {
+    let config = Arc::new(Config::for_run(args)?);
+    let stop = shutdown::on_signals()?;
+    let metrics = Arc::new(Metrics::default());
+    let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: looking for helm".to_owned()));
+    let listener =
+        health::bind(args.health_listen).await.with_context(|| format!("--health-listen {}", args.health_listen))?;
+    tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
+    let serving = tokio::spawn(health::serve(listener, readiness, metrics.clone(), stop.clone()));
+
+    let led = lead(args, config, metrics, &ready, &stop).await;
+    stop.cancel();
+    serving.await.context("the health server ended")??;
+    led
+}
+
+/// Waits for a helm that can be used, then for the lease, then controls.
+async fn lead(
+    args: &RunArgs,
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    ready: &watch::Sender<Readiness>,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let (kube_config, access) = cluster(args).await?;
+    let helm: Arc<dyn HelmApi> = Arc::new(Helm::new(helm_settings(args), access)?);
+    if !usable_helm(helm.as_ref(), ready, stop).await {
+        return Ok(());
+    }
+    let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
+    let client = Client::try_from(kube_config.clone())?;
+    let holder = Holder::current();
+    let lease = Lease::new(lease::client(&kube_config)?, &namespace, &holder.label())
+        .await
+        .with_context(|| format!("find or make Lease {namespace}/{}", lease::NAME))?;
+    let _ = ready.send_replace(Ok(()));
+    tracing::info!(%namespace, "waiting for the lease");
+    if !lease.acquire(stop).await {
+        return Ok(());
+    }
+    tracing::info!("leading");
+    metrics.set_leader(true);
+
+    // Everything that acts stops with the lead, and helm with it.
+    let leading = stop.child_token();
+    let cache = args.chart_cache.clone().unwrap_or_else(|| std::env::temp_dir().join("clientapp-operator-charts"));
+    let charts =
+        ChartCache::new(helm.clone(), args.chart_repository.clone(), args.chart.chart.clone(), cache, leading.clone());
+    let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
+    let parts = clientapp::Parts {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        config,
+        helm,
+        charts: Arc::new(charts),
+        metrics: metrics.clone(),
+        holder,
+    };
+    let mut controller = tokio::spawn(clientapp::run(parts, leading.clone()));
+    let end = tokio::select! {
+        end = lease.keep(stop) => end,
+        ended = &mut controller => {
+            ended.context("the controller ended")?;
+            bail!("the controller ended by itself");
+        }
+    };
+    leading.cancel();
+    metrics.set_leader(false);
+    // The lease is released only after the last helm has ended: there are never two of them.
+    controller.await.context("the controller ended")?;
+    match end {
+        End::Stopped => {
+            lease.release().await;
+            tracing::info!("stopped");
+            Ok(())
+        }
+        End::Lost => bail!("the lease {namespace}/{} is lost; ending, so that another operator leads", lease::NAME),
+    }
+}
+
+/// Waits until helm can be used, and says in `/readyz` why it cannot. Returns `false` when `stop` came first.
+async fn usable_helm(helm: &dyn HelmApi, ready: &watch::Sender<Readiness>, stop: &CancellationToken) -> bool {
+    loop {
+        match helm.check().await {
+            Ok(version) => {
+                tracing::info!(version = %version.0, "helm");
+                return true;
+            }
+            Err(error) => {
+                tracing::error!(reason = "HelmUnavailable", "{error}");
+                let _ = ready.send_replace(Err(format!("HelmUnavailable: {error}")));
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            () = tokio::time::sleep(HELM_RECHECK) => {}
+        }
+    }
+}
+
+/// The operator's access to the cluster, and the same for helm.
+async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
+    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+    if let Some(path) = &args.kubeconfig {
+        let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await?;
+        return Ok((config, Access::Kubeconfig { path: Some(path.clone()), context: args.context.clone() }));
+    }
+    let kubeconfig = Access::Kubeconfig { path: None, context: args.context.clone() };
+    if args.context.is_some() {
+        return Ok((kube::Config::from_kubeconfig(&options).await?, kubeconfig));
+    }
+    match kube::Config::incluster() {
+        Ok(config) => Ok((config, Access::InCluster)),
+        Err(in_cluster) => match kube::Config::from_kubeconfig(&options).await {
+            Ok(config) => Ok((config, kubeconfig)),
+            Err(error) => {
+                tracing::debug!(%in_cluster, "not in a pod");
+                Err(error)
+                    .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")
+            }
+        },
+    }
+}

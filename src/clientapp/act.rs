@@ -1,0 +1,342 @@
+//! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
+
+use std::{io::Read as _, sync::Arc, time::Duration};
+
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use rand::RngExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Ctx, build,
+    decide::{Because, Plan, Step},
+    desired::{Desired, DesiredDatabase},
+    error::{self, Error, Refusal},
+    names::Key,
+    observe, report,
+    world::{Phase, ReleaseView, World},
+};
+use crate::{
+    crd::{Attempt, ClientAppStatus, percona::PerconaPGCluster},
+    helm::{Chart, ReleaseLabels, Upgrade},
+};
+
+/// Field manager of the PerconaPGCluster.
+const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
+/// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
+const WATCH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The app that is acted for.
+pub struct Subject<'a> {
+    /// Its uid.
+    pub uid: &'a str,
+    /// Its owner reference, for what goes with it.
+    pub owner: &'a OwnerReference,
+    /// Where events about it go.
+    pub reference: &'a k8s_openapi::api::core::v1::ObjectReference,
+}
+
+/// What acting has come to.
+#[derive(Default)]
+pub struct Outcome {
+    /// The helm run, if there was one.
+    pub attempt: Option<Attempt>,
+    /// The chart it installed.
+    pub installed: Option<Arc<Chart>>,
+}
+
+/// Performs the steps.
+///
+/// # Errors
+/// The first step that failed for another reason than helm's: what helm or the chart have to say is in the outcome.
+pub async fn act(
+    ctx: &Ctx,
+    subject: &Subject<'_>,
+    generation: Option<i64>,
+    desired: &Desired,
+    world: &World,
+    plan: &Plan,
+) -> Result<Outcome, Error> {
+    let mut outcome = Outcome::default();
+    for step in &plan.steps {
+        match step {
+            Step::CreateAdminSecret => {
+                create(ctx, &desired.key, build::secrets::admin(&desired.key, subject.owner.clone())).await?;
+            }
+            Step::CreateRedisSecret => {
+                create(ctx, &desired.key, build::secrets::redis(&desired.key, subject.owner.clone())).await?;
+            }
+            Step::ApplyPostgres => {
+                if let Some(database) = &desired.database {
+                    apply_postgres(ctx, subject, desired, database).await?;
+                }
+            }
+            Step::UnlockRelease { secret, revision } => unlock(ctx, &desired.key, secret, *revision).await?,
+            Step::HelmUpgrade { revision, because } => {
+                outcome = upgrade(ctx, subject, generation, desired, world, *revision, because.as_ref()).await?;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Creates a Secret, and never touches one that is there: its password is in use.
+async fn create(ctx: &Ctx, key: &Key, secret: Secret) -> Result<(), Error> {
+    let name = secret.metadata.name.clone().unwrap_or_default();
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    match api.create(&PostParams::default(), &secret).await {
+        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
+        Err(error) => Err(Error::api(format!("create Secret {}/{name}", key.namespace))(error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Without force: a field that Percona or a person has taken over is theirs, and the conflict is reported.
+async fn apply_postgres(
+    ctx: &Ctx,
+    subject: &Subject<'_>,
+    desired: &Desired,
+    database: &DesiredDatabase,
+) -> Result<(), Error> {
+    let document =
+        build::postgres::applied(database.document.clone(), &database.digest, desired.deletion_policy, subject.owner);
+    let api: Api<PerconaPGCluster> = Api::namespaced(ctx.client.clone(), &desired.key.namespace);
+    api.patch(&database.name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document))
+        .await
+        .map_err(Error::api(format!("apply PerconaPGCluster {}/{}", desired.key.namespace, database.name)))?;
+    Ok(())
+}
+
+/// Rewrites a revision that a dead helm left pending as failed, as helm itself would have on a polite signal. Deleting
+/// it would lose the record of what it had created already.
+async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(), Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
+    let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
+    let Some(mut stored) = stored else { return Ok(()) };
+    let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
+    let payload = payload.ok_or_else(|| failed("its Secret has no key release".to_owned()))?;
+    payload.0 = mark_failed(&payload.0).map_err(failed)?;
+    stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
+    // The object carries the resourceVersion that was read: if a helm is alive after all, one of both fails here.
+    api.replace(secret, &PostParams::default(), &stored)
+        .await
+        .map_err(Error::api(format!("mark revision {revision} of release {key} as failed")))?;
+    tracing::warn!(release = %key, revision, "revision left pending by a helm that is gone is marked as failed");
+    Ok(())
+}
+
+/// Helm's payload is base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go). **Pure.**
+fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
+    /// Far above what a Secret can hold, far below what would hurt.
+    const LIMIT: u64 = 64 * 1024 * 1024;
+    let packed: ByteString = serde_json::from_value(serde_json::Value::String(
+        String::from_utf8(payload.to_vec()).map_err(|error| format!("its payload is not base64: {error}"))?,
+    ))
+    .map_err(|error| format!("its payload is not base64: {error}"))?;
+    let mut json = Vec::new();
+    GzDecoder::new(packed.0.as_slice())
+        .take(LIMIT)
+        .read_to_end(&mut json)
+        .map_err(|error| format!("its payload is not gzip: {error}"))?;
+    let mut release: serde_json::Value =
+        serde_json::from_slice(&json).map_err(|error| format!("its payload is not JSON: {error}"))?;
+    release["info"]["status"] = "failed".into();
+    release["info"]["description"] = "the helm process ended before it could record a result".into();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    serde_json::to_writer(&mut packed, &release).map_err(|error| error.to_string())?;
+    let packed = packed.finish().map_err(|error| error.to_string())?;
+    match serde_json::to_value(ByteString(packed)) {
+        Ok(serde_json::Value::String(encoded)) => Ok(encoded.into_bytes()),
+        other => Err(format!("base64 gave {other:?}")),
+    }
+}
+
+/// Runs helm once. Intent is on record before it starts, and what came of it is read back from storage.
+async fn upgrade(
+    ctx: &Ctx,
+    subject: &Subject<'_>,
+    generation: Option<i64>,
+    desired: &Desired,
+    world: &World,
+    revision: i64,
+    because: Option<&Because>,
+) -> Result<Outcome, Error> {
+    let key = &desired.key;
+    let earlier = world.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    let failures = earlier.map_or(0, |attempt| attempt.failures);
+    let attempt = Attempt {
+        digest: desired.digest.clone(),
+        started_at: Time(ctx.now()),
+        failures,
+        retry_at: None,
+        reason: None,
+        message: None,
+    };
+    let failed = |refusal: Refusal, message: String| {
+        tracing::warn!(reason = refusal.reason(), "{message}");
+        let failures = failures + 1;
+        let delay = refusal.disposition(failures).retry.delay(failures);
+        let delay = delay.map(|delay| error::jittered(delay, rand::rng().random()));
+        Outcome {
+            attempt: Some(Attempt {
+                failures,
+                retry_at: delay.map(|delay| Time(ctx.now() + delay)),
+                reason: Some(refusal.reason().to_owned()),
+                message: Some(message),
+                ..attempt.clone()
+            }),
+            installed: None,
+        }
+    };
+
+    let chart = match ctx.charts.get(&desired.chart_version).await {
+        Ok(chart) => chart,
+        Err(error) => {
+            return match error::of_chart_error(&error) {
+                Some((refusal, message)) => Ok(failed(refusal, message)),
+                None => Err(Error::Shutdown),
+            };
+        }
+    };
+    if let Some(message) = digest_changed(&world.recorded, &chart) {
+        return Ok(failed(Refusal::ChartDigestChanged, message));
+    }
+
+    if let Some(because) = because {
+        report::publish(ctx, subject.reference, &[report::because(because, key)]).await;
+    }
+    let sentence =
+        format!("installing {} {} as revision {revision} of release {}", chart.name, chart.version, key.name);
+    let intent = report::intent(&world.recorded, generation, attempt.clone(), &sentence, ctx.now());
+    report::write(ctx, key, subject.uid, &world.recorded, &intent).await?;
+
+    let request = match request(ctx, desired, &chart, revision) {
+        Ok(request) => request,
+        Err(problem) => return Ok(failed(Refusal::ChartInvalid, problem)),
+    };
+    let cancel = ctx.stop.child_token();
+    ctx.memory.running.put(key.clone(), cancel.clone());
+    let ended = run(ctx, &request, &cancel).await;
+    ctx.memory.running.take(key);
+
+    match ended {
+        Ok(()) => {
+            await_revision(ctx, key, revision).await?;
+            Ok(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }), installed: Some(chart) })
+        }
+        // Deleted while helm ran: the next reconcile takes the app down.
+        Err(None) if !ctx.stop.is_cancelled() => Ok(Outcome { attempt: Some(attempt), installed: None }),
+        Err(None) => Err(Error::Shutdown),
+        Err(Some((refusal, message))) => Ok(failed(refusal, message)),
+    }
+}
+
+type Ended = Result<(), Option<(Refusal, String)>>;
+
+async fn run(ctx: &Ctx, request: &Upgrade, cancel: &CancellationToken) -> Ended {
+    let started = std::time::Instant::now();
+    let ended = ctx.helm.upgrade(request, cancel).await;
+    ctx.metrics.helm_run("upgrade", ended.is_ok(), started.elapsed());
+    ended.map(|_| ()).map_err(|error| error::of_helm_error(&error))
+}
+
+fn request(ctx: &Ctx, desired: &Desired, chart: &Chart, revision: i64) -> Result<Upgrade, String> {
+    let values = serde_yaml::to_string(&desired.values).map_err(|error| format!("write the values: {error}"))?;
+    let operation = format!("{:016x}", rand::rng().random::<u64>());
+    let parsed = |error: crate::helm::command::InvalidArgument| error.to_string();
+    Ok(Upgrade {
+        release: desired.key.name.parse().map_err(parsed)?,
+        namespace: desired.key.namespace.parse().map_err(parsed)?,
+        chart: chart.path.clone(),
+        values,
+        labels: ReleaseLabels {
+            digest: desired.digest.parse().map_err(parsed)?,
+            holder: ctx.holder.label().parse().map_err(parsed)?,
+            operation: operation.parse().map_err(parsed)?,
+            revision: u32::try_from(revision).map_err(|error| format!("revision {revision}: {error}"))?,
+        },
+    })
+}
+
+/// helm's exit code alone proves nothing: waits until storage shows the revision, by watch, else by asking.
+async fn await_revision(ctx: &Ctx, key: &Key, revision: i64) -> Result<(), Error> {
+    let settled = |release: ReleaseView| release.revision >= revision && release.phase != Phase::Pending;
+    let seen = ctx
+        .watches
+        .secrets
+        .wait_for(WATCH_PATIENCE, |_| {
+            let release = observe::release_view(&ctx.watches.revisions(key), &ctx.holder)?;
+            settled(release).then_some(())
+        })
+        .await;
+    if seen.is_none() {
+        tracing::warn!(release = %key, revision, "the watch does not show what helm wrote; asking the API server");
+        observe::live_revisions(ctx, key).await?;
+    }
+    Ok(())
+}
+
+/// The sentence for a chart that is not the one this version was installed from before.
+fn digest_changed(recorded: &ClientAppStatus, chart: &Chart) -> Option<String> {
+    let release = recorded.release.as_ref()?;
+    let installed = release.chart_digest.as_ref()?;
+    let version = chart.version.to_string();
+    (release.chart_version.as_ref() == Some(&version) && *installed != chart.digest).then(|| {
+        format!(
+            "chart {} {version} has sha256 {}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version",
+            chart.name, chart.digest
+        )
+    })
+}
+
+/// What the run means for the status that the next decision reads.
+#[must_use]
+pub fn with_attempt(mut recorded: ClientAppStatus, outcome: &Outcome) -> ClientAppStatus {
+    if let Some(attempt) = &outcome.attempt {
+        recorded.last_attempt = Some(attempt.clone());
+    }
+    recorded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pack(release: &Value) -> Vec<u8> {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(release.to_string().as_bytes()).unwrap();
+        let encoded = serde_json::to_value(ByteString(packed.finish().unwrap())).unwrap();
+        encoded.as_str().unwrap().as_bytes().to_vec()
+    }
+
+    fn unpack(payload: &[u8]) -> Value {
+        let encoded = Value::String(String::from_utf8(payload.to_vec()).unwrap());
+        let packed: ByteString = serde_json::from_value(encoded).unwrap();
+        serde_json::from_reader(GzDecoder::new(packed.0.as_slice())).unwrap()
+    }
+
+    #[test]
+    fn a_pending_revision_becomes_failed_and_keeps_everything_else() {
+        let release = json!({"name": "acme", "version": 3, "manifest": "kind: A\n", "info": {"status": "pending-upgrade", "first_deployed": "x"}});
+        let failed = unpack(&mark_failed(&pack(&release)).unwrap());
+        assert_eq!(failed["info"]["status"], "failed");
+        assert_eq!(failed["info"]["first_deployed"], "x");
+        assert_eq!(failed["manifest"], release["manifest"]);
+        for garbage in [&b"\xff\xfe"[..], b"not base64!", b"aGVsbG8="] {
+            assert!(mark_failed(garbage).unwrap_err().contains("its payload is not"));
+        }
+    }
+}

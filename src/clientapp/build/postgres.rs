@@ -1,0 +1,113 @@
+//! The PerconaPGCluster. Pure.
+//!
+//! Contract: Percona Operator for PostgreSQL 2.6 to 3.x, `pgv2.percona.com/v2`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+
+use crate::{
+    clientapp::names::{DATABASE_USER, Key},
+    crd::{DeletionPolicy, Postgres, label},
+};
+
+/// On the cluster: digest of the document that was applied, so that an unchanged one is not applied again.
+pub const DIGEST_ANNOTATION: &str = "apps.bnerd-operator.local/spec-digest";
+
+/// Version and images of Percona's operator that the clusters are written for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerconaSettings {
+    /// `crVersion`: gates Percona's behaviour, so it is pinned and not left to the installed operator.
+    pub cr_version: String,
+    /// Repository of the PostgreSQL images, without tag.
+    pub postgres_repository: String,
+    /// Image of PgBouncer.
+    pub pgbouncer_image: String,
+    /// Image of pgBackRest.
+    pub pgbackrest_image: String,
+}
+
+impl Default for PerconaSettings {
+    fn default() -> Self {
+        PerconaSettings {
+            cr_version: "3.0.0".to_owned(),
+            postgres_repository: "percona/percona-distribution-postgresql".to_owned(),
+            pgbouncer_image: "percona/percona-pgbouncer:1.25.1-1".to_owned(),
+            pgbackrest_image: "percona/percona-pgbackrest:2.58.0-1".to_owned(),
+        }
+    }
+}
+
+impl PerconaSettings {
+    /// The image for a major version, as certified for Percona 3.0.0; without images Percona stops with the event
+    /// `MissingRequiredImage`. 13 is past its end of life and no longer shipped.
+    fn postgres_image(&self, major: &str) -> Option<String> {
+        let tag = match major {
+            "14" => "14.23-1",
+            "15" => "15.18-1",
+            "16" => "16.14-1",
+            "17" => "17.10-1",
+            "18" => "18.4-1",
+            _ => return None,
+        };
+        Some(format!("{}:{tag}", self.postgres_repository))
+    }
+
+    /// Whether there is an image for this major version.
+    #[must_use]
+    pub fn supports(&self, major: &str) -> bool {
+        self.postgres_image(major).is_some()
+    }
+}
+
+/// The document for server-side apply, without owner and digest: those are added by [`applied`].
+#[must_use]
+pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings) -> Value {
+    let major: i64 = postgres.version.parse().unwrap_or_default();
+    let mut user = json!({
+        "name": DATABASE_USER,
+        "databases": [DATABASE_USER],
+        "password": {"type": "AlphaNumeric"},
+    });
+    // Since PostgreSQL 15 nobody but the owner may create in the schema public.
+    if major >= 15 {
+        user["grantPublicSchemaAccess"] = json!(true);
+    }
+    json!({
+        "apiVersion": "pgv2.percona.com/v2",
+        "kind": "PerconaPGCluster",
+        "metadata": {
+            "name": key.cluster(),
+            "namespace": key.namespace,
+            "labels": {label::MANAGED_BY: label::OPERATOR, label::APP: key.name},
+        },
+        "spec": {
+            "crVersion": settings.cr_version,
+            "postgresVersion": major,
+            "image": settings.postgres_image(&postgres.version),
+            "instances": [{
+                "name": "instance1",
+                "replicas": postgres.instances,
+                "dataVolumeClaimSpec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": postgres.storage_size}},
+                },
+            }],
+            "proxy": {"pgBouncer": {"replicas": 1, "image": settings.pgbouncer_image}},
+            "users": [user],
+            "backups": {"enabled": false, "pgbackrest": {"image": settings.pgbackrest_image}},
+        },
+    })
+}
+
+/// The document as it is applied: with its digest, and with the owner where the database goes with the app.
+///
+/// Under `Retain` there is no ownerReference: a foreground deletion would let the garbage collector take the
+/// cluster while the operator still means to keep it.
+#[must_use]
+pub fn applied(mut cluster: Value, digest: &str, policy: DeletionPolicy, owner: &OwnerReference) -> Value {
+    cluster["metadata"]["annotations"] = json!({DIGEST_ANNOTATION: digest});
+    if policy == DeletionPolicy::Delete {
+        cluster["metadata"]["ownerReferences"] = json!([owner]);
+    }
+    cluster
+}

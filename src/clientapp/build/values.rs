@@ -1,0 +1,330 @@
+//! The values tree for the chart. Pure: names of Secrets go in, never a password.
+//!
+//! Layers, later wins: base values of the chart < Profile < `spec.values` < computed keys. A key that is computed
+//! may not be set in `spec.values`; it is refused by name, with the field to use instead.
+
+use serde_json::{Map, Value, json};
+
+/// `spec.values` may nest this deep; the chart's own values are far below it.
+const MAX_DEPTH: usize = 32;
+/// `spec.values` may be this large, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// What the computed keys are computed from.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// `spec.hostname`.
+    pub hostname: &'a str,
+    /// Secret with the administrator's credentials.
+    pub admin_secret: &'a str,
+    /// `spec.ingressClassName`.
+    pub ingress_class: Option<&'a str>,
+    /// Secret with the Redis password; `None`: no Redis.
+    pub redis_secret: Option<&'a str>,
+    /// The database; `None`: none.
+    pub database: Option<Database<'a>>,
+    /// Size and StorageClass of the files' volume; `None`: no volume.
+    pub persistence: Option<(&'a str, &'a str)>,
+    /// Image in place of the chart's own.
+    pub image: Option<Image>,
+    /// `spec.replicas`.
+    pub replicas: Option<i32>,
+}
+
+/// How the app reaches its database.
+#[derive(Clone, Debug)]
+pub struct Database<'a> {
+    /// DNS name of the server.
+    pub host: String,
+    /// User and database name.
+    pub name: &'a str,
+    /// Secret with user and password.
+    pub secret: &'a str,
+}
+
+/// An image as the chart wants it, in two halves that it joins with `:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Everything before the last `:`.
+    pub repository: String,
+    /// Tag, or the hexadecimal part of a digest.
+    pub tag: String,
+}
+
+impl Image {
+    /// Splits `repository:tag` or `repository@sha256:digest`. The chart joins both halves with `:`, so the digest's
+    /// algorithm stays with the repository.
+    #[must_use]
+    pub fn parse(image: &str) -> Option<Image> {
+        let (repository, tag) = image.rsplit_once(':')?;
+        let fits = !repository.is_empty() && !tag.is_empty() && !tag.contains('/');
+        fits.then(|| Image { repository: repository.to_owned(), tag: tag.to_owned() })
+    }
+}
+
+/// The keys that the operator computes.
+#[must_use]
+pub fn computed(inputs: &Inputs<'_>) -> Value {
+    let Inputs { hostname, admin_secret, ingress_class, redis_secret, database, persistence, image, replicas } = inputs;
+    let mut values = json!({
+        "nextcloud": {
+            "host": hostname,
+            "existingSecret": {
+                "enabled": true,
+                "secretName": admin_secret,
+                "usernameKey": super::secrets::ADMIN_USERNAME,
+                "passwordKey": super::secrets::ADMIN_PASSWORD,
+            },
+        },
+        "ingress": {"enabled": ingress_class.is_some()},
+        "redis": {"enabled": redis_secret.is_some()},
+        "persistence": {"enabled": persistence.is_some()},
+    });
+    if let Some(class) = ingress_class {
+        values["ingress"]["className"] = json!(class);
+    }
+    if let Some(secret) = redis_secret {
+        values["redis"]["auth"] = json!({
+            "enabled": true,
+            "existingSecret": secret,
+            // Without it the chart hands the app the literal password `changeme`.
+            "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
+        });
+    }
+    if let Some(Database { host, name, secret }) = database {
+        // The chart's internal database is on by default and beats every other setting: the app would get SQLite.
+        values["internalDatabase"] = json!({"enabled": false});
+        values["externalDatabase"] = json!({
+            "enabled": true,
+            "type": "postgresql",
+            "host": host,
+            "user": name,
+            "database": name,
+            "existingSecret": {"enabled": true, "secretName": secret, "usernameKey": "user", "passwordKey": "password"},
+        });
+    }
+    if let Some((size, class)) = persistence {
+        values["persistence"]["size"] = json!(size);
+        if !class.is_empty() {
+            values["persistence"]["storageClass"] = json!(class);
+        }
+    }
+    if let Some(Image { repository, tag }) = image {
+        values["image"] = json!({"repository": repository, "tag": tag});
+    }
+    if let Some(replicas) = replicas {
+        values["replicaCount"] = json!(replicas);
+    }
+    values
+}
+
+/// Keys that only the operator sets, whether or not it sets them now, and the field that decides each.
+const RESERVED: &[(&str, &str)] = &[
+    ("nextcloud.host", "spec.hostname"),
+    ("nextcloud.existingSecret", "spec.adminSecret"),
+    ("nextcloud.username", "spec.adminSecret"),
+    ("nextcloud.password", "spec.adminSecret"),
+    ("ingress.enabled", "spec.ingressClassName"),
+    ("ingress.className", "spec.ingressClassName"),
+    ("redis.enabled", "spec.redis.enabled"),
+    ("redis.auth", "spec.redis"),
+    ("persistence.enabled", "spec.persistence.enabled"),
+    ("persistence.size", "spec.persistence.size"),
+    ("persistence.storageClass", "spec.persistence.storageClassName"),
+    ("image.repository", "spec.image"),
+    ("image.tag", "spec.image"),
+    ("replicaCount", "spec.replicas"),
+];
+/// Reserved only while the operator provides the database: without one, `spec.values` may name the user's own.
+const RESERVED_WITH_DATABASE: &[(&str, &str)] =
+    &[("internalDatabase", "spec.postgres"), ("externalDatabase", "spec.postgres")];
+
+/// Refuses user values that are too deep or large, or that set a key of the operator's.
+///
+/// # Errors
+/// One sentence, which begins with the key.
+pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Result<(), String> {
+    if depth(values) > MAX_DEPTH {
+        return Err(format!("values nest deeper than {MAX_DEPTH} levels"));
+    }
+    let bytes = serde_json::to_vec(values).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_BYTES {
+        return Err(format!(
+            "values are {bytes} bytes of JSON; at most {MAX_BYTES} fit beside the chart in Helm's release Secret"
+        ));
+    }
+    let database = if with_database { RESERVED_WITH_DATABASE } else { &[] };
+    for (path, field) in RESERVED.iter().chain(database) {
+        let mut node = values;
+        let mut keys = path.split('.').peekable();
+        while let Some(key) = keys.next() {
+            match (node.get(key), keys.peek()) {
+                (None, _) => break,
+                (Some(Value::Object(map)), Some(_)) => node = map,
+                (Some(_), Some(_)) => {
+                    return Err(format!("{key} must be a map: the operator computes {path} in it"));
+                }
+                (Some(_), None) => return Err(format!("{path} is computed by the operator: set {field} instead")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Levels of maps and lists in a value; a scalar has none.
+fn depth(values: &Map<String, Value>) -> usize {
+    let mut deepest = 0;
+    let mut open: Vec<(&Value, usize)> = values.values().map(|value| (value, 1)).collect();
+    while let Some((value, level)) = open.pop() {
+        deepest = deepest.max(level);
+        match value {
+            Value::Object(map) => open.extend(map.values().map(|value| (value, level + 1))),
+            Value::Array(list) => open.extend(list.iter().map(|value| (value, level + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Merges layers as Helm does: maps key by key, anything else replaced by the later layer.
+#[must_use]
+pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
+    let mut merged = Value::Object(Map::new());
+    for layer in layers {
+        merge_into(&mut merged, layer);
+    }
+    merged
+}
+
+fn merge_into(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                merge_into(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Inputs<'static> {
+        Inputs {
+            hostname: "acme.example.com",
+            admin_secret: "acme-admin-secret",
+            ingress_class: Some("traefik"),
+            redis_secret: Some("acme-redis-secret"),
+            database: Some(Database {
+                host: "acme-pg-pgbouncer.tenants.svc.cluster.local".to_owned(),
+                name: "clientapp",
+                secret: "acme-pg-pguser-clientapp",
+            }),
+            persistence: Some(("8Gi", "")),
+            image: None,
+            replicas: None,
+        }
+    }
+
+    #[test]
+    fn the_tree_of_a_full_instance() {
+        insta::assert_snapshot!(serde_yaml::to_string(&computed(&full())).unwrap());
+    }
+
+    #[test]
+    fn the_tree_of_a_bare_instance() {
+        let bare = Inputs {
+            ingress_class: None,
+            redis_secret: None,
+            database: None,
+            persistence: None,
+            image: Image::parse("registry.example:5000/team/app:30.0.1"),
+            replicas: Some(2),
+            ..full()
+        };
+        insta::assert_snapshot!(serde_yaml::to_string(&computed(&bare)).unwrap());
+    }
+
+    #[test]
+    fn every_computed_key_is_reserved() {
+        let inputs =
+            Inputs { image: Image::parse("a:b"), replicas: Some(1), persistence: Some(("1Gi", "fast")), ..full() };
+        let mut open = vec![(String::new(), computed(&inputs))];
+        while let Some((path, value)) = open.pop() {
+            match value {
+                Value::Object(map) => open.extend(
+                    map.into_iter()
+                        .map(|(key, value)| (if path.is_empty() { key } else { format!("{path}.{key}") }, value)),
+                ),
+                _ => {
+                    let mut user = Value::Null;
+                    for key in path.rsplit('.') {
+                        user = json!({key: user});
+                    }
+                    let refusal = check_user_values(user.as_object().unwrap(), true).expect_err(&path);
+                    assert!(refusal.contains("spec."), "{path}: {refusal}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn user_values() {
+        let deep = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
+        for (values, refusal) in [
+            (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}]}}), None),
+            (json!({"redis": {"architecture": "replication"}}), None),
+            (
+                json!({"nextcloud": {"host": "x"}}),
+                Some("nextcloud.host is computed by the operator: set spec.hostname instead"),
+            ),
+            (
+                json!({"redis": {"auth": {"password": "x"}}}),
+                Some("redis.auth is computed by the operator: set spec.redis instead"),
+            ),
+            (json!({"redis": "off"}), Some("redis must be a map: the operator computes redis.enabled in it")),
+            (json!({"redis": null}), Some("redis must be a map: the operator computes redis.enabled in it")),
+            (
+                json!({"externalDatabase": {"host": "x"}}),
+                Some("externalDatabase is computed by the operator: set spec.postgres instead"),
+            ),
+            (
+                json!({"big": "x".repeat(300_000)}),
+                Some("values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret"),
+            ),
+            (deep, Some("values nest deeper than 32 levels")),
+        ] {
+            let result = check_user_values(values.as_object().unwrap(), true);
+            assert_eq!(result.err().as_deref(), refusal, "{:.80}", values.to_string());
+        }
+        let own = json!({"externalDatabase": {"host": "x"}});
+        assert_eq!(check_user_values(own.as_object().unwrap(), false), Ok(()));
+    }
+
+    #[test]
+    fn layers_merge_like_helms() {
+        let merged = merge([
+            &json!({"a": {"x": 1, "y": 1}, "list": [1, 2], "gone": 1}),
+            &json!({"a": {"y": 2}, "list": [3], "gone": null}),
+            &json!({"a": {"z": 3}}),
+        ]);
+        assert_eq!(merged, json!({"a": {"x": 1, "y": 2, "z": 3}, "list": [3], "gone": null}));
+    }
+
+    #[test]
+    fn images() {
+        for (image, halves) in [
+            ("nextcloud:30", Some(("nextcloud", "30"))),
+            ("r.example:5000/a/b:1", Some(("r.example:5000/a/b", "1"))),
+            ("a/b@sha256:abc", Some(("a/b@sha256", "abc"))),
+            ("r.example:5000/a/b", None),
+            ("nextcloud", None),
+            (":30", None),
+        ] {
+            let halves = halves.map(|(r, t)| Image { repository: r.to_owned(), tag: t.to_owned() });
+            assert_eq!(Image::parse(image), halves, "{image}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Stage 2, **pure**: the spec, validated once, as what shall exist. Later stages never read the raw spec.
+
+use semver::Version;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    build::{postgres, values},
+    names::{DATABASE_USER, Key, hex},
+};
+use crate::{
+    config::Config,
+    crd::{ClientApp, DeletionPolicy, PostgresProvider, quantity},
+};
+
+/// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
+const DIGEST_LENGTH: usize = 40;
+
+/// A spec that cannot be carried out, with the field at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct InvalidSpec {
+    /// Path of the field, such as `spec.hostname`.
+    pub field: &'static str,
+    /// What is wrong with it and what would be right.
+    pub problem: String,
+}
+
+/// What shall exist for one `ClientApp`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// The ClientApp.
+    pub key: Key,
+    /// `spec.hostname`.
+    pub hostname: String,
+    /// Where it is served; with an Ingress the operator has no say in TLS, so the scheme is the common one.
+    pub url: String,
+    /// The Secret with the administrator's credentials, and whether the operator generates it.
+    pub admin: SecretSource,
+    /// The generated Secret with the Redis password; `None`: no Redis.
+    pub redis_secret: Option<String>,
+    /// The PerconaPGCluster without owner; `None`: no database.
+    pub database: Option<DesiredDatabase>,
+    /// The one version helm may install.
+    pub chart_version: Version,
+    /// The whole values document, all layers merged.
+    pub values: Value,
+    /// Digest of chart version, values and flags: equal digests are never installed twice.
+    pub digest: String,
+    /// `spec.suspend`.
+    pub suspend: bool,
+    /// `spec.deletionPolicy`.
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// Who provides a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// The operator, under this name.
+    Generated(String),
+    /// The user, under this name.
+    Given(String),
+}
+
+impl SecretSource {
+    /// The Secret's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            SecretSource::Generated(name) | SecretSource::Given(name) => name,
+        }
+    }
+}
+
+/// The database that shall exist.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredDatabase {
+    /// Name of the cluster.
+    pub name: String,
+    /// Major version.
+    pub postgres_version: i64,
+    /// Size of the volume in bytes.
+    pub storage_bytes: f64,
+    /// The document for server-side apply.
+    pub document: Value,
+    /// Digest of the document and of what [`postgres::applied`] adds to it.
+    pub digest: String,
+}
+
+/// Validates the spec and computes everything that follows from it alone.
+///
+/// # Errors
+/// The first field that cannot be carried out. The schema refuses most of these earlier; objects stored under an
+/// older schema still arrive here.
+pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec> {
+    let key =
+        Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
+    let spec = &app.spec;
+
+    if key.name.len() > 53 {
+        return Err(invalid("metadata.name", "is used as the Helm release name and can have at most 53 characters"));
+    }
+    let hostname = hostname(&spec.hostname)?;
+    let chart_version = chart_version(&spec.chart_version)?;
+    let image = match spec.image.as_str() {
+        "" => None,
+        image => Some(
+            values::Image::parse(image)
+                .ok_or_else(|| invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>"))?,
+        ),
+    };
+    if let Some(profile) = &spec.profile {
+        return Err(invalid(
+            "spec.profile",
+            format!("names the Profile {profile:?}, but this operator serves no Profiles: remove the field"),
+        ));
+    }
+    if spec.persistence.enabled && quantity::parse_positive(&spec.persistence.size).is_none() {
+        return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
+    }
+    values::check_user_values(&spec.values, spec.postgres.enabled)
+        .map_err(|problem| invalid("spec.values", problem))?;
+
+    let database = if spec.postgres.enabled { Some(database(&key, app, config)?) } else { None };
+    let redis_secret = spec.redis.enabled.then(|| key.redis_secret());
+    let admin = match &spec.admin_secret {
+        Some(name) => SecretSource::Given(name.clone()),
+        None => SecretSource::Generated(key.admin_secret()),
+    };
+
+    let database_secret = key.database_secret();
+    let computed = values::computed(&values::Inputs {
+        hostname,
+        admin_secret: admin.name(),
+        ingress_class: spec.ingress_class_name.as_deref(),
+        redis_secret: redis_secret.as_deref(),
+        database: database.is_some().then(|| values::Database {
+            host: format!("{}.{}.svc.{}", key.pgbouncer_service(), key.namespace, config.cluster_domain),
+            name: DATABASE_USER,
+            secret: &database_secret,
+        }),
+        persistence: spec
+            .persistence
+            .enabled
+            .then_some((spec.persistence.size.as_str(), spec.persistence.storage_class_name.as_str())),
+        image,
+        replicas: spec.replicas,
+    });
+    let user = Value::Object(spec.values.clone());
+    let values = values::merge([&config.base_values, &user, &computed]);
+
+    Ok(Desired {
+        url: format!("https://{hostname}"),
+        hostname: hostname.to_owned(),
+        admin,
+        redis_secret,
+        database,
+        digest: digest(&[&config.chart, &chart_version.to_string(), &values.to_string()]),
+        chart_version,
+        values,
+        suspend: spec.suspend,
+        deletion_policy: spec.deletion_policy,
+        key,
+    })
+}
+
+/// `spec.hostname` as every ClientApp's claim on it is compared.
+fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if hostname.len() <= 253 && hostname.split('.').all(label) {
+        Ok(hostname)
+    } else {
+        Err(invalid(
+            "spec.hostname",
+            "must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot, at most 253 characters",
+        ))
+    }
+}
+
+fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
+    Version::parse(version).map_err(|_| {
+        invalid("spec.chartVersion", "must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'")
+    })
+}
+
+fn database(key: &Key, app: &ClientApp, config: &Config) -> Result<DesiredDatabase, InvalidSpec> {
+    let postgres = &app.spec.postgres;
+    match postgres.provider {
+        PostgresProvider::Percona => {}
+        PostgresProvider::Standalone | PostgresProvider::External => {
+            return Err(invalid(
+                "spec.postgres.provider",
+                "this operator serves the provider percona only: use percona, or set spec.postgres.enabled to false and name your own database in spec.values",
+            ));
+        }
+    }
+    if !config.percona.supports(&postgres.version) {
+        return Err(invalid(
+            "spec.postgres.version",
+            format!("Percona {} ships PostgreSQL 14 to 18, not {:?}", config.percona.cr_version, postgres.version),
+        ));
+    }
+    let storage_bytes = quantity::parse_positive(&postgres.storage_size)
+        .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
+    let document = postgres::cluster(key, postgres, &config.percona);
+    Ok(DesiredDatabase {
+        name: key.cluster(),
+        postgres_version: postgres.version.parse().unwrap_or_default(),
+        storage_bytes,
+        digest: digest(&[&document.to_string(), &format!("{:?}", app.spec.deletion_policy)]),
+        document,
+    })
+}
+
+/// sha256 over length-prefixed parts, so that no two lists of parts read the same, cut to fit a label.
+/// JSON documents are canonical as they are: serde_json keeps its maps sorted.
+fn digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut digest = hex(&hash.finalize());
+    digest.truncate(DIGEST_LENGTH);
+    digest
+}
+
+fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
+    InvalidSpec { field, problem: problem.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn app(spec: Value) -> ClientApp {
+        serde_json::from_value(json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1",
+            "kind": "ClientApp",
+            "metadata": {"name": "acme", "namespace": "tenants"},
+            "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn of(spec: Value) -> Result<Desired, InvalidSpec> {
+        desired(&app(spec), &Config::for_tests())
+    }
+
+    #[test]
+    fn a_minimal_spec() {
+        let desired = of(json!({"hostname": "acme.example.com"})).unwrap();
+        insta::assert_snapshot!(serde_yaml::to_string(&desired.values).unwrap());
+        insta::assert_snapshot!(serde_yaml::to_string(&desired.database.unwrap().document).unwrap());
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        let host = |hostname: &str| json!({"hostname": hostname});
+        let with = |field: &str, value: Value| json!({"hostname": "a.example", field: value});
+        for (spec, field) in [
+            (host(""), "spec.hostname"),
+            (host("Acme.example"), "spec.hostname"),
+            (host("a_b.example"), "spec.hostname"),
+            (host("a.example."), "spec.hostname"),
+            (host("*.example"), "spec.hostname"),
+            (host("-a.example"), "spec.hostname"),
+            (
+                host(&format!("{}.{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(62))),
+                "spec.hostname",
+            ),
+            (with("chartVersion", json!("latest")), "spec.chartVersion"),
+            (with("chartVersion", json!("^5")), "spec.chartVersion"),
+            (with("chartVersion", json!("5.5")), "spec.chartVersion"),
+            (with("chartVersion", json!("v5.5.2")), "spec.chartVersion"),
+            (with("image", json!("nextcloud")), "spec.image"),
+            (with("profile", json!("premium")), "spec.profile"),
+            (with("persistence", json!({"size": "8Gb"})), "spec.persistence.size"),
+            (with("persistence", json!({"size": "0"})), "spec.persistence.size"),
+            (with("postgres", json!({"storageSize": "10GB"})), "spec.postgres.storageSize"),
+            (with("postgres", json!({"version": "13"})), "spec.postgres.version"),
+            (with("postgres", json!({"provider": "external"})), "spec.postgres.provider"),
+            (with("values", json!({"redis": {"enabled": false}})), "spec.values"),
+        ] {
+            assert_eq!(of(spec.clone()).map(|_| ()).map_err(|error| error.field), Err(field), "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_digest_follows_what_helm_would_do_and_nothing_else() {
+        let base = json!({"hostname": "a.example", "values": {"b": 1, "a": {"y": 1, "x": 2}}});
+        let digest = |spec: Value| of(spec).unwrap().digest;
+        let same = digest(base.clone());
+        for (change, equal) in [
+            (json!({"suspend": true}), true),
+            (json!({"deletionPolicy": "Retain"}), true),
+            (json!({"values": {"a": {"x": 2, "y": 1}, "b": 1}}), true),
+            (json!({"postgres": {"storageSize": "2Gi"}}), true),
+            (json!({"hostname": "b.example"}), false),
+            (json!({"chartVersion": "5.5.3"}), false),
+            (json!({"values": {"b": 2, "a": {"y": 1, "x": 2}}}), false),
+            (json!({"redis": {"enabled": false}}), false),
+        ] {
+            let mut spec = base.clone();
+            spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            assert_eq!(digest(spec) == same, equal, "{change}");
+        }
+    }
+
+    #[test]
+    fn other_layers_lose_to_later_ones() {
+        let spec = json!({"hostname": "a.example", "values": {"redis": {"architecture": "replication"}}});
+        let desired = of(spec).unwrap();
+        assert_eq!(desired.values["redis"]["architecture"], "replication");
+        assert_eq!(desired.values["redis"]["enabled"], true);
+        assert_eq!(desired.values["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
+    }
+}

@@ -1,0 +1,368 @@
+//! The controller of `ClientApp`: **observe → desired → decide → act → report**, and teardown.
+//!
+//! | stage | module | |
+//! |---|---|---|
+//! | what is there | [`observe`] → [`world`] | effect, reads only |
+//! | what shall be | [`desired`], with [`build`] and [`names`] | pure |
+//! | what to do now | [`decide`] | pure |
+//! | do it | [`act`] | effect |
+//! | say so | [`report`] | pure, then one write |
+//! | deletion | [`teardown`] | effect |
+//!
+//! This module is the driver: it runs the stages in order and knows nothing of what they decide.
+
+pub mod act;
+pub mod build;
+pub mod cache;
+pub mod decide;
+pub mod desired;
+pub mod error;
+mod finalizer;
+mod memory;
+pub mod names;
+pub mod observe;
+pub mod report;
+mod teardown;
+pub mod watches;
+pub mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Client, Resource as _,
+    runtime::{
+        Config as ControllerConfig, Controller, WatchStreamExt as _,
+        controller::Action,
+        events::Recorder,
+        reflector::{self, ObjectRef},
+        watcher,
+    },
+};
+use rand::RngExt as _;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
+
+use self::{
+    act::Subject,
+    decide::Plan,
+    desired::desired,
+    error::Error,
+    memory::Memory,
+    names::Key,
+    report::Pass,
+    watches::{Watches, key_of},
+    world::World,
+};
+use crate::{
+    config::Config,
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard},
+    helm::{ChartCache, HelmApi},
+    holder::Holder,
+    metrics::Metrics,
+};
+
+/// What every reconcile shares.
+pub struct Ctx {
+    /// The operator's way to the API server.
+    pub client: Client,
+    /// Settings.
+    pub config: Arc<Config>,
+    /// The caches.
+    pub watches: Arc<Watches>,
+    /// The helm CLI.
+    pub helm: Arc<dyn HelmApi>,
+    /// Chart archives.
+    pub charts: Arc<ChartCache>,
+    /// Publishes events.
+    pub recorder: Recorder,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// This process, as stamped on releases.
+    pub holder: Holder,
+    /// Ends with the operator, or with its leadership.
+    pub stop: CancellationToken,
+    memory: Memory,
+    /// Bounds the helm processes. Waiting here costs a parked future and holds up nobody else.
+    slots: Semaphore,
+    synced: OnceCell<()>,
+}
+
+impl Ctx {
+    /// The clock of the effects; the pure stages get their time from here.
+    #[expect(clippy::disallowed_methods, reason = "the one clock")]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    async fn slot(&self) -> Result<SemaphorePermit<'_>, Error> {
+        tokio::select! {
+            slot = self.slots.acquire() => slot.map_err(|_| Error::Shutdown),
+            () = self.stop.cancelled() => Err(Error::Shutdown),
+        }
+    }
+}
+
+/// What the controller is made of.
+pub struct Parts {
+    /// The operator's way to the API server.
+    pub client: Client,
+    /// Settings.
+    pub config: Arc<Config>,
+    /// The helm CLI.
+    pub helm: Arc<dyn HelmApi>,
+    /// Chart archives.
+    pub charts: Arc<ChartCache>,
+    /// Publishes events.
+    pub recorder: Recorder,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// This process, as stamped on releases.
+    pub holder: Holder,
+}
+
+/// Runs the controller until `stop`, and returns when its last reconcile, and so its last helm, has ended.
+pub async fn run(parts: Parts, stop: CancellationToken) {
+    let Parts { client, config, helm, charts, recorder, metrics, holder } = parts;
+    let (apps, writer) = reflector::store();
+    let tasks = TaskTracker::new();
+    let (watches, triggers) = Watches::start(&client, apps.clone(), &tasks, &stop);
+    let ctx = Arc::new(Ctx {
+        slots: Semaphore::new(config.max_concurrent),
+        client,
+        config,
+        watches,
+        helm,
+        charts,
+        recorder,
+        metrics,
+        holder,
+        stop: stop.clone(),
+        memory: Memory::default(),
+        synced: OnceCell::new(),
+    });
+
+    let changed = {
+        let ctx = ctx.clone();
+        move |event: watcher::Result<watcher::Event<Guard<ClientApp>>>| {
+            match &event {
+                Ok(watcher::Event::Apply(app) | watcher::Event::Delete(app)) => app_changed(&ctx, app),
+                Err(error) => tracing::warn!(resource = "clientapps", %error, "watch interrupted; it is resumed"),
+                Ok(_) => {}
+            }
+            event
+        }
+    };
+    let stream = watcher(Api::<Guard<ClientApp>>::all(ctx.client.clone()), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .map(changed)
+        .applied_objects();
+    Controller::for_stream(stream, apps)
+        // Unbounded on purpose: what is scarce is bounded where it is used, helm by its slots; a reconcile that waits
+        // for a slot must not keep another from telling the truth about its app.
+        .with_config(ControllerConfig::default().concurrency(0))
+        .reconcile_on(triggers)
+        .graceful_shutdown_on(stop.cancelled_owned())
+        .run(reconcile, error_policy, ctx)
+        .for_each(|_| std::future::ready(()))
+        .await;
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// A ClientApp on its way out stops its own helm; one that changes may free a hostname that others wait for.
+fn app_changed(ctx: &Ctx, app: &Guard<ClientApp>) {
+    let key = key_of(app);
+    if app.metadata.deletion_timestamp.is_some()
+        && let Some(running) = ctx.memory.running.get(&key)
+    {
+        running.cancel();
+    }
+    ctx.watches.trigger_hostname_waiters(&key);
+}
+
+async fn reconcile(guard: Arc<Guard<ClientApp>>, ctx: Arc<Ctx>) -> Result<Action, Error> {
+    ctx.synced.get_or_init(|| ctx.watches.synced()).await;
+    let key = key_of(guard.as_ref());
+    let span = tracing::info_span!("reconcile", clientapp = %key, generation = guard.metadata.generation);
+    let _timer = ctx.metrics.reconcile();
+    let result = drive(&ctx, &key, &guard).instrument(span.clone()).await;
+    match &result {
+        Ok(_) => {
+            ctx.memory.failures.take(&key);
+        }
+        Err(error) => span.in_scope(|| tracing::warn!(%error, "reconcile failed")),
+    }
+    result
+}
+
+async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<Action, Error> {
+    let meta = &guard.metadata;
+    let subject = Subject {
+        uid: meta.uid.as_deref().unwrap_or_default(),
+        owner: &owner_reference(guard),
+        reference: &guard.object_ref(&()),
+    };
+    let before = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());
+    let result = match (meta.deletion_timestamp.is_some(), finalizer::present(meta)) {
+        (true, false) => {
+            ctx.memory.forget(key);
+            return Ok(Action::await_change());
+        }
+        (true, true) => take_down(ctx, key, guard, &subject, &before).await,
+        (false, false) => {
+            // The change itself brings the next reconcile.
+            finalizer::add(ctx, key, meta).await.map(|()| Action::await_change())
+        }
+        (false, true) => bring_up(ctx, key, guard, &subject, &before).await,
+    };
+    if let Err(error) = &result {
+        let recorded = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());
+        let status = report::failed(&recorded, meta.generation, error, ctx.now());
+        say(ctx, key, &subject, &before, &recorded, &status).await?;
+    }
+    result
+}
+
+/// The way up, and all that keeps an app there.
+async fn bring_up(
+    ctx: &Ctx,
+    key: &Key,
+    guard: &Guard<ClientApp>,
+    subject: &Subject<'_>,
+    before: &ClientAppStatus,
+) -> Result<Action, Error> {
+    let mut slot = None;
+    let mut latest = None;
+    loop {
+        let guard = latest.as_deref().unwrap_or(guard);
+        let generation = guard.metadata.generation;
+        let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
+        let wanted = match &guard.object {
+            Ok(app) => desired(app, &ctx.config).map_err(|error| error.to_string()),
+            Err(problem) => Err(format!("the stored object does not decode: {problem}")),
+        };
+        let desired = match wanted {
+            Ok(desired) => desired,
+            Err(problem) => {
+                let world = observe::observe_without_spec(ctx, key, recorded.clone()).await?;
+                let plan = Plan::default();
+                let pass =
+                    Pass { key, generation, desired: Err(&problem), world: &world, plan: &plan, installed: None };
+                say(ctx, key, subject, before, &recorded, &report::build_status(&pass, ctx.now())).await?;
+                return Ok(Action::await_change());
+            }
+        };
+        let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, subject.uid, recorded);
+        let decide = |world: &World| decide::decide(&desired, world, ctx.now(), ctx.config.helm_deadline);
+        let mut world = see(recorded).await?;
+        let mut plan = decide(&world);
+
+        if plan.runs_helm() && slot.is_none() {
+            slot = Some(ctx.slot().await?);
+            // The queue may have been long: what is true now decides, not what was true when it began.
+            latest = ctx.watches.apps.get(&ObjectRef::new(&key.name).within(&key.namespace));
+            match &latest {
+                Some(app) if app.metadata.deletion_timestamp.is_none() => continue,
+                _ => return Ok(Action::await_change()),
+            }
+        }
+        let mut installed = None;
+        if !plan.steps.is_empty() {
+            let outcome = act::act(ctx, subject, generation, &desired, &world, &plan).await?;
+            // Others may have the slot while this app's status is written.
+            slot = None;
+            let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
+            world = see(act::with_attempt(recorded, &outcome)).await?;
+            plan = decide(&world);
+            installed = outcome.installed;
+        }
+        drop(slot);
+        let pass = Pass {
+            key,
+            generation,
+            desired: Ok(&desired),
+            world: &world,
+            plan: &plan,
+            installed: installed.as_deref(),
+        };
+        let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
+        say(ctx, key, subject, before, &recorded, &report::build_status(&pass, ctx.now())).await?;
+        return Ok(next(plan.hold.and_then(|hold| hold.until), ctx.now()));
+    }
+}
+
+/// The way down.
+async fn take_down(
+    ctx: &Ctx,
+    key: &Key,
+    guard: &Guard<ClientApp>,
+    subject: &Subject<'_>,
+    before: &ClientAppStatus,
+) -> Result<Action, Error> {
+    // Who cannot read the policy keeps the data.
+    let policy = guard.object.as_ref().map_or(DeletionPolicy::Retain, |app| app.spec.deletion_policy);
+    match teardown::teardown(ctx, key, subject.uid, policy).await? {
+        None => {
+            finalizer::remove(ctx, key, &guard.metadata).await?;
+            ctx.memory.forget(key);
+            Ok(Action::await_change())
+        }
+        Some(hold) => {
+            let status = report::deleting(before, guard.metadata.generation, &hold, ctx.now());
+            say(ctx, key, subject, before, before, &status).await?;
+            Ok(next(hold.until, ctx.now()))
+        }
+    }
+}
+
+/// Writes the status, and publishes what in it is new since the pass began.
+async fn say(
+    ctx: &Ctx,
+    key: &Key,
+    subject: &Subject<'_>,
+    before: &ClientAppStatus,
+    recorded: &ClientAppStatus,
+    status: &ClientAppStatus,
+) -> Result<(), Error> {
+    report::write(ctx, key, subject.uid, recorded, status).await?;
+    report::publish(ctx, subject.reference, &report::transitions(before, status)).await;
+    Ok(())
+}
+
+fn next(until: Option<Timestamp>, now: Timestamp) -> Action {
+    match until {
+        None => Action::await_change(),
+        Some(until) => {
+            let wait = until.duration_since(now).max(SignedDuration::from_millis(100));
+            Action::requeue(Duration::try_from(wait).unwrap_or(Duration::from_secs(60)))
+        }
+    }
+}
+
+fn owner_reference(app: &Guard<ClientApp>) -> OwnerReference {
+    OwnerReference {
+        api_version: ClientApp::api_version(&()).into_owned(),
+        kind: ClientApp::kind(&()).into_owned(),
+        name: app.metadata.name.clone().unwrap_or_default(),
+        uid: app.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn error_policy(guard: Arc<Guard<ClientApp>>, error: &Error, ctx: Arc<Ctx>) -> Action {
+    let key = key_of(guard.as_ref());
+    let failures = ctx.memory.failures.get(&key).unwrap_or(0) + 1;
+    ctx.memory.failures.put(key, failures);
+    ctx.metrics.reconcile_failed(error.disposition().reason);
+    match error.disposition().retry.delay(failures) {
+        None => Action::await_change(),
+        Some(delay) => Action::requeue(error::jitter(delay, rand::rng().random())),
+    }
+}

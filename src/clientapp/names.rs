@@ -1,0 +1,109 @@
+//! Names of everything that belongs to a `ClientApp`. Pure, and from metadata alone, so that a deletion works when
+//! the spec is invalid or does not decode.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+/// Percona documents 22 characters for a cluster's name, since it appears inside other names.
+const CLUSTER_NAME_MAX: usize = 22;
+const CLUSTER_SUFFIX: &str = "-pg";
+/// User and database that Percona is asked to create.
+pub const DATABASE_USER: &str = "clientapp";
+
+/// A `ClientApp`, or anything else in a namespace, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+impl Key {
+    /// The object `name` in `namespace`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The generated Secret with the administrator's credentials.
+    #[must_use]
+    pub fn admin_secret(&self) -> String {
+        format!("{}-admin-secret", self.name)
+    }
+
+    /// The generated Secret with the Redis password.
+    #[must_use]
+    pub fn redis_secret(&self) -> String {
+        format!("{}-redis-secret", self.name)
+    }
+
+    /// The PerconaPGCluster: `<name>-pg`, or a shortened name with a digest of the whole one where that is longer
+    /// than Percona documents. Two apps of one namespace that met in a shortened name would still not share a
+    /// database: a cluster that another ClientApp owns is never used.
+    #[must_use]
+    pub fn cluster(&self) -> String {
+        let plain = format!("{}{CLUSTER_SUFFIX}", self.name);
+        if plain.len() <= CLUSTER_NAME_MAX {
+            return plain;
+        }
+        const DIGEST: usize = 6;
+        let keep = CLUSTER_NAME_MAX - CLUSTER_SUFFIX.len() - DIGEST - 1;
+        let digest = hex(&Sha256::digest(self.name.as_bytes()));
+        let head = self.name[..keep].trim_end_matches('-');
+        format!("{head}-{}{CLUSTER_SUFFIX}", &digest[..DIGEST])
+    }
+
+    /// Percona's Secret for the app's database user.
+    #[must_use]
+    pub fn database_secret(&self) -> String {
+        format!("{}-pguser-{DATABASE_USER}", self.cluster())
+    }
+
+    /// Percona's Service for PgBouncer.
+    #[must_use]
+    pub fn pgbouncer_service(&self) -> String {
+        format!("{}-pgbouncer", self.cluster())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn cluster_names() {
+        for (app, cluster) in [
+            ("acme", "acme-pg"),
+            ("exactly-nineteen-ch", "exactly-nineteen-ch-pg"),
+            ("one-more-than-nineteen", "one-more-tha-3a5b8d-pg"),
+            ("dash-at-the--cut-off-point", "dash-at-the-71cbd5-pg"),
+        ] {
+            assert_eq!(Key::new("ns", app).cluster(), cluster, "{app}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cluster_names_fit_and_differ(a in "[a-z]([-a-z0-9]{0,51}[a-z0-9])?", b in "[a-z]([-a-z0-9]{0,51}[a-z0-9])?") {
+            let (x, y) = (Key::new("ns", &a).cluster(), Key::new("ns", &b).cluster());
+            prop_assert!(x.len() <= CLUSTER_NAME_MAX && x.ends_with(CLUSTER_SUFFIX));
+            prop_assert!(x.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'));
+            prop_assert_eq!(a == b, x == y);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Stage 5: the status. [`build_status`] is **pure** and the only place where conditions are made; [`write`] and
+//! [`publish`] are its effects.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{
+    Api, Resource as _,
+    api::{PartialObjectMeta, Patch, PatchParams},
+    runtime::events::{Event, EventType},
+};
+use serde_json::json;
+
+use super::{
+    Ctx,
+    decide::{Because, Hold, Plan},
+    desired::Desired,
+    error::Error,
+    names::Key,
+    world::{Phase, ReleaseView, World},
+};
+use crate::{
+    crd::{
+        Attempt, ClientApp, ClientAppStatus, Release,
+        conditions::{State, Verdict, find, kind},
+    },
+    helm::Chart,
+};
+
+/// Field manager of the status.
+const FIELD_MANAGER: &str = "clientapp-operator/status";
+/// This many workloads that are not ready are named; the rest is counted.
+const NAMED_WORKLOADS: usize = 3;
+
+/// What a pass has come to, as far as the status speaks of it.
+pub struct Pass<'a> {
+    /// The app.
+    pub key: &'a Key,
+    /// The app's `metadata.generation`.
+    pub generation: Option<i64>,
+    /// The validated spec, or why there is none.
+    pub desired: Result<&'a Desired, &'a str>,
+    /// What was seen, after acting.
+    pub world: &'a World,
+    /// What is still to do or to wait for, after acting.
+    pub plan: &'a Plan,
+    /// The chart that was installed in this pass.
+    pub installed: Option<&'a Chart>,
+}
+
+/// The status that tells the truth about a pass.
+#[must_use]
+pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
+    let Pass { key, generation, desired, world, plan, installed } = pass;
+    let previous = &world.recorded;
+    let mut status = ClientAppStatus {
+        observed_generation: *generation,
+        release: release(key, world, *installed),
+        ..previous.clone()
+    };
+    let verdicts = match desired {
+        Err(problem) => invalid(problem, world),
+        Ok(desired) => {
+            status.admin_secret_name = Some(desired.admin.name().to_owned());
+            status.redis_secret_name.clone_from(&desired.redis_secret);
+            status.postgres_cluster_name = desired.database.as_ref().map(|database| database.name.clone());
+            if released(desired, world.release.as_ref()).is_some() {
+                status.url = Some(desired.url.clone());
+            }
+            valid(desired, world, plan)
+        }
+    };
+    status.conditions = verdicts
+        .into_iter()
+        .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, *generation, now))
+        .collect();
+    status
+}
+
+/// The status just before helm starts: the intent is on record before the point of no return.
+#[must_use]
+pub fn intent(
+    recorded: &ClientAppStatus,
+    generation: Option<i64>,
+    attempt: Attempt,
+    sentence: &str,
+    now: Timestamp,
+) -> ClientAppStatus {
+    let recorded = ClientAppStatus { last_attempt: Some(attempt), ..recorded.clone() };
+    let mut verdicts = vec![
+        (kind::RECONCILING, Verdict::yes("Upgrading", sentence)),
+        (kind::STALLED, Verdict::no("Upgrading", sentence)),
+    ];
+    // An upgrade leaves the app serving; a first installation has nothing to be ready yet.
+    if find(&recorded.conditions, kind::READY).is_none_or(|ready| ready.status != "True") {
+        verdicts.push((kind::READY, Verdict::no("Upgrading", sentence)));
+    }
+    amended(&recorded, verdicts, generation, now)
+}
+
+/// The status after a pass that failed half way: what it would have looked at stays as it was reported last, and
+/// `observedGeneration` does not move.
+#[must_use]
+pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error, now: Timestamp) -> ClientAppStatus {
+    let disposition = error.disposition();
+    let Some(condition) = disposition.condition else { return recorded.clone() };
+    let verdict = Verdict { state: disposition.state, reason: disposition.reason, message: error.to_string() };
+    let (progress, stalled) = match disposition.stalled {
+        true => (State::False, State::True),
+        false => (State::True, State::False),
+    };
+    let verdicts = vec![
+        (kind::READY, verdict.clone()),
+        (condition, verdict.clone()),
+        (kind::RECONCILING, Verdict { state: progress, ..verdict.clone() }),
+        (kind::STALLED, Verdict { state: stalled, ..verdict }),
+    ];
+    amended(recorded, verdicts, generation, now)
+}
+
+/// The status while a ClientApp is taken down.
+#[must_use]
+pub fn deleting(recorded: &ClientAppStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> ClientAppStatus {
+    let verdicts = vec![
+        (kind::READY, Verdict::no(hold.reason, &hold.message)),
+        (kind::RECONCILING, Verdict::yes(hold.reason, &hold.message)),
+        (kind::STALLED, Verdict::no(hold.reason, &hold.message)),
+    ];
+    amended(recorded, verdicts, generation, now)
+}
+
+/// A status in which some conditions say something new.
+fn amended(recorded: &ClientAppStatus, verdicts: Verdicts, generation: Option<i64>, now: Timestamp) -> ClientAppStatus {
+    let mut status = recorded.clone();
+    for (type_, verdict) in verdicts {
+        let condition = verdict.into_condition(type_, &recorded.conditions, generation, now);
+        match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
+            Some(existing) => *existing = condition,
+            None => status.conditions.push(condition),
+        }
+    }
+    status
+}
+
+type Verdicts = Vec<(&'static str, Verdict)>;
+
+fn invalid(problem: &str, world: &World) -> Verdicts {
+    vec![
+        (kind::READY, Verdict::no("InvalidSpec", problem)),
+        (kind::POSTGRES_READY, kept(world, kind::POSTGRES_READY)),
+        (kind::RELEASED, kept(world, kind::RELEASED)),
+        (kind::WORKLOADS_READY, workloads(world)),
+        (kind::RECONCILING, Verdict::no("InvalidSpec", problem)),
+        (kind::STALLED, Verdict::yes("InvalidSpec", problem)),
+    ]
+}
+
+fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
+    let hold = plan.hold.as_ref();
+    let about = |type_: &str| {
+        hold.filter(|hold| hold.condition == type_).map(|hold| {
+            let state = if hold.reason == "ExternalOperationInProgress" { State::Unknown } else { State::False };
+            Verdict { state, reason: hold.reason, message: hold.message.clone() }
+        })
+    };
+
+    let postgres = match &desired.database {
+        None => Verdict::yes("Disabled", "no database is asked for"),
+        Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
+            // These end the plan before the database is looked at.
+            Some(Hold { condition: kind::RECONCILING, .. }) => kept(world, kind::POSTGRES_READY),
+            Some(Hold { reason: "HostnameConflict" | "SecretNotOurs", .. }) => kept(world, kind::POSTGRES_READY),
+            _ => Verdict::yes("Ready", format!("PerconaPGCluster {} is ready", database.name)),
+        }),
+    };
+    let released_verdict = about(kind::RELEASED).unwrap_or_else(|| release_verdict(desired, world, hold));
+    let workloads = about(kind::WORKLOADS_READY).unwrap_or_else(|| workloads(world));
+
+    let stalled = hold.filter(|hold| hold.stalled);
+    let reconciling = match hold {
+        None => Verdict::no("Settled", "everything is as the spec asks"),
+        Some(hold) if hold.stalled || hold.reason == "Suspended" => Verdict::no(hold.reason, &hold.message),
+        Some(hold) => Verdict::yes(hold.reason, &hold.message),
+    };
+    let ready = match stalled {
+        Some(hold) => Verdict::no(hold.reason, &hold.message),
+        None => [&postgres, &released_verdict, &workloads]
+            .into_iter()
+            .find(|verdict| verdict.state != State::True)
+            .cloned()
+            .unwrap_or_else(|| Verdict::yes("Ready", format!("{}, serving {}", released_verdict.message, desired.url))),
+    };
+    let stalled = match stalled {
+        Some(hold) => Verdict::yes(hold.reason, &hold.message),
+        None => Verdict::no("NotStalled", "nothing has to be changed by hand"),
+    };
+    vec![
+        (kind::READY, ready),
+        (kind::POSTGRES_READY, postgres),
+        (kind::RELEASED, released_verdict),
+        (kind::WORKLOADS_READY, workloads),
+        (kind::RECONCILING, reconciling),
+        (kind::STALLED, stalled),
+    ]
+}
+
+/// The release, where it is deployed exactly as desired.
+fn released<'a>(desired: &Desired, release: Option<&'a ReleaseView>) -> Option<&'a ReleaseView> {
+    release.filter(|release| {
+        release.phase == Phase::Deployed && release.stamp.as_ref().is_some_and(|stamp| stamp.digest == desired.digest)
+    })
+}
+
+fn release_verdict(desired: &Desired, world: &World, hold: Option<&Hold>) -> Verdict {
+    let chart = format!("chart version {}", desired.chart_version);
+    if let Some(release) = released(desired, world.release.as_ref()) {
+        return Verdict::yes("Deployed", format!("revision {} with {chart} is deployed", release.revision));
+    }
+    let waits = hold.map_or_else(|| "helm is to be run".to_owned(), |hold| hold.message.clone());
+    let reason = hold.map_or("Pending", |hold| if hold.reason == "Suspended" { "Suspended" } else { "Waiting" });
+    match &world.release {
+        Some(release) if release.phase == Phase::Deployed => Verdict::no(
+            reason,
+            format!("revision {} is deployed, but not yet as the spec asks: {waits}", release.revision),
+        ),
+        _ => Verdict::no(reason, format!("nothing is released yet: {waits}")),
+    }
+}
+
+fn workloads(world: &World) -> Verdict {
+    if world.release.is_none() {
+        return Verdict::no("NoRelease", "there is no release yet");
+    }
+    let waiting: Vec<_> = world
+        .workloads
+        .iter()
+        .filter_map(|workload| {
+            let why = workload.waiting.as_ref()?;
+            Some(format!("{} {}: {why}", workload.kind, workload.name))
+        })
+        .collect();
+    if waiting.is_empty() {
+        return Verdict::yes("Ready", format!("{} workloads are ready", world.workloads.len()));
+    }
+    let mut message = waiting[..waiting.len().min(NAMED_WORKLOADS)].join("; ");
+    if waiting.len() > NAMED_WORKLOADS {
+        message.push_str(&format!("; and {} more", waiting.len() - NAMED_WORKLOADS));
+    }
+    Verdict::no("NotReady", message)
+}
+
+/// A condition that this pass did not look at stays what it was.
+fn kept(world: &World, type_: &str) -> Verdict {
+    match find(&world.recorded.conditions, type_) {
+        Some(Condition { status, message, .. }) if status == "True" => Verdict::yes("Ready", message),
+        Some(Condition { message, .. }) => Verdict::no("NotChecked", message),
+        None => Verdict::unknown("NotChecked", "not looked at yet"),
+    }
+}
+
+fn release(key: &Key, world: &World, installed: Option<&Chart>) -> Option<Release> {
+    let seen = world.release.as_ref()?;
+    let mut release = world.recorded.release.clone().unwrap_or_default();
+    if let Some(Chart { name, version, app_version, digest, .. }) = installed {
+        release.chart = Some(name.to_string());
+        release.chart_version = Some(version.to_string());
+        release.app_version.clone_from(app_version);
+        release.chart_digest = Some(digest.clone());
+    }
+    release.name.clone_from(&key.name);
+    release.namespace.clone_from(&key.namespace);
+    release.revision = seen.revision;
+    release.status.clone_from(&seen.status);
+    release.digest = seen.stamp.as_ref().map(|stamp| stamp.digest.clone());
+    release.deployed_at = seen.written.map(Time);
+    Some(release)
+}
+
+/// Writes the status unless it is what the object has already.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn write(
+    ctx: &Ctx,
+    key: &Key,
+    uid: &str,
+    current: &ClientAppStatus,
+    status: &ClientAppStatus,
+) -> Result<(), Error> {
+    if current == status {
+        return Ok(());
+    }
+    let api: Api<PartialObjectMeta<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let patch = json!({
+        "apiVersion": ClientApp::api_version(&()),
+        "kind": ClientApp::kind(&()),
+        // With the uid, an object that was deleted and made anew in between is not given its predecessor's status.
+        "metadata": {"name": key.name, "uid": uid},
+        "status": status,
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let written = api
+        .patch_status(&key.name, &params, &Patch::Apply(&patch))
+        .await
+        .map_err(Error::api(format!("write the status of ClientApp {key}")))?;
+    ctx.memory.status_written(key, uid, written.metadata.resource_version.as_deref(), status);
+    Ok(())
+}
+
+/// One event, as it will be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether somebody should look.
+    pub warning: bool,
+    /// One CamelCase word.
+    pub reason: String,
+    /// The same sentence as in the status.
+    pub message: String,
+}
+
+/// The events that a change of status is worth: transitions only. **Pure.**
+#[must_use]
+pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
+    let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
+    let same = find(&before.conditions, kind::READY)
+        .is_some_and(|then| then.status == now.status && then.reason == now.reason);
+    let upgraded = after.release.as_ref().map(|release| release.revision)
+        > before.release.as_ref().map(|release| release.revision);
+    // A new revision is told of even where Ready never left True.
+    if same && !(upgraded && now.status == "True") {
+        return Vec::new();
+    }
+    vec![Note { warning: is_trouble(now), reason: now.reason.clone(), message: now.message.clone() }]
+}
+
+/// Steps on the way are normal; what holds an app up is a warning.
+fn is_trouble(ready: &Condition) -> bool {
+    ready.status != "True"
+        && !matches!(
+            ready.reason.as_str(),
+            "Provisioning" | "Waiting" | "Upgrading" | "NotReady" | "Progressing" | "Suspended" | "NoRelease"
+        )
+}
+
+/// The event that tells why a release is upgraded though its spec did not change. **Pure.**
+#[must_use]
+pub fn because(because: &Because, key: &Key) -> Note {
+    let message = match because {
+        Because::ChangedByOthers { revision } => {
+            format!("revision {revision} of release {} was made by somebody else: putting the release right", key.name)
+        }
+        Because::Uninstalled { revision } => format!(
+            "release {}, last at revision {revision}, was uninstalled by somebody else: installing it again",
+            key.name
+        ),
+    };
+    Note { warning: true, reason: "ReleaseDrifted".to_owned(), message }
+}
+
+/// Publishes events; one that cannot be published is logged and never stops a reconcile.
+pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectReference, notes: &[Note]) {
+    for Note { warning, reason, message } in notes {
+        if *warning {
+            tracing::warn!(%reason, "{message}");
+        } else {
+            tracing::info!(%reason, "{message}");
+        }
+        // The API server refuses notes of more than 1 kB.
+        let mut note = message.clone();
+        note.truncate(note.floor_char_boundary(1000));
+        let event = Event {
+            type_: if *warning { EventType::Warning } else { EventType::Normal },
+            reason: reason.clone(),
+            note: Some(note),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = ctx.recorder.publish(&event, reference).await {
+            tracing::warn!(%error, "publish event {reason}");
+        }
+    }
+}

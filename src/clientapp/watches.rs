@@ -1,0 +1,461 @@
+//! Everything that is watched: one cache per kind, and the apps that a change concerns. The only reads at rest.
+
+use std::sync::Arc;
+
+use futures::{FutureExt as _, Stream, StreamExt as _, channel::mpsc, future::BoxFuture};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::Secret,
+        discovery::v1::EndpointSlice,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    build::postgres::DIGEST_ANNOTATION,
+    cache::{Cache, Change, Entry},
+    names::Key,
+    world::{ClusterView, Workload},
+};
+use crate::{
+    crd::{
+        ClientApp, Guard,
+        conditions::{find, kind},
+        label,
+        percona::{self, PerconaPGCluster},
+        quantity,
+    },
+    helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
+};
+
+/// Annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
+const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+/// Selects what Helm manages.
+const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
+/// On an EndpointSlice: its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Of any Secret: whose it is, and which version of it this is. Never its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretMeta {
+    /// Changes with every write.
+    pub resource_version: String,
+    /// Kind, name and uid of the controlling or first owner.
+    pub owner: Option<(String, String, String)>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Where it stores a revision of a Helm release.
+    pub revision: Option<RevisionMeta>,
+}
+
+/// One stored revision of a Helm release, by its labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevisionMeta {
+    /// Helm's `version`.
+    pub revision: i64,
+    /// Helm's `status`.
+    pub status: String,
+    /// Our digest, be it inherited.
+    pub digest: Option<String>,
+    /// The revision for which our labels were stamped.
+    pub stamped: Option<i64>,
+    /// The operator process that stamped it.
+    pub holder: Option<String>,
+    /// When it was last written.
+    pub written: Option<Timestamp>,
+}
+
+/// The caches, and the way to ask for a reconcile.
+pub struct Watches {
+    /// Every ClientApp, decodable or not.
+    pub apps: Store<Guard<ClientApp>>,
+    /// Every Secret's metadata; those of Helm are filed under their release.
+    pub secrets: Cache<SecretMeta>,
+    /// The Deployments that Helm manages, filed under their release.
+    pub deployments: Cache<Workload>,
+    /// The StatefulSets that Helm manages, filed under their release.
+    pub stateful_sets: Cache<Workload>,
+    /// Every PerconaPGCluster.
+    pub clusters: Cache<ClusterView>,
+    /// Whether an EndpointSlice of PgBouncer has a ready address, filed under its Service.
+    pub endpoints: Cache<bool>,
+    /// The definition of PerconaPGCluster, while it is established.
+    pub percona: Cache<()>,
+    triggers: mpsc::UnboundedSender<ObjectRef<Guard<ClientApp>>>,
+}
+
+/// The apps to reconcile, as the watches see reasons to.
+pub type Triggers = mpsc::UnboundedReceiver<ObjectRef<Guard<ClientApp>>>;
+
+impl Watches {
+    /// Starts every watch but that of the ClientApps, which the controller drives. The watches end with `stop`.
+    pub fn start(
+        client: &Client,
+        apps: Store<Guard<ClientApp>>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> (Arc<Self>, Triggers) {
+        let (triggers, triggered) = mpsc::unbounded();
+        let watches = Arc::new(Watches {
+            apps,
+            secrets: Cache::default(),
+            deployments: Cache::default(),
+            stateful_sets: Cache::default(),
+            clusters: Cache::default(),
+            endpoints: Cache::default(),
+            percona: Cache::default(),
+            triggers,
+        });
+        let config = watcher::Config::default();
+        let helms = config.clone().labels(MANAGED_BY_HELM);
+        let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
+
+        let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(client.clone()), config.clone());
+        spawn(feed(watches.clone(), "secrets", secrets, |w| &w.secrets, secret, Watches::secret_changed).boxed());
+        let deployments = watcher(Api::<Deployment>::all(client.clone()), helms.clone());
+        spawn(
+            feed(watches.clone(), "deployments", deployments, |w| &w.deployments, deployment, Watches::trigger).boxed(),
+        );
+        let stateful = watcher(Api::<StatefulSet>::all(client.clone()), helms);
+        spawn(
+            feed(watches.clone(), "statefulsets", stateful, |w| &w.stateful_sets, stateful_set, Watches::trigger)
+                .boxed(),
+        );
+        let slices =
+            watcher(Api::<EndpointSlice>::all(client.clone()), config.clone().labels(percona::PGBOUNCER_SELECTOR));
+        spawn(
+            feed(watches.clone(), "endpointslices", slices, |w| &w.endpoints, slice, Watches::service_changed).boxed(),
+        );
+        let definition = watcher(
+            Api::<CustomResourceDefinition>::all(client.clone()),
+            config.fields(&format!("metadata.name={}", percona::CRD_NAME)),
+        );
+        spawn(
+            feed(
+                watches.clone(),
+                "customresourcedefinitions",
+                definition,
+                |w| &w.percona,
+                established,
+                |w, _| {
+                    w.trigger_all();
+                },
+            )
+            .boxed(),
+        );
+        spawn(watch_clusters(watches.clone(), client.clone()).boxed());
+        (watches, triggered)
+    }
+
+    /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
+    pub async fn synced(&self) {
+        let Watches { apps, secrets, deployments, stateful_sets, clusters, endpoints, percona, triggers: _ } = self;
+        // The writer lives as long as the controller, which waits here.
+        let _ = apps.wait_until_ready().await;
+        secrets.synced().await;
+        deployments.synced().await;
+        stateful_sets.synced().await;
+        endpoints.synced().await;
+        percona.synced().await;
+        if self.percona_installed() {
+            clusters.synced().await;
+        }
+    }
+
+    /// Whether the cluster knows the kind PerconaPGCluster.
+    pub fn percona_installed(&self) -> bool {
+        self.percona.get(&Key::new("", percona::CRD_NAME)).is_some()
+    }
+
+    /// The release's Deployments and StatefulSets.
+    pub fn workloads(&self, release: &Key) -> Vec<Workload> {
+        let deployments = self.deployments.group(release).into_iter();
+        deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
+    }
+
+    /// The stored revisions of a release.
+    pub fn revisions(&self, release: &Key) -> Vec<(String, RevisionMeta)> {
+        let secrets = self.secrets.group(release).into_iter();
+        secrets.filter_map(|(key, secret)| Some((key.name, secret.revision?))).collect()
+    }
+
+    /// Asks for a reconcile of this app.
+    pub fn trigger(&self, app: &Key) {
+        // The receiver ends with the controller; then nothing is reconciled any more.
+        let _ = self.triggers.unbounded_send(ObjectRef::new(&app.name).within(&app.namespace));
+    }
+
+    /// Asks for a reconcile of the apps that wait for a hostname, now that another app has changed.
+    pub fn trigger_hostname_waiters(&self, changed: &Key) {
+        self.trigger_where(|app| {
+            let status = app.object.as_ref().ok().and_then(|app| app.status.as_ref());
+            let ready = status.and_then(|status| find(&status.conditions, kind::READY));
+            ready.is_some_and(|ready| ready.reason == "HostnameConflict") && key_of(app) != *changed
+        });
+    }
+
+    fn trigger_all(&self) {
+        self.trigger_where(|_| true);
+    }
+
+    fn trigger_where(&self, concerned: impl Fn(&Guard<ClientApp>) -> bool) {
+        for app in self.apps.state().iter().filter(|app| concerned(app)) {
+            self.trigger(&key_of(app.as_ref()));
+        }
+    }
+
+    /// A Secret is a release's, and then the release's name comes here; or one an app makes or waits for by name.
+    fn secret_changed(&self, secret: &Key) {
+        self.trigger_where(|app| {
+            if app.metadata.namespace.as_deref() != Some(&secret.namespace) {
+                return false;
+            }
+            let key = key_of(app);
+            let given = app.object.as_ref().ok().and_then(|app| app.spec.admin_secret.as_deref());
+            key.name == secret.name
+                || given == Some(&secret.name)
+                || secret.name == key.admin_secret()
+                || secret.name == key.redis_secret()
+                || secret.name == key.database_secret()
+        });
+    }
+
+    fn cluster_changed(&self, cluster: &Key) {
+        self.trigger_where(|app| {
+            let key = key_of(app);
+            key.namespace == cluster.namespace && key.cluster() == cluster.name
+        });
+    }
+
+    fn service_changed(&self, service: &Key) {
+        self.trigger_where(|app| {
+            let key = key_of(app);
+            key.namespace == service.namespace && key.pgbouncer_service() == service.name
+        });
+    }
+}
+
+/// An object's namespace and name.
+pub fn key_of<K: Resource>(object: &K) -> Key {
+    Key::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Takes one watch into its cache for good, and tells of each change: of the group an object is filed under, or
+/// else of the object itself.
+async fn feed<K, V: Clone>(
+    watches: Arc<Watches>,
+    resource: &'static str,
+    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    cache: impl Fn(&Watches) -> &Cache<V> + Send + 'static,
+    entry: impl Fn(K) -> Entry<V> + Send + 'static,
+    changed: impl Fn(&Watches, &Key) + Send + 'static,
+) where
+    K: Send + 'static,
+{
+    let mut stream = std::pin::pin!(stream.default_backoff());
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => match cache(&watches).apply(event, &entry) {
+                Change::Everything => watches.trigger_all(),
+                Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
+                Change::Nothing => {}
+            },
+            Err(error) => tracing::warn!(resource, error = %watch_sentence(&error), "watch interrupted; it is resumed"),
+        }
+    }
+}
+
+/// The API server's own sentence where there is one: it names verb and resource of what RBAC refuses.
+fn watch_sentence(error: &watcher::Error) -> String {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => status.message.clone(),
+        WatchError(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Watches PerconaPGClusters while the kind exists: a watch of a kind that does not would be a poll.
+async fn watch_clusters(watches: Arc<Watches>, client: Client) {
+    let installed = |watches: &Watches| watches.percona_installed().then_some(());
+    let removed = |watches: &Watches| (!watches.percona_installed()).then_some(());
+    const FOREVER: std::time::Duration = std::time::Duration::from_secs(u32::MAX as u64);
+    loop {
+        watches.percona.wait_for(FOREVER, |_| installed(&watches)).await;
+        let clusters = watcher(Api::<PerconaPGCluster>::all(client.clone()), watcher::Config::default());
+        let fed =
+            feed(watches.clone(), "perconapgclusters", clusters, |w| &w.clusters, cluster, Watches::cluster_changed);
+        let gone = watches.percona.wait_for(FOREVER, |_| removed(&watches));
+        tokio::select! {
+            () = fed => {}
+            _ = gone => watches.clusters.clear(),
+        }
+    }
+}
+
+fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
+    let revision = revision(&secret);
+    let key = key_of(&secret);
+    let release = revision.is_some().then(|| secret.labels().get("name").cloned()).flatten();
+    Entry {
+        group: release.map(|release| Key::new(&key.namespace, release)),
+        value: Some(SecretMeta {
+            resource_version: secret.resource_version().unwrap_or_default(),
+            owner: owner(&secret),
+            deleting: secret.metadata.deletion_timestamp.is_some(),
+            revision,
+        }),
+        key,
+    }
+}
+
+fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
+    let owners = object.owner_references();
+    let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
+    Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))
+}
+
+/// A revision of a release by the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
+pub fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
+    let labels = secret.labels();
+    if labels.get("owner").map(String::as_str) != Some("helm") {
+        return None;
+    }
+    let seconds = labels.get("modifiedAt").or_else(|| labels.get("createdAt"));
+    Some(RevisionMeta {
+        revision: labels.get("version")?.parse().ok()?,
+        status: labels.get("status")?.clone(),
+        digest: labels.get(DIGEST_LABEL).cloned(),
+        stamped: labels.get(REVISION_LABEL).and_then(|revision| revision.parse().ok()),
+        holder: labels.get(HOLDER_LABEL).cloned(),
+        written: seconds
+            .and_then(|seconds| seconds.parse().ok())
+            .and_then(|seconds| Timestamp::from_second(seconds).ok()),
+    })
+}
+
+fn release_of<K: Resource>(object: &K) -> Option<Key> {
+    let annotations = object.annotations();
+    Some(Key::new(annotations.get(RELEASE_NAMESPACE)?, annotations.get(RELEASE_NAME)?))
+}
+
+fn deployment(deployment: Deployment) -> Entry<Workload> {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = deployment.status.clone().unwrap_or_default();
+    let stuck = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "Progressing" && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
+    });
+    let waiting = rollout(
+        deployment.metadata.generation,
+        status.observed_generation,
+        wanted,
+        status.updated_replicas.unwrap_or(0),
+        status.available_replicas.unwrap_or(0),
+    )
+    .map(|waiting| match stuck {
+        Some(_) => format!("{waiting}, and no progress within its deadline"),
+        None => waiting,
+    });
+    workload("Deployment", &deployment, waiting)
+}
+
+fn stateful_set(set: StatefulSet) -> Entry<Workload> {
+    let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = set.status.clone().unwrap_or_default();
+    // A set that updates on delete is as new as somebody wants it to be.
+    let updated = match set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref()?.type_.as_deref()) {
+        Some("OnDelete") => wanted,
+        _ => status.updated_replicas.unwrap_or(0),
+    };
+    let waiting = rollout(
+        set.metadata.generation,
+        status.observed_generation,
+        wanted,
+        updated,
+        status.available_replicas.unwrap_or(0),
+    );
+    workload("StatefulSet", &set, waiting)
+}
+
+/// Why a rollout is not complete, as `kubectl rollout status` would say it.
+fn rollout(
+    generation: Option<i64>,
+    observed: Option<i64>,
+    wanted: i32,
+    updated: i32,
+    available: i32,
+) -> Option<String> {
+    if generation > observed {
+        Some("its controller has not seen it yet".to_owned())
+    } else if updated < wanted {
+        Some(format!("{updated} of {wanted} replicas are up to date"))
+    } else if available < wanted {
+        Some(format!("{available} of {wanted} replicas are available"))
+    } else {
+        None
+    }
+}
+
+fn workload<K: Resource>(kind: &'static str, object: &K, waiting: Option<String>) -> Entry<Workload> {
+    // What Helm manages without naming its release cannot be filed, and is nobody's.
+    let group = release_of(object);
+    Entry {
+        key: key_of(object),
+        value: group.is_some().then(|| Workload { kind, name: object.name_any(), waiting }),
+        group,
+    }
+}
+
+fn cluster(cluster: PerconaPGCluster) -> Entry<ClusterView> {
+    let key = key_of(&cluster);
+    let status = cluster.status.clone().unwrap_or_default();
+    let volume = cluster.spec.instances.first().map(|instance| &instance.data_volume_claim_spec.resources.requests);
+    let view = ClusterView {
+        app: cluster.labels().get(label::APP).cloned(),
+        owner_uid: owner(&cluster).map(|(_, _, uid)| uid),
+        deleting: cluster.metadata.deletion_timestamp.is_some(),
+        digest: cluster.annotations().get(DIGEST_ANNOTATION).cloned(),
+        postgres_version: cluster.spec.postgres_version,
+        storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
+        state: status.state.filter(|state| !state.is_empty()),
+        pgbouncer_ready: status.pgbouncer.unwrap_or_default().ready,
+        created: cluster.metadata.creation_timestamp.as_ref().map(|time| time.0),
+    };
+    Entry { key, group: None, value: Some(view) }
+}
+
+fn slice(slice: EndpointSlice) -> Entry<bool> {
+    let key = key_of(&slice);
+    let service = slice.labels().get(SERVICE_NAME).cloned();
+    // No condition means ready (k8s.io/api/discovery/v1, EndpointConditions).
+    let ready = slice
+        .endpoints
+        .iter()
+        .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
+    Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
+}
+
+fn established(definition: CustomResourceDefinition) -> Entry<()> {
+    let established = definition
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Established" && condition.status == "True");
+    let alive = definition.metadata.deletion_timestamp.is_none();
+    Entry { key: key_of(&definition), group: None, value: (established && alive).then_some(()) }
+}

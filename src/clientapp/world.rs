@@ -1,0 +1,160 @@
+//! What stage 1 has seen: plain data, which the pure stages read.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::names::Key;
+use crate::crd::ClientAppStatus;
+
+/// Everything that decisions depend on, as it was at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// Another ClientApp that has the hostname.
+    pub hostname_holder: Option<Key>,
+    /// The Secret with the administrator's credentials.
+    pub admin_secret: SecretView,
+    /// The generated Secret with the Redis password.
+    pub redis_secret: SecretView,
+    /// The database and what leads to it.
+    pub database: DatabaseView,
+    /// The newest revision of the release.
+    pub release: Option<ReleaseView>,
+    /// The release's Deployments and StatefulSets, sorted by kind and name.
+    pub workloads: Vec<Workload>,
+    /// The status as it was last reported.
+    pub recorded: ClientAppStatus,
+}
+
+/// A Secret, by what of it may be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SecretView {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There is one, but it goes away with an object that is not this ClientApp.
+    NotOurs {
+        /// Kind and name of the owner.
+        owner: String,
+    },
+    /// It can be used.
+    Present {
+        /// The keys whose value is not empty; `None`: not looked at, since the operator made it.
+        keys: Option<BTreeSet<String>>,
+    },
+}
+
+/// The database and what leads to it.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseView {
+    /// Whether the cluster knows the kind PerconaPGCluster.
+    pub installed: bool,
+    /// uid of the ClientApp, which a database of its own carries as owner.
+    pub app_uid: String,
+    /// The PerconaPGCluster.
+    pub cluster: Option<ClusterView>,
+    /// Percona's Secret for the app's user.
+    pub secret: SecretView,
+    /// Whether PgBouncer's Service has a ready address.
+    pub reachable: bool,
+}
+
+/// A PerconaPGCluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterView {
+    /// The ClientApp it is labelled with.
+    pub app: Option<String>,
+    /// The ClientApp that owns it; under `deletionPolicy: Retain` there is none.
+    pub owner_uid: Option<String>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Digest of the document last applied by this operator.
+    pub digest: Option<String>,
+    /// Major version that runs.
+    pub postgres_version: Option<i64>,
+    /// Size of the data volume in bytes, as last applied.
+    pub storage_bytes: Option<f64>,
+    /// Percona's word for its state; `None`: Percona has said nothing yet.
+    pub state: Option<String>,
+    /// PgBouncer's ready instances.
+    pub pgbouncer_ready: i64,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+}
+
+/// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseView {
+    /// Revision.
+    pub revision: i64,
+    /// Name of the storage Secret.
+    pub secret: String,
+    /// What its status means to a decision.
+    pub phase: Phase,
+    /// Helm's own word for the status.
+    pub status: String,
+    /// What the operator stamped on this very revision; `None`: somebody else wrote it.
+    pub stamp: Option<Stamp>,
+    /// Whether any kept revision carries a stamp of ours, be it inherited.
+    pub known: bool,
+    /// When the revision was written.
+    pub written: Option<Timestamp>,
+}
+
+/// What a release's status means to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// `deployed`
+    Deployed,
+    /// `failed`, and whatever else leaves an upgrade possible
+    Failed,
+    /// `pending-install`, `pending-upgrade`, `pending-rollback`: Helm's lock
+    Pending,
+    /// `uninstalling`
+    Uninstalling,
+    /// `uninstalled`: history that was kept
+    Uninstalled,
+}
+
+impl Phase {
+    /// Reads Helm's `status` label (helm.sh/helm/v4/pkg/release/common, `Status`).
+    #[must_use]
+    pub fn parse(status: &str) -> Phase {
+        match status {
+            "deployed" => Phase::Deployed,
+            "uninstalling" => Phase::Uninstalling,
+            "uninstalled" => Phase::Uninstalled,
+            pending if pending.starts_with("pending-") => Phase::Pending,
+            _ => Phase::Failed,
+        }
+    }
+}
+
+/// What the operator stamps on a revision it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Digest of what was asked of helm.
+    pub digest: String,
+    /// What is known of the operator process that ran helm.
+    pub holder: Fate,
+}
+
+/// What is known of the operator process that holds a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its helm is provably not running any more.
+    Dead,
+    /// It may still run.
+    Unknown,
+}
+
+/// A Deployment or StatefulSet of the release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Workload {
+    /// `Deployment` or `StatefulSet`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Why it is not ready; `None`: it is.
+    pub waiting: Option<String>,
+}

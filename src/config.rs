@@ -1,0 +1,220 @@
+//! Settings: flags and environment, checked at start-up so that no setting fails later.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use crate::{
+    clientapp::build::postgres::PerconaSettings,
+    helm::{ChartName, ChartSource, Flags, HelmSettings},
+};
+
+/// Base values for charts the operator knows, by name of the chart.
+const KNOWN_VALUES: &[(&str, &str)] = &[("nextcloud", include_str!("../helm-values/nextcloud.yaml"))];
+/// How long helm may need beyond its hooks' time: for the requests before and after them.
+const BEYOND_HOOKS: Duration = Duration::from_secs(120);
+/// After a polite signal helm records the revision as failed; this is its time for that.
+const GRACE: Duration = Duration::from_secs(10);
+/// Far above what a run needs, far below what would take the node down.
+const HELM_MEMORY: u64 = 2 << 30;
+
+/// What is installed, for `run` and `render` alike.
+#[derive(Args, Clone, Debug)]
+pub struct ChartArgs {
+    /// Name of the chart that every ClientApp gets.
+    #[arg(long, env = "CLIENTAPP_CHART", default_value = "nextcloud", value_name = "NAME")]
+    pub chart: ChartName,
+    /// File with base values in place of the built-in ones for this chart.
+    #[arg(long, env = "CLIENTAPP_BASE_VALUES", value_name = "FILE")]
+    pub base_values: Option<PathBuf>,
+    /// The cluster's DNS domain.
+    #[arg(long, env = "CLIENTAPP_CLUSTER_DOMAIN", default_value = "cluster.local", value_name = "DOMAIN")]
+    pub cluster_domain: String,
+    /// crVersion of the PerconaPGClusters: the version of the Percona operator that they are written for.
+    #[arg(long, env = "CLIENTAPP_PERCONA_CR_VERSION", default_value_t = PerconaSettings::default().cr_version, value_name = "VERSION")]
+    pub percona_cr_version: String,
+}
+
+/// How charts and helm are found and used, for `run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    /// What is installed.
+    pub chart: ChartArgs,
+    /// Where charts come from: an https:// chart repository, an oci:// registry, or a directory of packaged charts.
+    #[arg(
+        long,
+        env = "CLIENTAPP_CHART_REPOSITORY",
+        default_value = "https://nextcloud.github.io/helm",
+        value_name = "SOURCE"
+    )]
+    pub chart_repository: ChartSource,
+    /// Kubeconfig to use; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The helm executable, 4.0 or later.
+    #[arg(long, env = "CLIENTAPP_HELM", default_value = "helm", value_name = "FILE")]
+    pub helm: PathBuf,
+    /// Where pulled charts are kept. Kept over a restart, it saves pulling them again.
+    #[arg(long, env = "CLIENTAPP_CHART_CACHE", value_name = "DIR")]
+    pub chart_cache: Option<PathBuf>,
+    /// How many helm processes run at the same time.
+    #[arg(long, env = "CLIENTAPP_MAX_CONCURRENT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
+    pub max_concurrent: u16,
+    /// How many revisions Helm keeps of a release.
+    #[arg(long, env = "CLIENTAPP_HISTORY_MAX", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100), value_name = "N")]
+    pub history_max: u32,
+    /// How long helm waits for one hook of a chart, in seconds.
+    #[arg(long, env = "CLIENTAPP_HOOK_TIMEOUT", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400), value_name = "SECONDS")]
+    pub hook_timeout: u64,
+    /// Address for /healthz, /readyz and /metrics.
+    #[arg(long, env = "CLIENTAPP_HEALTH_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    pub health_listen: SocketAddr,
+    /// Namespace of the Lease that makes one operator the leader; without it the operator's own namespace.
+    #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
+    pub lease_namespace: Option<String>,
+}
+
+/// What the controller needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the chart.
+    pub chart: String,
+    /// Base values of the chart: the lowest layer.
+    pub base_values: Value,
+    /// The cluster's DNS domain.
+    pub cluster_domain: String,
+    /// How PerconaPGClusters are written.
+    pub percona: PerconaSettings,
+    /// Helm processes at the same time.
+    pub max_concurrent: usize,
+    /// How long one helm process may live at most, from start to the end of its grace.
+    pub helm_deadline: SignedDuration,
+}
+
+/// A setting that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file with base values cannot be read.
+    #[error("--base-values {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Base values are not a YAML map.
+    #[error("base values in {origin}: {problem}")]
+    BaseValues {
+        /// Where they come from.
+        origin: String,
+        /// What is wrong with them.
+        problem: String,
+    },
+}
+
+impl Config {
+    /// Checks and completes the settings for what is installed.
+    ///
+    /// # Errors
+    /// When the base values cannot be read or are not a map.
+    pub fn new(args: &ChartArgs) -> Result<Config, ConfigError> {
+        let percona = PerconaSettings { cr_version: args.percona_cr_version.clone(), ..PerconaSettings::default() };
+        Ok(Config {
+            base_values: base_values(args)?,
+            chart: args.chart.to_string(),
+            cluster_domain: args.cluster_domain.clone(),
+            percona,
+            max_concurrent: 1,
+            helm_deadline: SignedDuration::ZERO,
+        })
+    }
+
+    /// Checks and completes the settings for `run`.
+    ///
+    /// # Errors
+    /// As [`Config::new`].
+    pub fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
+        let helm = helm_settings(args);
+        let deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
+        Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline: deadline, ..Config::new(&args.chart)? })
+    }
+
+    /// Defaults, as the tests of the pure stages use them.
+    #[cfg(test)]
+    #[must_use]
+    pub fn for_tests() -> Config {
+        #[derive(clap::Parser)]
+        struct Parser {
+            #[command(flatten)]
+            args: ChartArgs,
+        }
+        let Parser { args } = clap::Parser::parse_from(["test"]);
+        Config::new(&args).expect("the built-in settings are right")
+    }
+}
+
+/// How helm is run.
+#[must_use]
+pub fn helm_settings(args: &RunArgs) -> HelmSettings {
+    let hook_timeout = Duration::from_secs(args.hook_timeout);
+    HelmSettings {
+        binary: args.helm.clone(),
+        private_dir: std::env::temp_dir(),
+        flags: helm_flags(args.history_max, hook_timeout),
+        deadline: hook_timeout + BEYOND_HOOKS,
+        grace: GRACE,
+        memory: HELM_MEMORY,
+    }
+}
+
+/// What every helm run is told. The check against the OpenAPI document costs more than everything else helm does, and
+/// releases made by helm 4 are applied server-side, where the API server validates strictly itself.
+#[must_use]
+pub fn helm_flags(history_max: u32, hook_timeout: Duration) -> Flags {
+    Flags { history_max, hook_timeout, validate_openapi: false }
+}
+
+fn base_values(args: &ChartArgs) -> Result<Value, ConfigError> {
+    let (origin, text) = match &args.base_values {
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+            (path.display().to_string(), text)
+        }
+        None => {
+            let known = KNOWN_VALUES.iter().find(|(chart, _)| *chart == args.chart.as_str());
+            let text = known.map_or("{}", |(_, text)| *text);
+            (format!("helm-values/{}.yaml", args.chart), text.to_owned())
+        }
+    };
+    let problem = |problem: String| ConfigError::BaseValues { origin: origin.clone(), problem };
+    let values: Value = serde_yaml::from_str(&text).map_err(|error| problem(error.to_string()))?;
+    match values {
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        Value::Object(_) => Ok(values),
+        _ => Err(problem("they are not a map".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_base_values_is_a_map_and_known() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/helm-values");
+        for file in std::fs::read_dir(dir).unwrap() {
+            let path = file.unwrap().path();
+            let chart = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(serde_yaml::from_str::<Value>(&text).unwrap().is_object(), "{path:?}");
+            assert!(KNOWN_VALUES.iter().any(|(known, built_in)| *known == chart && *built_in == text), "{path:?}");
+        }
+    }
+}

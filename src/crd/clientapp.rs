@@ -1,0 +1,327 @@
+//! `ClientApp`: one tenant's complete, isolated instance of the web app.
+//!
+//! The doc comments here are what `kubectl explain clientapp.spec` prints, and every rule the API server can
+//! check is a rule of the schema, so that `kubectl apply` refuses at once.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What a tenant's instance shall be.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[kube(
+    group = "apps.bnerd-operator.local",
+    version = "v1alpha1",
+    kind = "ClientApp",
+    plural = "clientapps",
+    shortname = "ca",
+    namespaced,
+    status = "ClientAppStatus",
+    derive = "PartialEq",
+    doc = "A ClientApp is one tenant's complete, isolated instance of a Helm-packaged web app: credentials, Redis, PostgreSQL, storage, ingress, and a Helm release of the ClientApp's own name.",
+    validation = Rule::new("self.metadata.name.size() <= 53").message("the name is used as the Helm release name and can have at most 53 characters").field_path(".metadata.name"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter").field_path(".metadata.name"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Revision", type_ = "integer", json_path = ".status.release.revision"),
+    printcolumn(name = "Chart version", type_ = "string", json_path = ".spec.chartVersion"),
+    printcolumn(name = "Hostname", type_ = "string", json_path = ".spec.hostname"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientAppSpec {
+    /// The DNS name the instance is served under, in lower case, such as `acme.example.com`. Unique among the
+    /// ClientApps of the cluster: the older object keeps a contested name.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')").message("must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot"))]
+    pub hostname: String,
+
+    /// Exact version of the chart, such as `5.5.2`. helm installs this version and no other.
+    #[serde(default = "default_chart_version")]
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')").message("must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'"))]
+    pub chart_version: String,
+
+    /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and
+    /// `nextcloud-password`. Absent: `<name>-admin-secret` is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub admin_secret: Option<String>,
+
+    /// IngressClass to serve the hostname with. Absent: no Ingress is rendered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub ingress_class_name: Option<String>,
+
+    /// Name of the Profile whose defaults this instance takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub profile: Option<String>,
+
+    /// Container image in place of the chart's own: `repository:tag` or `repository@sha256:…`. Empty: the chart's own.
+    #[serde(default)]
+    #[schemars(length(max = 512))]
+    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
+    pub image: String,
+
+    /// Number of app pods, over the chart's and the profile's. More than one needs storage that many pods can write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub replicas: Option<i32>,
+
+    /// The tenant's Redis, from the chart.
+    #[serde(default)]
+    pub redis: Redis,
+
+    /// The tenant's PostgreSQL.
+    #[serde(default)]
+    pub postgres: Postgres,
+
+    /// The volume for the app's files.
+    #[serde(default)]
+    pub persistence: Persistence,
+
+    /// Further values for the chart, merged over the operator's base values and under the computed ones. A key
+    /// that the operator computes is refused by name.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object")]
+    pub values: Map<String, Value>,
+
+    /// While true the operator changes nothing for this ClientApp; its status is still kept.
+    #[serde(default)]
+    pub suspend: bool,
+
+    /// What becomes of database and volumes when the ClientApp is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// The tenant's Redis.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Redis {
+    /// Whether the instance has a Redis of its own, with a generated password.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+}
+
+/// The tenant's PostgreSQL.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
+#[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
+pub struct Postgres {
+    /// Whether the instance has a PostgreSQL database of its own.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+
+    /// Who makes the database: `percona` (a PerconaPGCluster), `standalone` (a Postgresql of this operator) or
+    /// `external` (one that exists already). Immutable.
+    #[serde(default)]
+    pub provider: PostgresProvider,
+
+    /// Major version of PostgreSQL, 13 to 18.
+    #[serde(default = "default_postgres_version")]
+    #[schemars(length(max = 2))]
+    #[x_kube(validation = Rule::new("self.matches('^1[3-8]$')").message("must be a major version of PostgreSQL from \"13\" to \"18\""))]
+    pub version: String,
+
+    /// Size of the database's volume, such as `1Gi`. Only grows.
+    #[serde(default = "default_postgres_storage")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
+    pub storage_size: String,
+
+    /// Number of PostgreSQL instances; above one they are a cluster with failover.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 9))]
+    pub instances: i32,
+}
+
+/// Who makes the database.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum PostgresProvider {
+    /// A PerconaPGCluster, made for this instance.
+    #[default]
+    Percona,
+    /// A Postgresql of this operator, made for this instance.
+    Standalone,
+    /// A database that exists already.
+    External,
+}
+
+/// The volume for the app's files.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
+pub struct Persistence {
+    /// Whether the app's files are kept on a volume. Without one they are gone with the pod.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+
+    /// Size of the volume, such as `8Gi`. Only grows.
+    #[serde(default = "default_persistence_size")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 8Gi or 500Mi (not GB)"))]
+    pub size: String,
+
+    /// StorageClass of the volume. Empty: the cluster's default class.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub storage_class_name: String,
+}
+
+/// What becomes of database and volumes when the ClientApp is deleted.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub enum DeletionPolicy {
+    /// They are deleted with it.
+    #[default]
+    Delete,
+    /// They outlive it, without owner, labelled `apps.bnerd-operator.local/retained-from`.
+    Retain,
+}
+
+/// What the operator last saw and did.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientAppStatus {
+    /// The generation of the spec that the conditions speak of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready` sums up; `PostgresReady`, `Released` and `WorkloadsReady` are its parts; `Reconciling` says that
+    /// work is under way, `Stalled` that it goes on only after somebody changes something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+
+    /// The Helm release, as `helm list` shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
+
+    /// Secret with the administrator's name and password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_secret_name: Option<String>,
+
+    /// Secret with the Redis password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redis_secret_name: Option<String>,
+
+    /// The PerconaPGCluster made for this instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postgres_cluster_name: Option<String>,
+
+    /// Where the instance is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+
+    /// The last time helm was run for this ClientApp, or was about to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_attempt: Option<Attempt>,
+}
+
+/// A Helm release.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// Name of the release: the ClientApp's own.
+    pub name: String,
+    /// Namespace of the release: the ClientApp's own.
+    pub namespace: String,
+    /// Revision, as in `helm history`.
+    pub revision: i64,
+    /// Helm's word for its state, such as `deployed` or `failed`.
+    pub status: String,
+    /// Name of the chart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chart: Option<String>,
+    /// Version of the chart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chart_version: Option<String>,
+    /// Version of the app in the chart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_version: Option<String>,
+    /// Digest of what was asked of helm: chart version, values and flags. Equal digests are never installed twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// sha256 of the chart archive that was installed. The same version with another digest is not installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chart_digest: Option<String>,
+    /// When the revision was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployed_at: Option<Time>,
+}
+
+/// One run of helm: written before it starts, completed when it ends.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// Digest of what was asked of helm; failures count anew when it changes.
+    pub digest: String,
+    /// When the run was begun.
+    pub started_at: Time,
+    /// Failures in a row with this digest.
+    #[serde(default)]
+    pub failures: u32,
+    /// Not tried again before this time, unless the digest changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Time>,
+    /// Class of the last failure, as in the conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The last failure in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+fn one() -> i32 {
+    1
+}
+fn default_chart_version() -> String {
+    "5.5.2".to_owned()
+}
+fn default_postgres_version() -> String {
+    "15".to_owned()
+}
+fn default_postgres_storage() -> String {
+    "1Gi".to_owned()
+}
+fn default_persistence_size() -> String {
+    "8Gi".to_owned()
+}
+
+impl Default for Redis {
+    fn default() -> Self {
+        Redis { enabled: yes() }
+    }
+}
+
+impl Default for Postgres {
+    fn default() -> Self {
+        Postgres {
+            enabled: yes(),
+            provider: PostgresProvider::default(),
+            version: default_postgres_version(),
+            storage_size: default_postgres_storage(),
+            instances: one(),
+        }
+    }
+}
+
+impl Default for Persistence {
+    fn default() -> Self {
+        Persistence { enabled: yes(), size: default_persistence_size(), storage_class_name: String::new() }
+    }
+}
+
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}

@@ -1,0 +1,104 @@
+//! Decoding that never lets one bad object stop the watch of all the others. Pure.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+/// An object of kind `K`, or the reason why the stored one does not decode, with its metadata either way.
+///
+/// It differs from kube's `DeserializeGuard` in one point: the object is first taken as raw text, which
+/// serde_json scans without recursion. An object nested deeper than serde_json's limit of 128 levels is
+/// therefore one undecodable object here, where it would otherwise fail the whole list or watch.
+#[derive(Clone, Debug)]
+pub struct Guard<K> {
+    /// The object's metadata, always readable.
+    pub metadata: ObjectMeta,
+    /// The object, or one sentence on why it does not decode.
+    pub object: Result<K, String>,
+}
+
+#[derive(Deserialize)]
+struct MetadataOnly {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let MetadataOnly { mut metadata } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
+        // Nothing reads the managed fields, and they are the larger half of a small object in the cache.
+        metadata.managed_fields = None;
+        let object = serde_json::from_str(raw.get()).map_err(|error| error.to_string());
+        Ok(Guard { metadata, object })
+    }
+}
+
+impl<K: Resource> Resource for Guard<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ObjectList, WatchEvent};
+
+    use super::Guard;
+    use crate::crd::ClientApp;
+
+    fn object(name: &str, values: &str) -> String {
+        format!(
+            r#"{{"apiVersion":"apps.bnerd-operator.local/v1alpha1","kind":"ClientApp","metadata":{{"name":"{name}"}},
+               "spec":{{"hostname":"a.example","values":{values}}}}}"#
+        )
+    }
+
+    fn deep() -> String {
+        format!("{}1{}", "{\"a\":".repeat(2000), "}".repeat(2000))
+    }
+
+    #[test]
+    fn one_bad_object_leaves_the_list_readable() {
+        let list = format!(
+            r#"{{"apiVersion":"v1","kind":"List","metadata":{{"resourceVersion":"1"}},"items":[{},{},{}]}}"#,
+            object("good", "{}"),
+            object("deep", &deep()),
+            object("not-a-map", "7"),
+        );
+        let list: ObjectList<Guard<ClientApp>> = serde_json::from_str(&list).unwrap();
+        let decodes: Vec<_> =
+            list.items.iter().map(|guard| (guard.metadata.name.as_deref().unwrap(), guard.object.is_ok())).collect();
+        assert_eq!(decodes, [("good", true), ("deep", false), ("not-a-map", false)]);
+    }
+
+    #[test]
+    fn one_bad_object_leaves_the_watch_readable() {
+        let event = format!(r#"{{"type":"ADDED","object":{}}}"#, object("deep", &deep()));
+        let event: WatchEvent<Guard<ClientApp>> = serde_json::from_str(&event).unwrap();
+        let WatchEvent::Added(guard) = event else { panic!("{event:?}") };
+        assert_eq!(guard.metadata.name.as_deref(), Some("deep"));
+        assert!(guard.object.unwrap_err().contains("recursion limit"));
+    }
+}

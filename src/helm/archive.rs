@@ -1,0 +1,251 @@
+//! What a packaged chart says about itself, read without unpacking it (pure over a reader).
+//!
+//! Helm drops the first part of each path in the archive, whatever it is, cleans the rest, and takes the last file of a
+//! name. An archive could be made so that a careless reader sees another `Chart.yaml` than helm does; hence everything that
+//! `helm package` never writes is refused: anything outside `<chart>/`, an unclean path, a link, a second `Chart.yaml`.
+
+use std::{
+    io::{self, Read},
+    path::{Component, Path},
+};
+
+use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
+use tar::EntryType;
+
+/// The largest chart, unpacked, in bytes: helm's own limit.
+const MAX_UNPACKED: u64 = 100 << 20;
+/// The most entries in a chart; a large umbrella chart has a few thousand.
+const MAX_ENTRIES: usize = 20_000;
+/// The largest `Chart.yaml`, in bytes.
+const MAX_METADATA: u64 = 1 << 20;
+
+/// The part of `Chart.yaml` that matters here.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) app_version: Option<String>,
+    pub(super) kube_version: Option<String>,
+}
+
+/// Not a packaged chart, or a suspicious one.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidArchive {
+    /// It cannot be read as a gzipped tar archive.
+    #[error("it is not a gzipped tar archive")]
+    Unreadable {
+        /// Why.
+        source: io::Error,
+    },
+    /// It is too large unpacked, or has too many entries.
+    #[error("it is larger than a chart may be: {MAX_UNPACKED} bytes unpacked, {MAX_ENTRIES} entries")]
+    TooLarge,
+    /// An entry is not within the chart's directory, or its path is not clean.
+    #[error("its entry {path:?} is not within {chart}/")]
+    Outside {
+        /// The entry's path.
+        path: String,
+        /// The directory.
+        chart: String,
+    },
+    /// An entry is neither a file nor a directory.
+    #[error("its entry {path:?} is neither a file nor a directory")]
+    Special {
+        /// The entry's path.
+        path: String,
+    },
+    /// There is no `Chart.yaml`, or there is more than one.
+    #[error("it has {count} files {chart}/Chart.yaml instead of one")]
+    Metadata {
+        /// How many.
+        count: usize,
+        /// The directory.
+        chart: String,
+    },
+    /// `Chart.yaml` is not what it should be.
+    #[error("its Chart.yaml cannot be read")]
+    Yaml {
+        /// Why.
+        source: serde_yaml::Error,
+    },
+}
+
+/// Reads a packaged chart to its end and returns its metadata.
+pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, InvalidArchive> {
+    // Several gzip members in a row are one stream to Go, and so they are here.
+    let unpacked = MultiGzDecoder::new(packed).take(MAX_UNPACKED);
+    let mut archive = tar::Archive::new(unpacked);
+    let mut found = Vec::new();
+    for (count, entry) in archive.entries().map_err(unreadable)?.enumerate() {
+        let mut entry = entry.map_err(unreadable)?;
+        if count >= MAX_ENTRIES || entry.size() > MAX_UNPACKED {
+            return Err(InvalidArchive::TooLarge);
+        }
+        let raw = entry.path_bytes().into_owned();
+        let path = || String::from_utf8_lossy(&raw[..raw.len().min(200)]).into_owned();
+        match entry.header().entry_type() {
+            EntryType::Regular | EntryType::Directory => {}
+            EntryType::XGlobalHeader => continue,
+            _ => return Err(InvalidArchive::Special { path: path() }),
+        }
+        if !is_within(chart, &raw) {
+            return Err(InvalidArchive::Outside { path: path(), chart: chart.to_owned() });
+        }
+        if raw == format!("{chart}/Chart.yaml").as_bytes() {
+            let mut yaml = Vec::new();
+            entry.by_ref().take(MAX_METADATA).read_to_end(&mut yaml).map_err(unreadable)?;
+            found.push(yaml);
+        }
+    }
+    // Whatever follows the archive's end is read as well: a file that is cut off, or far too large, is found out here.
+    let mut rest = archive.into_inner();
+    io::copy(&mut rest, &mut io::sink()).map_err(unreadable)?;
+    if rest.limit() == 0 {
+        return Err(InvalidArchive::TooLarge);
+    }
+    match found.as_slice() {
+        [yaml] => serde_yaml::from_slice(yaml).map_err(|source| InvalidArchive::Yaml { source }),
+        _ => Err(InvalidArchive::Metadata { count: found.len(), chart: chart.to_owned() }),
+    }
+}
+
+fn unreadable(source: io::Error) -> InvalidArchive {
+    InvalidArchive::Unreadable { source }
+}
+
+/// Whether a path is clean and below the chart's directory. A backslash is a separator to helm, so it is none here.
+fn is_within(chart: &str, raw: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(raw) else { return false };
+    let clean = !text.contains(['\\', '\0']) && !text.contains("//") && !text.contains("/./") && !text.ends_with("/.");
+    let mut components = Path::new(text).components();
+    clean
+        && components.next() == Some(Component::Normal(chart.as_ref()))
+        && components.all(|component| matches!(component, Component::Normal(_)))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Write;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    /// A packaged chart with these files.
+    pub(in crate::helm) fn packed(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        for (path, content) in files {
+            append(&mut builder, EntryType::Regular, path, content);
+        }
+        builder.into_inner().unwrap().finish().unwrap()
+    }
+
+    /// A packaged chart of this name and version.
+    pub(in crate::helm) fn chart(name: &str, version: &str) -> Vec<u8> {
+        let yaml =
+            format!("apiVersion: v2\nname: {name}\nversion: {version}\nappVersion: 29.0.4\nkubeVersion: '>=1.24'\n");
+        packed(&[(&format!("{name}/Chart.yaml"), &yaml), (&format!("{name}/templates/a.yaml"), "a: b\n")])
+    }
+
+    fn append<W: Write>(builder: &mut tar::Builder<W>, kind: EntryType, path: &str, content: &str) {
+        let mut header = tar::Header::new_gnu();
+        // Past `set_path`, which refuses what a hostile archive would have.
+        header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append(&header, content.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn metadata_is_read() {
+        let metadata = inspect("nextcloud", chart("nextcloud", "5.5.2").as_slice()).unwrap();
+        assert_eq!(
+            metadata,
+            Metadata {
+                name: "nextcloud".into(),
+                version: "5.5.2".into(),
+                app_version: Some("29.0.4".into()),
+                kube_version: Some(">=1.24".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn a_subchart_has_metadata_of_its_own() {
+        let files =
+            [("x/Chart.yaml", "name: x\nversion: 1.0.0\n"), ("x/charts/y/Chart.yaml", "name: y\nversion: 2.0.0\n")];
+        assert_eq!(inspect("x", packed(&files).as_slice()).unwrap().version, "1.0.0");
+    }
+
+    #[test]
+    fn what_helm_might_see_differently_is_refused() {
+        let yaml = "name: x\nversion: 1.0.0\n";
+        for path in [
+            "y/Chart.yaml",
+            "/x/Chart.yaml",
+            "x/../Chart.yaml",
+            "x//Chart.yaml",
+            "x/./a",
+            "./x/a",
+            "Chart.yaml",
+            "x\\Chart.yaml",
+            "..",
+        ] {
+            let error = inspect("x", packed(&[("x/Chart.yaml", yaml), (path, yaml)]).as_slice()).unwrap_err();
+            assert!(matches!(error, InvalidArchive::Outside { .. }), "{path}: {error}");
+        }
+        let twice = packed(&[("x/Chart.yaml", yaml), ("x/Chart.yaml", yaml)]);
+        assert!(matches!(inspect("x", twice.as_slice()), Err(InvalidArchive::Metadata { count: 2, .. })));
+        // A second gzip member, with what follows the first archive's end.
+        let mut members = chart("x", "1.0.0");
+        members.extend(packed(&[("x/Chart.yaml", yaml)]));
+        assert_eq!(inspect("x", members.as_slice()).unwrap().version, "1.0.0");
+    }
+
+    #[test]
+    fn links_and_devices_are_refused() {
+        for kind in [EntryType::Symlink, EntryType::Link, EntryType::Char, EntryType::Fifo] {
+            let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+            append(&mut builder, kind, "x/values.yaml", "");
+            let archive = builder.into_inner().unwrap().finish().unwrap();
+            assert!(matches!(inspect("x", archive.as_slice()), Err(InvalidArchive::Special { .. })), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn bombs_are_cut_off() {
+        let mut mebibyte = GzEncoder::new(Vec::new(), Compression::fast());
+        mebibyte.write_all(&vec![0; 1 << 20]).unwrap();
+        let zeros = mebibyte.finish().unwrap().repeat(101);
+        // Behind the end of an archive …
+        let mut behind = chart("x", "1.0.0");
+        behind.extend(&zeros);
+        assert!(matches!(inspect("x", behind.as_slice()), Err(InvalidArchive::TooLarge)));
+        // … and as the content of a file.
+        let mut header = tar::Header::new_gnu();
+        header.set_path("x/bomb").unwrap();
+        header.set_size(2 * MAX_UNPACKED);
+        header.set_cksum();
+        let mut inside = GzEncoder::new(Vec::new(), Compression::fast());
+        inside.write_all(header.as_bytes()).unwrap();
+        let mut inside = inside.finish().unwrap();
+        inside.extend(&zeros);
+        assert!(matches!(inspect("x", inside.as_slice()), Err(InvalidArchive::TooLarge)));
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        assert!(matches!(inspect("x", b"<html>".as_slice()), Err(InvalidArchive::Unreadable { .. })));
+        let whole = chart("x", "1.0.0");
+        assert!(matches!(inspect("x", &whole[..whole.len() / 2]), Err(InvalidArchive::Unreadable { .. })));
+        assert!(matches!(inspect("x", packed(&[]).as_slice()), Err(InvalidArchive::Metadata { count: 0, .. })));
+        for yaml in ["", "[]", "name: x", "name: [x]\nversion: 1.0.0", "a: &a [*a]"] {
+            let archive = packed(&[("x/Chart.yaml", yaml)]);
+            assert!(matches!(inspect("x", archive.as_slice()), Err(InvalidArchive::Yaml { .. })), "{yaml}");
+        }
+    }
+}

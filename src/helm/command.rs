@@ -1,0 +1,438 @@
+//! The arguments of every helm run (pure).
+//!
+//! Nothing secret is ever an argument: values travel as standard input and credentials as files, so an argv is safe to
+//! log. Nothing that comes from outside can act as a flag: whatever is put into an argv has a type that was checked once,
+//! and neither a name nor an absolute path can start with `-`.
+
+use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
+
+use super::source::ChartSource;
+
+/// The label of Helm's storage Secret that holds the digest of what was deployed.
+pub const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
+/// The label of Helm's storage Secret that holds the id of the operator process that started the run.
+pub const HOLDER_LABEL: &str = "apps.bnerd-operator.local/holder";
+/// The label of Helm's storage Secret that holds the id of the run.
+pub const OPERATION_LABEL: &str = "apps.bnerd-operator.local/operation";
+/// The label of Helm's storage Secret that holds the revision the run was expected to make.
+///
+/// Helm hands the labels of a release on to later revisions: `upgrade` merges its own over those of the newest revision,
+/// `rollback` copies those of the revision it returns to. So after somebody else's upgrade or rollback all of our labels
+/// are still there, and only this one tells: on a revision of ours it equals Helm's own `version` label.
+pub const REVISION_LABEL: &str = "apps.bnerd-operator.local/revision";
+
+/// What was given is not fit to be an argument.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {text:?} is not valid: {rule}")]
+pub struct InvalidArgument {
+    what: &'static str,
+    text: String,
+    rule: &'static str,
+}
+
+macro_rules! argument {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text, as it goes into the argv.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidArgument;
+
+            fn from_str(text: &str) -> Result<Self, InvalidArgument> {
+                let valid: fn(&str) -> bool = $valid;
+                if valid(text) {
+                    Ok(Self(text.to_owned()))
+                } else {
+                    // What is refused may be anything, a megabyte of it included.
+                    Err(InvalidArgument { what: $what, text: text.chars().take(100).collect(), rule: $rule })
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+argument!(
+    /// A release's name. The rule is Helm's `ValidateReleaseName`.
+    ReleaseName,
+    "release name",
+    "it must be a lower-case DNS name of at most 53 characters",
+    |text| text.len() <= 53 && text.split('.').all(is_dns_label)
+);
+
+argument!(
+    /// A namespace. The rule is Kubernetes' (RFC 1123 label).
+    Namespace,
+    "namespace",
+    "it must be a lower-case DNS label of at most 63 characters",
+    |text| text.len() <= 63 && is_dns_label(text)
+);
+
+argument!(
+    /// A chart's name. The rule is Helm's for chart names, with a limit on the length.
+    ChartName,
+    "chart name",
+    "it must consist of letters, digits, '.', '_' and '-', start with a letter or digit, and have at most 100 characters",
+    |text| {
+        text.len() <= 100
+            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    }
+);
+
+argument!(
+    /// A label's value. The rule is Kubernetes', except that it may be neither empty nor `null`, by which
+    /// `helm upgrade --labels` removes a label.
+    LabelValue,
+    "label value",
+    "it must consist of letters, digits, '.', '_' and '-', start and end with a letter or digit, have at most 63 \
+     characters, and not be null",
+    |text| {
+        let alphanumeric = |char: char| char.is_ascii_alphanumeric();
+        text.len() <= 63
+            && text != "null"
+            && text.starts_with(alphanumeric)
+            && text.ends_with(alphanumeric)
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    }
+);
+
+fn is_dns_label(text: &str) -> bool {
+    let lower = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
+    text.starts_with(lower) && text.ends_with(lower) && text.chars().all(|char| lower(char) || char == '-')
+}
+
+/// What the operator stamps on the storage Secret of a revision it makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleaseLabels {
+    /// The digest of chart, values and flags. A whole SHA-256 in hexadecimal is one character too long for a label.
+    pub digest: LabelValue,
+    /// The operator process that starts the run.
+    pub holder: LabelValue,
+    /// The run.
+    pub operation: LabelValue,
+    /// The revision the run is expected to make.
+    pub revision: u32,
+}
+
+impl fmt::Display for ReleaseLabels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digest, holder, operation, revision } = self;
+        write!(
+            f,
+            "{DIGEST_LABEL}={digest},{HOLDER_LABEL}={holder},{OPERATION_LABEL}={operation},{REVISION_LABEL}={revision}"
+        )
+    }
+}
+
+/// One `helm upgrade --install`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Upgrade {
+    /// The release.
+    pub release: ReleaseName,
+    /// Its namespace, which must exist.
+    pub namespace: Namespace,
+    /// The packaged chart, an absolute path.
+    pub chart: PathBuf,
+    /// The values, one YAML document.
+    pub values: String,
+    /// The labels of the revision to be made.
+    pub labels: ReleaseLabels,
+}
+
+impl fmt::Debug for Upgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { release, namespace, chart, values, labels } = self;
+        f.debug_struct("Upgrade")
+            .field("release", release)
+            .field("namespace", namespace)
+            .field("chart", chart)
+            .field("values", &format_args!("{} bytes", values.len()))
+            .field("labels", labels)
+            .finish()
+    }
+}
+
+/// One `helm uninstall`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uninstall {
+    /// The release.
+    pub release: ReleaseName,
+    /// Its namespace.
+    pub namespace: Namespace,
+}
+
+/// What is the same for every run of one operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags {
+    /// How many revisions Helm keeps of a release, at least 1.
+    pub history_max: u32,
+    /// How long Helm waits for one hook, in whole seconds.
+    pub hook_timeout: Duration,
+    /// Whether helm checks manifests against the cluster's OpenAPI document before applying them. That check is more
+    /// than half of a run's cost, and an API server validates a server-side apply strictly anyway.
+    pub validate_openapi: bool,
+}
+
+/// Which of helm's commands a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// `helm version`
+    Version,
+    /// `helm upgrade --install`
+    Upgrade,
+    /// `helm uninstall`
+    Uninstall,
+    /// `helm pull`
+    Pull,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Version => "version",
+            Self::Upgrade => "upgrade",
+            Self::Uninstall => "uninstall",
+            Self::Pull => "pull",
+        })
+    }
+}
+
+/// The argv of one helm run, and what it reads on standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelmCommand {
+    verb: Verb,
+    args: Vec<OsString>,
+    stdin: Option<String>,
+}
+
+impl HelmCommand {
+    /// Asks helm for its version, and for nothing else.
+    pub fn version() -> Self {
+        Self::new(Verb::Version).arg("--template").arg("{{.Version}}")
+    }
+
+    /// Installs a release, or upgrades it.
+    ///
+    /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set`
+    /// (it has a syntax of its own), no `--create-namespace` (the namespace is the tenant's, not the release's).
+    pub fn upgrade(request: &Upgrade, flags: Flags) -> Self {
+        let Upgrade { release, namespace, chart, values, labels } = request;
+        let mut command = Self::new(Verb::Upgrade)
+            .arg("--install")
+            .arg(release.as_str())
+            .arg(chart)
+            .option("--namespace", namespace.as_str())
+            // Standard input, so that the values are never on disk: nothing to protect and nothing to clear away.
+            .option("--values", "-")
+            // Helm keeps the values of the revision before when it is given none. What the spec says is all there is.
+            .arg("--reset-values")
+            .option("--history-max", flags.history_max.to_string())
+            .option("--timeout", go_duration(flags.hook_timeout))
+            .option("--labels", labels.to_string())
+            // A chart's notes are text for a person at a terminal, and many of them print how to get a password.
+            .arg("--hide-notes");
+        if !flags.validate_openapi {
+            command = command.arg("--disable-openapi-validation");
+        }
+        command.stdin = Some(values.clone());
+        command
+    }
+
+    /// Uninstalls a release, its history included.
+    ///
+    /// Without `--ignore-not-found`: with it helm 4.3.1 reports success for *any* failure to read the release's history,
+    /// a 403 or a dead API server included (`if u.IgnoreNotFound { return nil, nil }` in `action/uninstall.go`). An absent
+    /// release is told by its message instead.
+    ///
+    /// Background cascade: with foreground the objects linger, terminating, and a new release of the same name would adopt
+    /// them just before they vanish.
+    pub fn uninstall(request: &Uninstall, flags: Flags) -> Self {
+        let Uninstall { release, namespace } = request;
+        Self::new(Verb::Uninstall)
+            .arg(release.as_str())
+            .option("--namespace", namespace.as_str())
+            .option("--cascade", "background")
+            .option("--timeout", go_duration(flags.hook_timeout))
+    }
+
+    /// Pulls a packaged chart into a directory; `None` for a source that needs no helm.
+    pub fn pull(source: &ChartSource, chart: &ChartName, version: &semver::Version, into: &Path) -> Option<Self> {
+        let command = Self::new(Verb::Pull);
+        let command = match source {
+            ChartSource::Repository(url) => command.arg(chart.as_str()).option("--repo", url),
+            ChartSource::Registry { url, plain_http } => {
+                let command = command.arg(format!("{url}/{chart}"));
+                if *plain_http { command.arg("--plain-http") } else { command }
+            }
+            ChartSource::Directory(_) => return None,
+        };
+        Some(command.option("--version", version.to_string()).option("--destination", into))
+    }
+
+    fn new(verb: Verb) -> Self {
+        Self { verb, args: vec![verb.to_string().into()], stdin: None }
+    }
+
+    fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    fn option(self, name: &str, value: impl Into<OsString>) -> Self {
+        self.arg(name).arg(value)
+    }
+
+    /// Which command it is.
+    pub fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    /// The arguments, without helm itself. Safe to log.
+    pub fn args(&self) -> &[OsString] {
+        &self.args
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>) {
+        (self.args, self.stdin.map(String::into_bytes))
+    }
+}
+
+/// The command as one would type it, the values left out.
+impl fmt::Display for HelmCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("helm")?;
+        for arg in self.args.iter().map(|arg| arg.to_string_lossy()) {
+            let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=,+@".contains(char);
+            if !arg.is_empty() && arg.chars().all(plain) {
+                write!(f, " {arg}")?;
+            } else {
+                write!(f, " '{}'", arg.replace('\'', r"'\''"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whole seconds, at least one: Helm takes 0 for no time at all.
+fn go_duration(duration: Duration) -> String {
+    format!("{}s", duration.as_secs().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FLAGS: Flags = Flags { history_max: 5, hook_timeout: Duration::from_secs(300), validate_openapi: false };
+
+    fn upgrade() -> Upgrade {
+        Upgrade {
+            release: "my-app".parse().unwrap(),
+            namespace: "tenant-1".parse().unwrap(),
+            chart: "/cache/sha256/0123.tgz".into(),
+            values: "password: canary\n".to_owned(),
+            labels: ReleaseLabels {
+                digest: "d".repeat(63).parse().unwrap(),
+                holder: "operator-0".parse().unwrap(),
+                operation: "01K0".parse().unwrap(),
+                revision: 7,
+            },
+        }
+    }
+
+    #[test]
+    fn upgrade_argv() {
+        insta::assert_snapshot!(HelmCommand::upgrade(&upgrade(), FLAGS), @"helm upgrade --install my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --reset-values --history-max 5 --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation");
+        let validating = HelmCommand::upgrade(&upgrade(), Flags { validate_openapi: true, ..FLAGS });
+        assert!(!validating.args().contains(&"--disable-openapi-validation".into()));
+    }
+
+    #[test]
+    fn uninstall_argv() {
+        let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant-1".parse().unwrap() };
+        insta::assert_snapshot!(HelmCommand::uninstall(&request, FLAGS), @"helm uninstall my-app --namespace tenant-1 --cascade background --timeout 300s");
+    }
+
+    #[test]
+    fn version_argv() {
+        insta::assert_snapshot!(HelmCommand::version(), @"helm version --template '{{.Version}}'");
+    }
+
+    #[test]
+    fn pull_argv() {
+        let pull = |source: &str| {
+            let (chart, version) = ("nextcloud".parse().unwrap(), semver::Version::new(5, 5, 2));
+            HelmCommand::pull(&source.parse().unwrap(), &chart, &version, Path::new("/private/pull"))
+                .map(|pull| pull.to_string())
+        };
+        insta::assert_snapshot!(pull("https://nextcloud.github.io/helm/").unwrap(), @"helm pull nextcloud --repo https://nextcloud.github.io/helm --version 5.5.2 --destination /private/pull");
+        insta::assert_snapshot!(pull("oci://registry.example.com/charts").unwrap(), @"helm pull oci://registry.example.com/charts/nextcloud --version 5.5.2 --destination /private/pull");
+        insta::assert_snapshot!(pull("oci://127.0.0.1:5000/charts").unwrap(), @"helm pull oci://127.0.0.1:5000/charts/nextcloud --plain-http --version 5.5.2 --destination /private/pull");
+        assert_eq!(pull("/charts"), None);
+    }
+
+    #[test]
+    fn values_are_in_neither_argv_nor_debug() {
+        let request = upgrade();
+        let command = HelmCommand::upgrade(&request, FLAGS);
+        assert!(!command.to_string().contains("canary"));
+        assert!(!format!("{request:?}").contains("canary"));
+        assert_eq!(command.into_parts().1.unwrap(), request.values.as_bytes());
+    }
+
+    #[test]
+    fn names_that_could_act_are_refused() {
+        let bad = ["", "-x", "--set", "x-", "a b", "a\0", "a\nb", "A", "ä", "a,b=c", "{{x}}", "a/b", "..", "\u{202e}a"];
+        for text in bad {
+            assert!(text.parse::<ReleaseName>().is_err(), "{text:?}");
+            assert!(text.parse::<Namespace>().is_err(), "{text:?}");
+        }
+        for text in ["", "-x", "a/b", "../a", "a b", "a,b", "ä"] {
+            assert!(text.parse::<ChartName>().is_err(), "{text:?}");
+        }
+        for text in ["", "-x", "x-", "null", "a,b", "a=b", "a/b", &"d".repeat(64)] {
+            assert!(text.parse::<LabelValue>().is_err(), "{text:?}");
+        }
+        assert!("a.b-c".parse::<ReleaseName>().is_ok() && "a.b".parse::<Namespace>().is_err());
+        assert!("a".repeat(53).parse::<ReleaseName>().is_ok() && "a".repeat(54).parse::<ReleaseName>().is_err());
+        assert!("x".repeat(1 << 20).parse::<ReleaseName>().unwrap_err().to_string().len() < 300);
+    }
+
+    proptest! {
+        /// Whatever passes as a name is one inert argument.
+        #[test]
+        fn accepted_names_are_inert(text in "\\PC{0,70}|[-a-z0-9.,={}_A-Z]{0,70}") {
+            let accepted = [
+                text.parse::<ReleaseName>().is_ok(),
+                text.parse::<Namespace>().is_ok(),
+                text.parse::<ChartName>().is_ok(),
+                text.parse::<LabelValue>().is_ok(),
+            ];
+            if accepted.contains(&true) {
+                prop_assert!(!text.starts_with('-'));
+                prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
+            }
+        }
+    }
+
+    #[test]
+    fn hook_timeouts_are_whole_seconds_and_never_none() {
+        assert_eq!(go_duration(Duration::from_millis(1500)), "1s");
+        assert_eq!(go_duration(Duration::ZERO), "1s");
+    }
+}

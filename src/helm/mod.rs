@@ -1,0 +1,355 @@
+//! Running the helm 4 command line (effect, with pure parts that say so).
+//!
+//! | module | | |
+//! |---|---|---|
+//! | [`command`] | argv, and the types that make it inert | pure |
+//! | `process` | fork, drain, deadline, kill, reap; knows no helm | effect |
+//! | `access` | how helm reaches the API server; nothing else knows | effect |
+//! | `private` | the directory nobody else uses | effect |
+//! | [`source`] | where charts come from | pure |
+//! | `chart` | pulled once, identified by digest, checked before use | effect |
+//! | `archive` | what a packaged chart says about itself | pure |
+//! | `parse`, `sentence` | what helm's stderr means, and how to repeat it | pure |
+//! | `fake` | a helm for tests | |
+//!
+//! [`HelmApi`] is the seam: stages that need helm take an `Arc<dyn HelmApi>`, which is a [`Helm`] or, in tests, a
+//! `FakeHelm`. An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at
+//! Helm's storage, which is the caller's business.
+
+use std::{env, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+mod access;
+mod archive;
+mod chart;
+pub mod command;
+mod error;
+#[cfg(test)]
+pub mod fake;
+mod parse;
+mod private;
+mod process;
+mod sentence;
+pub mod source;
+
+pub use access::{Access, AccessError};
+pub use chart::{Chart, ChartCache, ChartError, InvalidArchive, MAX_PACKED};
+pub use command::{
+    ChartName, Flags, HelmCommand, LabelValue, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb,
+};
+pub use error::{HelmError, HelmUnavailable, SetupError};
+pub use parse::{HelmFailure, classify, left_behind};
+pub use process::{Cause, Finished, ProcessError};
+pub use source::{ChartSource, InvalidSource};
+
+use access::Grant;
+use private::PrivateDir;
+use process::{Limits, Program};
+
+/// The oldest helm that will do: 4.0.0 renamed flags and made server-side apply the default.
+const MINIMUM: semver::Version = semver::Version::new(4, 0, 0);
+/// How long helm may take to tell its version; it takes a fraction of a second.
+const CHECK_DEADLINE: Duration = Duration::from_secs(30);
+/// What is kept of each of helm's output streams, in bytes.
+const OUTPUT: usize = 64 << 10;
+/// The largest file helm may write, in bytes: a repository's index, which can be many times the largest chart.
+const MAX_FILE: u64 = 256 << 20;
+
+/// What of the operator's own environment helm gets: how to get out to a repository, and whom to trust there.
+/// `HELM_REGISTRY_CONFIG` names the file with the credentials of private registries.
+const PASSED_ON: &[&str] = &[
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HELM_REGISTRY_CONFIG",
+];
+
+/// Settings for running helm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelmSettings {
+    /// The executable: a path, or a name to be looked up in `PATH`.
+    pub binary: PathBuf,
+    /// Where the private directory is made. It should be on a file system in memory, since kubeconfigs go there.
+    pub private_dir: PathBuf,
+    /// What is said to every run.
+    pub flags: Flags,
+    /// How long one run may take, from its start.
+    pub deadline: Duration,
+    /// How long a run may go on after it has been asked to stop.
+    pub grace: Duration,
+    /// How much private memory one run may have, in bytes. An ordinary run takes less than 100 MiB.
+    pub memory: u64,
+}
+
+/// The version of a helm that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelmVersion(pub semver::Version);
+
+/// A packaged chart in a directory of its own, which is removed when this is dropped.
+#[derive(Debug)]
+pub struct Pulled {
+    /// The packaged chart.
+    pub path: PathBuf,
+    _dir: TempDir,
+}
+
+/// What the operator needs of helm.
+///
+/// Each run ends when its token is cancelled, politely, and at once when its future is dropped.
+pub trait HelmApi: Send + Sync {
+    /// Whether there is a helm that can be used, and which.
+    ///
+    /// # Errors
+    ///
+    /// One sentence on what is wrong with it.
+    fn check(&self) -> BoxFuture<'_, Result<HelmVersion, HelmUnavailable>>;
+
+    /// Installs or upgrades a release.
+    ///
+    /// # Errors
+    ///
+    /// When helm could not run to its end, or failed.
+    fn upgrade<'a>(
+        &'a self,
+        request: &'a Upgrade,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Finished, HelmError>>;
+
+    /// Uninstalls a release. One that does not exist is uninstalled.
+    ///
+    /// Helm's success does not mean that all objects are gone: see [`left_behind`].
+    ///
+    /// # Errors
+    ///
+    /// When helm could not run to its end, or failed.
+    fn uninstall<'a>(
+        &'a self,
+        request: &'a Uninstall,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Finished, HelmError>>;
+
+    /// Pulls a packaged chart. Nothing about it has been checked: that is [`ChartCache`]'s.
+    ///
+    /// # Errors
+    ///
+    /// When helm could not run to its end, or failed.
+    fn pull<'a>(
+        &'a self,
+        source: &'a ChartSource,
+        chart: &'a ChartName,
+        version: &'a semver::Version,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Pulled, HelmError>>;
+}
+
+/// The helm command line. Clones share the private directory, which is removed with the last of them.
+#[derive(Debug, Clone)]
+pub struct Helm(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: HelmSettings,
+    access: Access,
+    private: PrivateDir,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Helm {
+    /// Prepares the private directory. Helm itself is not touched: see [`HelmApi::check`].
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be made.
+    pub fn new(mut settings: HelmSettings, access: Access) -> Result<Self, SetupError> {
+        // Resolved now, because helm's own PATH is not ours; if it cannot be, `check` says so.
+        settings.binary = which::which(&settings.binary).unwrap_or(settings.binary);
+        let setup = |source| SetupError { path: settings.private_dir.clone(), source };
+        let private = PrivateDir::create(&settings.private_dir).map_err(setup)?;
+        let env = environment(&private, |name| env::var_os(name)).map_err(setup)?;
+        Ok(Self(Arc::new(Inner { settings, access, private, env })))
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &HelmSettings {
+        &self.0.settings
+    }
+
+    async fn run(
+        &self,
+        command: HelmCommand,
+        grant: Option<Grant>,
+        deadline: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, HelmError> {
+        let Inner { settings, private, env, access: _ } = &*self.0;
+        let verb = command.verb();
+        if cancel.is_cancelled() {
+            return Err(HelmError::NotStarted { verb });
+        }
+        tracing::debug!(%command, "helm starts");
+        let (args, stdin) = command.into_parts();
+        let mut env = env.clone();
+        env.extend(grant.iter().flat_map(Grant::env));
+        let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };
+        let limits =
+            Limits { deadline, grace: settings.grace, output: OUTPUT, memory: settings.memory, file: MAX_FILE };
+        let finished =
+            process::run(program, limits, cancel).await.map_err(|source| HelmError::Process { verb, source })?;
+        // Helm has had its access for exactly as long as it ran.
+        drop(grant);
+        tracing::debug!(%verb, cause = ?finished.cause, status = %finished.status, elapsed = ?finished.elapsed, "helm ended");
+        judged(verb, deadline, finished)
+    }
+
+    async fn run_with_access(&self, command: HelmCommand, cancel: &CancellationToken) -> Result<Finished, HelmError> {
+        let verb = command.verb();
+        let grant = self.0.access.grant(self.0.private.path()).map_err(|source| HelmError::Access { verb, source })?;
+        self.run(command, Some(grant), self.0.settings.deadline, cancel).await
+    }
+}
+
+impl HelmApi for Helm {
+    fn check(&self) -> BoxFuture<'_, Result<HelmVersion, HelmUnavailable>> {
+        let path = || self.0.settings.binary.clone();
+        async move {
+            let never = CancellationToken::new();
+            match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
+                Ok(finished) => usable(&finished.stdout, path()),
+                Err(HelmError::Process { source: ProcessError::Missing { path, .. }, .. }) => {
+                    Err(HelmUnavailable::Missing { path })
+                }
+                Err(HelmError::Process { source: ProcessError::NotExecutable { path, .. }, .. }) => {
+                    Err(HelmUnavailable::NotExecutable { path })
+                }
+                Err(HelmError::Failed { message, .. }) => Err(HelmUnavailable::NotHelm { path: path(), said: message }),
+                Err(HelmError::Deadline { deadline, .. }) => Err(HelmUnavailable::Silent { path: path(), deadline }),
+                Err(other) => Err(HelmUnavailable::Run { source: Box::new(other) }),
+            }
+        }
+        .boxed()
+    }
+
+    fn upgrade<'a>(
+        &'a self,
+        request: &'a Upgrade,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Finished, HelmError>> {
+        self.run_with_access(HelmCommand::upgrade(request, self.0.settings.flags), cancel).boxed()
+    }
+
+    fn uninstall<'a>(
+        &'a self,
+        request: &'a Uninstall,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Finished, HelmError>> {
+        async move {
+            match self.run_with_access(HelmCommand::uninstall(request, self.0.settings.flags), cancel).await {
+                Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
+                result => result,
+            }
+        }
+        .boxed()
+    }
+
+    fn pull<'a>(
+        &'a self,
+        source: &'a ChartSource,
+        chart: &'a ChartName,
+        version: &'a semver::Version,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Pulled, HelmError>> {
+        async move {
+            let verb = Verb::Pull;
+            let prepare = |source| HelmError::Prepare { verb, source };
+            let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
+            let Some(command) = HelmCommand::pull(source, chart, version, dir.path()) else {
+                return Err(HelmError::NothingPulled);
+            };
+            // Without access: a pull has no business with the cluster.
+            self.run(command, None, self.0.settings.deadline, cancel).await?;
+            let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
+            Ok(Pulled { path, _dir: dir })
+        }
+        .boxed()
+    }
+}
+
+/// The whole environment of every helm process, but for its kubeconfig.
+fn environment(
+    private: &PrivateDir,
+    ours: impl Fn(&str) -> Option<OsString>,
+) -> std::io::Result<Vec<(OsString, OsString)>> {
+    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    for (name, subdir) in [
+        ("HOME", "home"),
+        ("TMPDIR", "tmp"),
+        ("HELM_CACHE_HOME", "cache"),
+        ("HELM_REPOSITORY_CACHE", "cache/repository"),
+        ("HELM_CONTENT_CACHE", "cache/content"),
+        ("HELM_CONFIG_HOME", "config"),
+        ("HELM_DATA_HOME", "data"),
+    ] {
+        env.push((name.into(), private.subdir(subdir)?.into()));
+    }
+    for (name, value) in [
+        ("HELM_DRIVER", "secret"),
+        // A plugin is a program somebody else put there.
+        ("HELM_NO_PLUGINS", "1"),
+        ("NO_COLOR", "1"),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("TZ", "UTC"),
+    ] {
+        env.push((name.into(), value.into()));
+    }
+    env.extend(PASSED_ON.iter().filter_map(|name| Some((name.into(), ours(name)?))));
+    Ok(env)
+}
+
+fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished, HelmError> {
+    match (finished.cause, process::signal(finished.status)) {
+        // Stopped, but it was through already: what it did is done.
+        (_, None) if finished.status.success() => Ok(finished),
+        (Cause::Cancelled, _) => Err(HelmError::Cancelled { verb }),
+        (Cause::Deadline, _) => Err(HelmError::Deadline { verb, deadline }),
+        (Cause::Itself, Some(signal)) => Err(HelmError::Killed { verb, signal }),
+        (Cause::Itself, None) => {
+            let (failure, message) = classify(verb, &finished.stderr);
+            Err(HelmError::Failed { verb, failure, message })
+        }
+    }
+}
+
+/// Judges the answer of `helm version --template '{{.Version}}'`, which is `v4.3.1`, or `v4.3` of a build without a stamp.
+fn usable(answer: &str, path: PathBuf) -> Result<HelmVersion, HelmUnavailable> {
+    let answer = answer.trim();
+    let text = answer.strip_prefix('v').unwrap_or(answer);
+    let version = text.parse::<semver::Version>().or_else(|_| format!("{text}.0").parse());
+    match version {
+        // A pre-release of the minimum is as old as what came before it.
+        Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
+        Ok(version) => Ok(HelmVersion(version)),
+        Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence::sentence(answer).chars().take(80).collect() }),
+    }
+}
+
+#[cfg(test)]
+impl Pulled {
+    /// A pulled file, for fakes.
+    pub fn new(file_name: &str, content: &[u8]) -> std::io::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join(file_name);
+        std::fs::write(&path, content)?;
+        Ok(Self { path, _dir: dir })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! The directory that only this operator process and its helms use (effect).
+
+use std::{
+    ffi::OsStr,
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+const PREFIX: &str = "helm-";
+const LOCK: &str = "lock";
+
+/// A directory of mode 0700 for kubeconfigs, helm's homes and pulled charts, removed when dropped.
+///
+/// What an operator that was killed left behind is removed by the next one: each directory is locked for as long as its
+/// process lives, and the kernel lets go of a lock when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct PrivateDir {
+    dir: TempDir,
+    _lock: File,
+}
+
+impl PrivateDir {
+    /// Makes one in `parent`, which is made too when it does not exist, after removing the abandoned ones there.
+    pub(super) fn create(parent: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        remove_abandoned(parent)?;
+        let private = fs::Permissions::from_mode(0o700);
+        let dir =
+            tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(std::path::absolute(parent)?)?;
+        let lock = File::create_new(dir.path().join(LOCK))?;
+        lock.try_lock()?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The path of a directory within, which is made when it does not exist.
+    pub(super) fn subdir(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.path().join(name);
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        Ok(path)
+    }
+}
+
+fn remove_abandoned(parent: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let ours = entry.file_type()?.is_dir() && entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        // One without a lock file is just being made, or is not of our making.
+        if ours && File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The only regular file in a directory, if there is exactly one.
+pub(super) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        // `helm pull` writes under a temporary, hidden name first.
+        if entry.file_type()?.is_file() && !OsStr::as_encoded_bytes(&entry.file_name()).starts_with(b".") {
+            files.push(entry.path());
+        }
+    }
+    Ok(if files.len() == 1 { files.pop() } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_private_and_leaves_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let private = PrivateDir::create(&parent.path().join("new")).unwrap();
+        let path = private.path().to_owned();
+        for dir in [path.clone(), private.subdir("a/b").unwrap(), parent.path().join("new")] {
+            assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700, "{}", dir.display());
+        }
+        drop(private);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn abandoned_ones_are_removed_and_others_are_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let live = PrivateDir::create(parent.path()).unwrap();
+        let abandoned = parent.path().join("helm-abandoned");
+        let foreign = parent.path().join("helm-foreign");
+        fs::create_dir_all(abandoned.join("full")).unwrap();
+        fs::write(abandoned.join(LOCK), "").unwrap();
+        fs::create_dir_all(&foreign).unwrap();
+
+        let _second = PrivateDir::create(parent.path()).unwrap();
+        assert!(live.path().exists() && foreign.exists() && !abandoned.exists());
+    }
+}

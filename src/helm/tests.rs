@@ -1,0 +1,227 @@
+//! The facade against fake helms, which are shell scripts.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use super::*;
+
+struct Bed {
+    dir: TempDir,
+    helm: Helm,
+}
+
+impl Bed {
+    /// A helm that is this script; it finds the test's directory in `$DIR`.
+    fn new(script: &str) -> Self {
+        Self::with(script, |_| {})
+    }
+
+    fn with(script: &str, change: impl FnOnce(&mut HelmSettings)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let binary = dir.path().join("helm");
+        install(&binary, &format!("#!/bin/sh\nDIR='{}'\n{script}\n", dir.path().display()));
+        fs::write(
+            dir.path().join("kubeconfig"),
+            "current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
+             clusters: [{name: a, cluster: {server: 'https://example.com'}}]\nusers: [{name: a, user: {token: canary}}]\n",
+        )
+        .unwrap();
+        let mut settings = HelmSettings {
+            binary,
+            private_dir: dir.path().join("private"),
+            flags: Flags { history_max: 5, hook_timeout: Duration::from_secs(60), validate_openapi: false },
+            deadline: Duration::from_secs(60),
+            grace: Duration::from_secs(60),
+            memory: 1 << 30,
+        };
+        change(&mut settings);
+        let access = Access::Kubeconfig { path: Some(dir.path().join("kubeconfig")), context: None };
+        let helm = Helm::new(settings, access).unwrap();
+        Self { dir, helm }
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
+    }
+
+    async fn upgrade(&self) -> Result<Finished, HelmError> {
+        self.helm.upgrade(&upgrade(), &CancellationToken::new()).await
+    }
+
+    async fn uninstall(&self) -> Result<Finished, HelmError> {
+        let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant".parse().unwrap() };
+        self.helm.uninstall(&request, &CancellationToken::new()).await
+    }
+
+    async fn pull(&self) -> Result<Pulled, HelmError> {
+        let source = "https://charts.example.com".parse().unwrap();
+        let chart = "nextcloud".parse().unwrap();
+        self.helm.pull(&source, &chart, &semver::Version::new(5, 5, 2), &CancellationToken::new()).await
+    }
+}
+
+/// Lets another process write the script: a descriptor of ours, open for writing, could be inherited by a fork of a test
+/// beside this one, and the kernel refuses to execute a file that is open for writing.
+fn install(path: &Path, script: &str) {
+    let mut cat = Command::new("/bin/sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    cat.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(cat.wait().unwrap().success());
+}
+
+fn upgrade() -> Upgrade {
+    let label = |text: &str| text.parse().unwrap();
+    Upgrade {
+        release: "my-app".parse().unwrap(),
+        namespace: "tenant".parse().unwrap(),
+        chart: "/charts/x.tgz".into(),
+        values: "a: b\n".to_owned(),
+        labels: ReleaseLabels { digest: label("d"), holder: label("h"), operation: label("o"), revision: 1 },
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
+    let bed = Bed::new(
+        r#"echo "$@" > "$DIR/argv"; cat > "$DIR/values"; cat "$KUBECONFIG" > "$DIR/used"; env > "$DIR/env"; ls -ld "$HOME" "$KUBECONFIG" > "$DIR/ls""#,
+    );
+    bed.upgrade().await.unwrap();
+    assert!(bed.read("argv").starts_with("upgrade --install my-app /charts/x.tgz --namespace tenant --values - "));
+    assert_eq!(bed.read("values"), "a: b\n");
+    assert!(bed.read("used").contains("https://example.com"));
+    let env = bed.read("env");
+    let private = bed.dir.path().join("private");
+    for name in [
+        "HOME",
+        "TMPDIR",
+        "HELM_CACHE_HOME",
+        "HELM_CONFIG_HOME",
+        "HELM_DATA_HOME",
+        "HELM_REPOSITORY_CACHE",
+        "HELM_CONTENT_CACHE",
+        "KUBECONFIG",
+    ] {
+        assert!(env.contains(&format!("{name}={}", private.display())), "{name}: {env}");
+    }
+    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC"] {
+        assert!(env.lines().any(|found| found == line), "{line}: {env}");
+    }
+    assert!(!env.contains("canary") && !env.contains("CARGO"), "{env}");
+    let ls = bed.read("ls");
+    assert!(ls.contains("drwx------") && ls.contains("-rw-------"), "{ls}");
+}
+
+#[tokio::test]
+async fn access_ends_with_the_run() {
+    let bed = Bed::new(r#"echo "$KUBECONFIG" > "$DIR/path""#);
+    bed.upgrade().await.unwrap();
+    let path = bed.read("path");
+    assert!(path.contains("/private/") && !Path::new(path.trim()).exists(), "{path}");
+}
+
+#[tokio::test]
+async fn only_what_may_be_passed_on_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let private = PrivateDir::create(dir.path()).unwrap();
+    let env = environment(&private, |name| Some(format!("our {name}").into())).unwrap();
+    let names: Vec<_> =
+        env.iter().filter(|(_, value)| value.to_string_lossy().starts_with("our ")).map(|(name, _)| name).collect();
+    assert_eq!(names, PASSED_ON);
+}
+
+#[tokio::test]
+async fn failures_are_classified_and_worded() {
+    let bed =
+        Bed::new("echo 'level=WARN msg=x' >&2; echo 'Error: UPGRADE FAILED: context deadline exceeded' >&2; exit 1");
+    let error = bed.upgrade().await.unwrap_err();
+    assert!(matches!(error, HelmError::Failed { verb: Verb::Upgrade, failure: HelmFailure::Timeout, .. }), "{error:?}");
+    assert_eq!(error.to_string(), "context deadline exceeded");
+}
+
+#[tokio::test]
+async fn a_killed_helm_is_told_apart() {
+    let error = Bed::new("kill -KILL $$").upgrade().await.unwrap_err();
+    assert_eq!(error.to_string(), "helm upgrade was killed by signal 9");
+}
+
+#[tokio::test]
+async fn the_deadline_is_kept() {
+    let bed = Bed::with("sleep 1000", |settings| settings.deadline = Duration::from_millis(100));
+    let error = bed.upgrade().await.unwrap_err();
+    assert_eq!(error.to_string(), "helm upgrade was stopped, because it took longer than 0.1 s");
+}
+
+#[tokio::test]
+async fn after_cancellation_nothing_starts() {
+    let bed = Bed::new(r#"echo ran > "$DIR/ran""#);
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let error = bed.helm.upgrade(&upgrade(), &cancel).await.unwrap_err();
+    assert!(matches!(error, HelmError::NotStarted { .. }), "{error:?}");
+    assert_eq!(bed.read("ran"), "");
+}
+
+#[tokio::test]
+async fn an_absent_release_is_uninstalled() {
+    let bed = Bed::new("echo 'Error: uninstall: Release not loaded: my-app: release: not found' >&2; exit 1");
+    assert!(bed.uninstall().await.unwrap().success());
+    let bed = Bed::new(
+        "echo 'Error: uninstall: Release not loaded: my-app: query: failed to query with labels: Unauthorized' >&2; exit 1",
+    );
+    let error = bed.uninstall().await.unwrap_err();
+    assert!(matches!(error, HelmError::Failed { failure: HelmFailure::Forbidden { .. }, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_pull_returns_the_one_file_and_has_no_access() {
+    // The last argument is the destination.
+    let bed = Bed::new(r#"for into; do :; done; echo chart > "$into/odd-name"; echo "$KUBECONFIG" > "$DIR/access""#);
+    let pulled = bed.pull().await.unwrap();
+    assert_eq!(fs::read_to_string(&pulled.path).unwrap(), "chart\n");
+    assert_eq!(bed.read("access"), "\n");
+    let path = pulled.path.clone();
+    drop(pulled);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_pull_that_leaves_no_file_or_two_is_none() {
+    for script in ["exit 0", r#"for into; do :; done; echo a > "$into/a"; echo b > "$into/b""#] {
+        assert!(matches!(Bed::new(script).pull().await, Err(HelmError::NothingPulled)), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn check_says_what_is_wrong() {
+    let says = async |script: &str| Bed::new(script).helm.check().await.map_err(|error| error.to_string());
+    assert_eq!(says("echo v4.3.1").await, Ok(HelmVersion(semver::Version::new(4, 3, 1))));
+    assert_eq!(says("echo v4.1").await, Ok(HelmVersion(semver::Version::new(4, 1, 0))));
+    assert_eq!(says("echo v3.18.4").await.unwrap_err(), "helm 3.18.4 is too old: at least 4.0.0 is needed");
+    assert!(
+        says("echo '<html> password=canary'")
+            .await
+            .unwrap_err()
+            .ends_with(r#"is not helm: asked for its version, it said "<html> password=***""#)
+    );
+    assert!(says("exit 0").await.unwrap_err().ends_with(r#"is not helm: asked for its version, it said """#));
+    assert!(
+        says("echo 'unknown flag: --template' >&2; exit 1")
+            .await
+            .unwrap_err()
+            .ends_with(r#"it said "unknown flag: --template""#)
+    );
+
+    let absent = Bed::with("", |settings| settings.binary = "/absent/helm".into());
+    let said = absent.helm.check().await.unwrap_err().to_string();
+    assert_eq!(said, "helm is missing: there is no executable at /absent/helm");
+    let plain = Bed::with("", |settings| settings.binary = settings.private_dir.with_file_name("kubeconfig"));
+    assert!(plain.helm.check().await.unwrap_err().to_string().starts_with("helm cannot be executed: "));
+}

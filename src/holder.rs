@@ -1,0 +1,118 @@
+//! Which operator process made a release revision, so that a lock left by a dead one can be told from a live one's.
+//!
+//! helm never outlives the operator process that started it on the same machine (see `helm::process`), so a dead
+//! operator process proves its helm dead.
+
+use std::{fs, path::Path, process};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::clientapp::{names::hex, world::Fate};
+
+/// An operator process: host, process namespace, process id and start time in clock ticks since boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    host: String,
+    namespace: String,
+    pid: u32,
+    start: u64,
+    /// In a pod the host name is the pod's, and of one pod's containers only the newest lives.
+    in_pod: bool,
+}
+
+impl Holder {
+    /// This process.
+    #[must_use]
+    pub fn current() -> Holder {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let namespace = fs::read_link("/proc/self/ns/pid")
+            .ok()
+            .and_then(|link| Some(link.to_str()?.chars().filter(char::is_ascii_digit).collect()))
+            .unwrap_or_else(|| "0".to_owned());
+        let pid = process::id();
+        Holder {
+            host: host_label(host.trim()),
+            namespace,
+            pid,
+            start: start_time(pid).unwrap_or_default(),
+            in_pod: std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+        }
+    }
+
+    /// As the value of a label: at most 63 characters of `[-A-Za-z0-9.]`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}.{}.{}.{}", self.host, self.namespace, self.pid, self.start)
+    }
+
+    /// What is known of the process that wrote this label. Asked only between this process's own helm runs for the
+    /// release, so this very process counts as not running one.
+    #[must_use]
+    pub fn fate_of(&self, label: &str) -> Fate {
+        let mut parts = label.rsplitn(4, '.');
+        let (Some(start), Some(pid), Some(namespace), Some(host)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Fate::Unknown;
+        };
+        if host != self.host {
+            return Fate::Unknown;
+        }
+        if namespace != self.namespace {
+            return if self.in_pod { Fate::Dead } else { Fate::Unknown };
+        }
+        let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else {
+            return Fate::Unknown;
+        };
+        if !Path::new("/proc/self/stat").exists() {
+            return Fate::Unknown;
+        }
+        if (pid, start) == (self.pid, self.start) || start_time(pid) != Some(start) {
+            Fate::Dead
+        } else {
+            Fate::Unknown
+        }
+    }
+}
+
+/// Host names reach 63 characters; a prefix for people and a digest for truth fit beside the rest.
+fn host_label(host: &str) -> String {
+    let prefix: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(16).collect();
+    format!("h{prefix}-{}", &hex(&Sha256::digest(host.as_bytes()))[..8])
+}
+
+/// Field 22 of `/proc/<pid>/stat` (proc(5)); the command name before it may hold blanks and parentheses.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    after_name.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fates() {
+        let me = Holder::current();
+        assert!(me.label().len() <= 63, "{}", me.label());
+        let with = |change: &dyn Fn(&mut Holder)| {
+            let mut other = me.clone();
+            change(&mut other);
+            other.label()
+        };
+        let parent = nix::unistd::getppid().as_raw() as u32;
+        for (label, fate) in [
+            (me.label(), Fate::Dead),
+            (with(&|h| h.start += 1), Fate::Dead),
+            (with(&|h| (h.pid, h.start) = (parent, start_time(parent).unwrap())), Fate::Unknown),
+            (with(&|h| h.host = host_label("elsewhere")), Fate::Unknown),
+            (with(&|h| h.namespace = "1".to_owned()), Fate::Unknown),
+            ("garbage".to_owned(), Fate::Unknown),
+        ] {
+            assert_eq!(me.fate_of(&label), fate, "{label}");
+        }
+        let pod = Holder { in_pod: true, ..me.clone() };
+        assert_eq!(pod.fate_of(&with(&|h| h.namespace = "1".to_owned())), Fate::Dead);
+    }
+}

@@ -1,0 +1,112 @@
+//! One leader at a time, by Lease.
+//!
+//! kube-lease-manager keeps the lock; this module adds what it leaves out: a leader that cannot renew must stop before
+//! its lock can be another's, also when the API server does not answer at all.
+
+use std::time::{Duration, Instant};
+
+use kube::{Client, Config};
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
+use tokio_util::sync::CancellationToken;
+
+/// Name of the Lease.
+pub const NAME: &str = "clientapp-operator";
+/// For how long a lock is valid after its last renewal, in seconds.
+const DURATION: u64 = 15;
+/// How long before its end it is renewed, in seconds; also the time there is for trying again.
+const GRACE: u64 = 6;
+/// Between two attempts to reach the API server.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A request for the Lease is worth no more than this: after it, the next attempt is the better one.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The client for the Lease alone: with short timeouts, since a late answer is worse than none.
+///
+/// # Errors
+/// When no client can be made of the configuration.
+pub fn client(config: &Config) -> Result<Client, kube::Error> {
+    let mut config = config.clone();
+    config.connect_timeout = Some(REQUEST_TIMEOUT);
+    config.read_timeout = Some(REQUEST_TIMEOUT);
+    Client::try_from(config)
+}
+
+/// The lock.
+pub struct Lease(LeaseManager);
+
+/// Why the lead ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The operator stops; the lock is free for the next.
+    Stopped,
+    /// Another operator has the lock, or may have it any moment.
+    Lost,
+}
+
+impl Lease {
+    /// Finds or makes the Lease.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn new(client: Client, namespace: &str, identity: &str) -> Result<Lease, LeaseManagerError> {
+        let manager = LeaseManagerBuilder::new(client, NAME)
+            .with_namespace(namespace)
+            .with_identity(identity)
+            .with_duration(DURATION)
+            .with_grace(GRACE)
+            .build()
+            .await?;
+        Ok(Lease(manager))
+    }
+
+    /// Waits for the lock. Returns `false` when `stop` came first.
+    pub async fn acquire(&self, stop: &CancellationToken) -> bool {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return false,
+                change = self.0.changed() => match change {
+                    Ok(true) => return true,
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, lease = NAME, "cannot ask for the lease; trying again");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the lock until `stop` or until it is lost.
+    pub async fn keep(&self, stop: &CancellationToken) -> End {
+        let mut failing: Option<Instant> = None;
+        loop {
+            // An attempt that fails does so within the timeout of its request; one that lasts longer has succeeded
+            // and waits for the next renewal.
+            let recovered = tokio::time::sleep(2 * REQUEST_TIMEOUT);
+            tokio::select! {
+                () = stop.cancelled() => return End::Stopped,
+                () = recovered, if failing.is_some() => failing = None,
+                change = self.0.changed() => match change {
+                    Ok(true) => failing = None,
+                    Ok(false) => return End::Lost,
+                    Err(error) => {
+                        tracing::warn!(%error, lease = NAME, "cannot renew the lease");
+                        let since = failing.get_or_insert_with(Instant::now);
+                        // One second short of the end: whoever acts for us needs a moment to stop.
+                        if since.elapsed() + 2 * PAUSE >= Duration::from_secs(GRACE) {
+                            return End::Lost;
+                        }
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Frees the lock for the next.
+    pub async fn release(&self) {
+        if let Err(error) = self.0.release().await {
+            tracing::warn!(%error, lease = NAME, "cannot release the lease; it expires in {DURATION} s");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the operator counts, in Prometheus' text format under `/metrics`.
+
+use std::time::{Duration, Instant};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Run {
+    command: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+/// The counters. Cheap to update, and never labelled by app: a thousand apps are not a thousand series.
+pub struct Metrics {
+    registry: Registry,
+    reconciles: Histogram,
+    failures: Family<Reason, Counter>,
+    helm_runs: Family<Run, Histogram, fn() -> Histogram>,
+    leader: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let reconciles = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0]);
+        let failures = Family::default();
+        let helm: fn() -> Histogram = || Histogram::new([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0, 120.0, 600.0]);
+        let helm_runs = Family::new_with_constructor(helm);
+        let leader = Gauge::default();
+        let mut registry = Registry::with_prefix("clientapp_operator");
+        registry.register_with_unit("reconcile", "Reconciles and their time", Unit::Seconds, reconciles.clone());
+        registry.register("reconcile_failures", "Reconciles that failed, by reason", failures.clone());
+        registry.register_with_unit("helm", "helm processes and their time", Unit::Seconds, helm_runs.clone());
+        registry.register("leader", "1 while this operator is the leader", leader.clone());
+        Metrics { registry, reconciles, failures, helm_runs, leader }
+    }
+}
+
+impl Metrics {
+    /// Times one reconcile until the guard is dropped.
+    #[must_use]
+    pub fn reconcile(&self) -> impl Drop + use<> {
+        struct Timer(Instant, Histogram);
+        impl Drop for Timer {
+            fn drop(&mut self) {
+                self.1.observe(self.0.elapsed().as_secs_f64());
+            }
+        }
+        Timer(Instant::now(), self.reconciles.clone())
+    }
+
+    /// Counts a reconcile that failed.
+    pub fn reconcile_failed(&self, reason: &'static str) {
+        self.failures.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Counts a helm process.
+    pub fn helm_run(&self, command: &'static str, succeeded: bool, took: Duration) {
+        let result = if succeeded { "success" } else { "failure" };
+        self.helm_runs.get_or_create(&Run { command, result }).observe(took.as_secs_f64());
+    }
+
+    /// Says whether this operator is the leader.
+    pub fn set_leader(&self, leader: bool) {
+        self.leader.set(leader.into());
+    }
+
+    /// Everything, in the OpenMetrics text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_rendered() {
+        let metrics = Metrics::default();
+        drop(metrics.reconcile());
+        metrics.helm_run("upgrade", true, Duration::from_millis(700));
+        metrics.reconcile_failed("Conflict");
+        let text = metrics.render();
+        for line in [
+            "clientapp_operator_reconcile_seconds_count 1",
+            "clientapp_operator_helm_seconds_count{command=\"upgrade\",result=\"success\"} 1",
+            "clientapp_operator_reconcile_failures_total{reason=\"Conflict\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

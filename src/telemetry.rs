@@ -1,0 +1,20 @@
+//! Logs: text for a person at a terminal, JSON for everything else. `RUST_LOG` chooses what is logged.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+/// What is logged when `RUST_LOG` does not say. kube reports every retry of a watch as an error of its own; the
+/// operator says the same in one line.
+const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=error";
+
+/// Starts logging to standard error.
+pub fn init() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    let logs = tracing_subscriber::registry().with(filter);
+    if std::io::stderr().is_terminal() {
+        logs.with(fmt::layer().with_target(false).with_writer(std::io::stderr)).init();
+    } else {
+        logs.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).init();
+    }
+}
