@@ -6,6 +6,8 @@ pub mod cache;
 pub mod charts;
 pub mod detached;
 pub mod helm;
+pub mod lab;
+pub mod operator;
 pub mod percona;
 pub mod plane;
 pub mod progress;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use e2e::charts::{self, Content, VERSIONS};
 use e2e::helm::{Helm, Ran};
+use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::registry::Registry;
 use e2e::repository::{self, Fault, Repository};
@@ -355,6 +356,19 @@ fn the_smaller_keys_arrive() {
 fn a_misspelt_key_is_silently_ignored() {
     let helm = Charts::new();
     assert_eq!(helm.objects(&computed_but("/persistense", json!({"size": "9Gi"}))), helm.objects(&computed()));
+}
+
+#[test]
+fn good_versions_become_ready_one_after_the_other() {
+    let plane = ControlPlane::builder().start(tools()).unwrap();
+    let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();
+    std::fs::write(helm.home().join("values.json"), computed().to_string()).unwrap();
+    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR] {
+        charts::package(helm.home(), version, Content::Genuine).unwrap();
+        let chart = charts::file_name(version);
+        let ran = helm.run(&["upgrade", "--install", "shop", &chart, "--values", "values.json", "--wait"]).unwrap();
+        assert!(ran.success, "{}", ran.stderr);
+    }
 }
 
 /// Pulls from the repository with cold caches. The archive's digest, or what helm said.

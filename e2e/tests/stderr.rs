@@ -118,6 +118,12 @@ fn pulling_from_a_slow_repository() {
 }
 
 #[test]
+#[ignore = "depends on what the machine's resolver says to a name that does not exist"]
+fn pulling_from_nowhere() {
+    says("pull-no-such-host", &pull(&["nextcloud", "--repo", "http://nowhere.invalid", "--version", charts::DEFAULT]));
+}
+
+#[test]
 fn pulling_from_a_registry() {
     let registry = Registry::start(&tools().registry).unwrap();
     let chart = registry.chart();

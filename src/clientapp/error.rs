@@ -124,7 +124,11 @@ impl Error {
                 kube::Error::Api(status) if status.code == 403 => {
                     of(Some(kind::READY), State::False, "AccessDenied", true, Retry::After(5 * MINUTE))
                 }
-                kube::Error::Api(status) if matches!(status.code, 400 | 404 | 413 | 422) => {
+                // A server-side apply of a field that the kind does not have is answered with 500.
+                kube::Error::Api(status)
+                    if matches!(status.code, 400 | 404 | 413 | 422)
+                        || status.message.contains("field not declared in schema") =>
+                {
                     of(Some(kind::READY), State::False, "Refused", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
                 }
                 _ => of(
@@ -319,6 +323,7 @@ mod tests {
             (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(300)),
             (403, "unable to create: namespace x is being terminated", "NamespaceTerminating", false, Some(30)),
             (422, "is invalid", "Refused", true, Some(30)),
+            (500, ".spec.imagee: field not declared in schema", "Refused", true, Some(30)),
             (429, "slow down", "ApiUnavailable", false, Some(5)),
             (500, "oops", "ApiUnavailable", false, Some(5)),
             (503, "oops", "ApiUnavailable", false, Some(5)),

@@ -91,7 +91,7 @@ mod tests {
             ("acme", "acme-pg"),
             ("exactly-nineteen-ch", "exactly-nineteen-ch-pg"),
             ("one-more-than-nineteen", "one-more-tha-3a5b8d-pg"),
-            ("dash-at-the--cut-off-point", "dash-at-the-71cbd5-pg"),
+            ("dash-at-the--cut-off-point", "dash-at-the-c996af-pg"),
         ] {
             assert_eq!(Key::new("ns", app).cluster(), cluster, "{app}");
         }

@@ -309,6 +309,9 @@ pub async fn write(
 /// One event, as it will be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
+    /// What was done about it. Events that differ in nothing but their sentence are counted as one, so the revision
+    /// is in here.
+    pub action: String,
     /// Whether somebody should look.
     pub warning: bool,
     /// One CamelCase word.
@@ -329,7 +332,13 @@ pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Not
     if same && !(upgraded && now.status == "True") {
         return Vec::new();
     }
-    vec![Note { warning: is_trouble(now), reason: now.reason.clone(), message: now.message.clone() }]
+    let revision = after.release.as_ref().map_or(0, |release| release.revision);
+    vec![Note {
+        action: format!("ReconcileRevision{revision}"),
+        warning: is_trouble(now),
+        reason: now.reason.clone(),
+        message: now.message.clone(),
+    }]
 }
 
 /// Steps on the way are normal; what holds an app up is a warning.
@@ -344,21 +353,26 @@ fn is_trouble(ready: &Condition) -> bool {
 /// The event that tells why a release is upgraded though its spec did not change. **Pure.**
 #[must_use]
 pub fn because(because: &Because, key: &Key) -> Note {
-    let message = match because {
-        Because::ChangedByOthers { revision } => {
-            format!("revision {revision} of release {} was made by somebody else: putting the release right", key.name)
-        }
-        Because::Uninstalled { revision } => format!(
-            "release {}, last at revision {revision}, was uninstalled by somebody else: installing it again",
-            key.name
+    let (revision, message) = match because {
+        Because::ChangedByOthers { revision } => (
+            revision,
+            format!("revision {revision} of release {} was made by somebody else: putting the release right", key.name),
+        ),
+        Because::Uninstalled { revision } => (
+            revision,
+            format!(
+                "release {}, last at revision {revision}, was uninstalled by somebody else: installing it again",
+                key.name
+            ),
         ),
     };
-    Note { warning: true, reason: "ReleaseDrifted".to_owned(), message }
+    let action = format!("PutRightRevision{revision}");
+    Note { action, warning: true, reason: "ReleaseDrifted".to_owned(), message }
 }
 
 /// Publishes events; one that cannot be published is logged and never stops a reconcile.
 pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectReference, notes: &[Note]) {
-    for Note { warning, reason, message } in notes {
+    for Note { action, warning, reason, message } in notes {
         if *warning {
             tracing::warn!(%reason, "{message}");
         } else {
@@ -371,7 +385,7 @@ pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectRe
             type_: if *warning { EventType::Warning } else { EventType::Normal },
             reason: reason.clone(),
             note: Some(note),
-            action: "Reconcile".to_owned(),
+            action: action.clone(),
             secondary: None,
         };
         if let Err(error) = ctx.recorder.publish(&event, reference).await {

@@ -138,11 +138,12 @@ fn is_of_release<K: Resource>(claim: &K, key: &Key) -> bool {
 async fn database(ctx: &Ctx, key: &Key, uid: &str, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
     let name = key.cluster();
     let api: Api<PerconaPGCluster> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let found = api
-        .get_metadata_opt(&name)
-        .await
-        .map_err(Error::api(format!("look for PerconaPGCluster {}/{name}", key.namespace)))?;
-    let Some(cluster) = found else { return Ok(None) };
+    let cluster = match api.get_metadata(&name).await {
+        // No such cluster, or no such kind: without Percona there is no database of Percona's.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(error) => return Err(Error::api(format!("look for PerconaPGCluster {}/{name}", key.namespace))(error)),
+        Ok(cluster) => cluster,
+    };
     let labelled = cluster.labels().get(label::APP) == Some(&key.name);
     let owned = cluster.owner_references().iter().all(|owner| owner.uid == uid);
     if !(labelled && owned) {

@@ -21,8 +21,8 @@ use serde_json::{Map, Value};
     status = "ClientAppStatus",
     derive = "PartialEq",
     doc = "A ClientApp is one tenant's complete, isolated instance of a Helm-packaged web app: credentials, Redis, PostgreSQL, storage, ingress, and a Helm release of the ClientApp's own name.",
-    validation = Rule::new("self.metadata.name.size() <= 53").message("the name is used as the Helm release name and can have at most 53 characters").field_path(".metadata.name"),
-    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter").field_path(".metadata.name"),
+    validation = Rule::new("self.metadata.name.size() <= 53").message("the name is used as the Helm release name and can have at most 53 characters"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Revision", type_ = "integer", json_path = ".status.release.revision"),
     printcolumn(name = "Chart version", type_ = "string", json_path = ".spec.chartVersion"),
@@ -264,6 +264,8 @@ pub struct Attempt {
     pub started_at: Time,
     /// Failures in a row with this digest.
     #[serde(default)]
+    // The API server knows no unsigned formats.
+    #[schemars(with = "i32", range(min = 0))]
     pub failures: u32,
     /// Not tried again before this time, unless the digest changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -58,7 +58,7 @@ pub enum HelmFailure {
     Other,
 }
 
-/// A class, the commands it is meant for (all when empty), and the texts of which one has to occur.
+/// A class, the commands it is meant for (all when empty), and the texts of which one has to occur; `*` is any text.
 type Row = (HelmFailure, &'static [Verb], &'static [&'static str]);
 
 /// The first row that matches wins, so the specific ones come first; the comments say which order matters. Next to each
@@ -74,8 +74,9 @@ const TABLE: &[Row] = &[
             "cannot reuse a name that is still in use", // install.go: somebody else installed just now
         ],
     ),
-    (HelmFailure::NotFound, &[Verb::Uninstall, Verb::Upgrade], &["release: not found"]), // driver.go ErrReleaseNotFound
-    (HelmFailure::NoDeployedReleases, &[], &["has no deployed releases"]),               // driver.go
+    // The whole phrase, since it counts as success: purging the history can fail with "release: not found", too.
+    (HelmFailure::NotFound, &[Verb::Uninstall], &["uninstall: Release not loaded: *: release: not found"]), // uninstall.go
+    (HelmFailure::NoDeployedReleases, &[], &["has no deployed releases"]),                                  // driver.go
     (
         HelmFailure::ResourceLimit,
         &[],
@@ -100,13 +101,14 @@ const TABLE: &[Row] = &[
         &[
             "no chart version found",
             "no chart name found",
-            " 404 Not Found", // httpgetter.go
-            ": not found",    // oras: the tag
+            "failed to fetch * : 404 ", // httpgetter.go
+            ": not found",              // oras: the tag
             "unable to locate any tags in provided repository",
             "could not locate a version matching provided version string",
-            "\" not found in ", // chartrepo.go ChartNotFoundError
+            "chart \"*\" not found in ", // chartrepo.go ChartNotFoundError
         ],
     ),
+    (HelmFailure::ChartNotFound, &[Verb::Upgrade], &["path \"*\" not found"]), // install.go LocateChart
     (
         HelmFailure::RepositoryUnavailable,
         &[Verb::Pull],
@@ -124,7 +126,8 @@ const TABLE: &[Row] = &[
             "EOF",
             "tls: ",
             "x509: ",
-            "scheme \"", // getter.go: a URL that is not fetched at all
+            "repo not found", // chart_downloader.go: an index that points to something that is not fetched, like a file
+            "scheme \"",
         ],
     ),
     // Before Conflict, Timeout and ApiUnavailable: a hook's or a webhook's failure quotes what its cause was.
@@ -169,7 +172,9 @@ const TABLE: &[Row] = &[
         ],
     ),
     (HelmFailure::Admission, &[], &["is forbidden: "]), // pod security and other plugins
-    // The templates come before anything the API server says, and their errors may quote anything.
+    // Before ChartInvalid: a template that looks something up fails for the API server's sake.
+    (HelmFailure::ApiUnavailable, &[], &["error calling lookup: "]),
+    // Before everything else that the API server says, because a template's error may quote anything.
     (
         HelmFailure::ChartInvalid,
         &[],
@@ -178,6 +183,7 @@ const TABLE: &[Row] = &[
             "parse error in (",                            // engine.go
             "execution error at (",                        // engine.go: `fail` and `required`
             "execution error in (",                        // engine.go
+            "executing \"*\" at <",                        // text/template
             "error calling ",                              // text/template
             "cannot parse template",                       // engine.go
             "rendering template failed",                   // engine.go
@@ -191,6 +197,7 @@ const TABLE: &[Row] = &[
             "cannot load ",                                          // load.go: Chart.yaml, values.yaml …
             "failed to parse ",                                      // options.go: the values
             "does not appear to be a ",                              // archive.go
+            "unable to load chart archive",                          // load.go
             "chart requires kubeVersion",                            // action.go
             "chart exceeds maximum decompressed size",               // budget.go
             "decompressed chart is larger than",                     // archive.go
@@ -300,7 +307,7 @@ pub fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     let failure = TABLE
         .iter()
         .find(|(_, verbs, texts)| {
-            (verbs.is_empty() || verbs.contains(&verb)) && texts.iter().any(|text| error.contains(text))
+            (verbs.is_empty() || verbs.contains(&verb)) && texts.iter().any(|text| occurs(text, &error))
         })
         .map_or(HelmFailure::Other, |(failure, ..)| failure.clone());
     let failure = match failure {
@@ -309,6 +316,11 @@ pub fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     };
     let sentence = sentence(&error);
     (failure, if sentence.is_empty() { "helm failed without a word".to_owned() } else { sentence })
+}
+
+/// Whether the parts of a text between its `*`s occur one after the other.
+fn occurs(text: &str, error: &str) -> bool {
+    text.split('*').try_fold(error, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
 }
 
 /// `… User "u" cannot VERB resource "RESOURCE" in API group "GROUP" …`, as Kubernetes' RBAC authorizer puts it.
@@ -356,7 +368,10 @@ mod tests {
             ("Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress", HelmFailure::Locked),
             ("Error: UPGRADE FAILED: release: already exists", HelmFailure::Locked),
             ("Error: release name check failed: cannot reuse a name that is still in use", HelmFailure::Locked),
-            ("Error: uninstall: Release not loaded: x: release: not found", HelmFailure::NotFound),
+            (
+                "Error: uninstallation completed with 1 error(s): uninstall: Failed to purge the release: release: not found",
+                HelmFailure::Other,
+            ),
             ("Error: UPGRADE FAILED: \"x\" has no deployed releases", HelmFailure::NoDeployedReleases),
             (
                 "Error: UPGRADE FAILED: execution error at (nextcloud/templates/deployment.yaml:3:4): a host is required",
@@ -459,6 +474,26 @@ mod tests {
                 HelmFailure::ApiUnavailable,
             ),
             ("Error: UPGRADE FAILED: etcdserver: leader changed", HelmFailure::ApiUnavailable),
+            (
+                "Error: x/templates/a.yaml:1:4\n  executing \"x/templates/a.yaml\" at <lookup \"v1\" \"Secret\" \"t\" \"x\">:\n    error calling lookup: Get \"https://127.0.0.1:1/api/v1\": EOF",
+                HelmFailure::ApiUnavailable,
+            ),
+            (
+                "Error: kubernetes cluster unreachable: the server has asked for the client to provide credentials",
+                forbidden_to("", ""),
+            ),
+            (
+                "Error: x/templates/a.yaml:1:13\n  executing \"x/templates/a.yaml\" at <.Values.x.y.z>:\n    nil pointer evaluating interface {}.y",
+                HelmFailure::ChartInvalid,
+            ),
+            (
+                "Error: file '/cache/x.tgz' does not appear to be a gzipped archive; got 'text/plain'",
+                HelmFailure::ChartInvalid,
+            ),
+            (
+                "Error: failed to parse -: cannot unmarshal yaml document: error converting YAML to JSON: yaml: line 1: did not find expected node content",
+                HelmFailure::ChartInvalid,
+            ),
             ("Error: UPGRADE FAILED: context deadline exceeded", HelmFailure::Timeout),
             (
                 "fatal error: out of memory allocating heap arena metadata\n\nruntime stack:\nruntime.throw",
@@ -505,11 +540,82 @@ mod tests {
                 "Error: Get \"https://example.com/x.tgz\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
                 HelmFailure::RepositoryUnavailable,
             ),
-            ("Error: scheme \"file\" not supported", HelmFailure::RepositoryUnavailable),
+            ("Error: repo not found", HelmFailure::RepositoryUnavailable),
+            (
+                "Error: failed to perform \"FetchReference\" on source: Get \"http://127.0.0.1:1/v2/charts/x/manifests/9.0.0\": dial tcp 127.0.0.1:1: connect: connection refused",
+                HelmFailure::RepositoryUnavailable,
+            ),
         ];
         for (stderr, expected) in rows {
             assert_eq!(classify(Verb::Pull, stderr).0, expected, "{stderr}");
         }
+    }
+
+    /// What the pinned helm really said, captured against a real API server; a new file needs a row here.
+    #[test]
+    fn every_fixture() {
+        use HelmFailure::*;
+        let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/fixtures/helm-4.3.1");
+        for file in std::fs::read_dir(&fixtures).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            let verb = match name {
+                _ if name.starts_with("pull-") || name.starts_with("oci-") => Verb::Pull,
+                _ if name.starts_with("uninstall-") => Verb::Uninstall,
+                _ => Verb::Upgrade,
+            };
+            let expected = match name {
+                "in-progress-after-sigkill"
+                | "in-progress-while-installing"
+                | "in-progress-while-upgrading"
+                | "name-in-use" => Locked,
+                "uninstall-not-found" => NotFound,
+                "no-deployed-releases" | "upgrade-not-found" => NoDeployedReleases,
+                "archive-missing"
+                | "oci-missing-chart"
+                | "oci-missing-version"
+                | "pull-archive-404"
+                | "pull-missing-chart"
+                | "pull-missing-version" => ChartNotFound,
+                "oci-not-https" | "oci-refused" | "pull-503" | "pull-index-404" | "pull-index-html"
+                | "pull-no-such-host" | "pull-refused" | "pull-slow" => RepositoryUnavailable,
+                "archive-html"
+                | "archive-truncated"
+                | "render-fail"
+                | "render-fail-upgrade"
+                | "render-null-map"
+                | "schema" => ChartInvalid,
+                "forbidden-storage" => forbidden_to("list", "secrets"),
+                "forbidden-get" => forbidden_to("get", "networkpolicies"),
+                "forbidden-write" => forbidden_to("patch", "networkpolicies"),
+                "unauthorized" => forbidden_to("", ""),
+                "namespace-terminating" => NamespaceTerminating,
+                "quota" => Quota,
+                "policy-denied" | "webhook-down" => Admission,
+                "conflict" | "not-owned" => Conflict,
+                "immutable-field" | "shrunk-volume" => Immutable,
+                "hook-failed-install" | "hook-failed-upgrade" | "hook-timeout" => HookFailed,
+                "unknown-kind" => UnknownKind,
+                "invalid-value" | "misspelt" | "misspelt-unchecked-by-helm" | "misspelt-upgrade" => InvalidObject,
+                "wait-timeout" => Timeout,
+                "apiserver-refused" | "kubeconfig-missing" | "untrusted-apiserver" => ApiUnavailable,
+                // Stopping is told by its cause, not by its words; and the last two are commands that are never run.
+                "namespace-not-found" | "sigterm" | "get-metadata-not-found" | "rollback-not-found" => Other,
+                _ => panic!("{name} has no row"),
+            };
+            let (failure, sentence) = classify(verb, &std::fs::read_to_string(&path).unwrap());
+            assert_eq!(failure, expected, "{name}");
+            assert!(!sentence.starts_with("Error") && !sentence.contains("level="), "{name}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn what_only_one_command_says() {
+        let absent = "Error: uninstall: Release not loaded: x: release: not found";
+        assert_eq!(classify(Verb::Uninstall, absent).0, HelmFailure::NotFound);
+        assert_eq!(classify(Verb::Upgrade, absent).0, HelmFailure::Other);
+        let chart = "Error: path \"/cache/x.tgz\" not found";
+        assert_eq!(classify(Verb::Upgrade, chart).0, HelmFailure::ChartNotFound);
     }
 
     #[test]

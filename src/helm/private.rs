@@ -10,8 +10,8 @@ use std::{
 
 use tempfile::TempDir;
 
-const PREFIX: &str = "helm-";
-const LOCK: &str = "lock";
+const PREFIX: &str = "clientapp-operator-";
+const LOCK: &str = "operator.lock";
 
 /// A directory of mode 0700 for kubeconfigs, helm's homes and pulled charts, removed when dropped.
 ///
@@ -54,7 +54,8 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
         let ours = entry.file_type()?.is_dir() && entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
         // One without a lock file is just being made, or is not of our making.
         if ours && File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
-            fs::remove_dir_all(entry.path())?;
+            // What is not ours to remove may stay: this is tidying up, and nothing depends on it.
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
     Ok(())
@@ -93,8 +94,8 @@ mod tests {
     fn abandoned_ones_are_removed_and_others_are_not() {
         let parent = tempfile::tempdir().unwrap();
         let live = PrivateDir::create(parent.path()).unwrap();
-        let abandoned = parent.path().join("helm-abandoned");
-        let foreign = parent.path().join("helm-foreign");
+        let abandoned = parent.path().join("clientapp-operator-abandoned");
+        let foreign = parent.path().join("clientapp-operator-foreign");
         fs::create_dir_all(abandoned.join("full")).unwrap();
         fs::write(abandoned.join(LOCK), "").unwrap();
         fs::create_dir_all(&foreign).unwrap();

@@ -13,12 +13,16 @@ const MASK: &str = "***";
 ///
 /// Helm is a cobra command: whatever made it fail is printed last, after `Error: `. Before that may come log lines
 /// (`level=…` of slog, `I0131 …` of klog, `2026/01/31 …` of Go's log) and lines that begin with `WARNING:`. Without an
-/// `Error: `, as after a crash, everything else is the error.
+/// `Error: ` it crashed, and said why in the first paragraph; what follows are goroutines.
 pub(super) fn error_text(stderr: &str) -> String {
     let lines: Vec<_> = stderr.lines().map(str::trim_end).filter(|line| !is_noise(line)).collect();
-    let from = lines.iter().rposition(|line| line.starts_with("Error: ")).unwrap_or(0);
-    let text = lines[from..].join("\n");
-    let text = text.strip_prefix("Error: ").unwrap_or(&text);
+    let text = match lines.iter().rposition(|line| line.starts_with("Error: ")) {
+        Some(last) => lines[last..].join("\n"),
+        None => {
+            lines.split(|line| line.is_empty()).find(|paragraph| !paragraph.is_empty()).unwrap_or_default().join("\n")
+        }
+    };
+    let text = text.trim_end().strip_prefix("Error: ").unwrap_or(&text);
     ["UPGRADE FAILED: ", "INSTALLATION FAILED: "]
         .iter()
         .find_map(|what| text.strip_prefix(what))
@@ -29,8 +33,7 @@ pub(super) fn error_text(stderr: &str) -> String {
 fn is_noise(line: &str) -> bool {
     let digits =
         |text: &str, count: usize| text.len() > count && text.bytes().take(count).all(|byte| byte.is_ascii_digit());
-    line.trim().is_empty()
-        || line.starts_with("WARNING:")
+    line.starts_with("WARNING:")
         || line.starts_with("level=")
         || line.strip_prefix(['I', 'W', 'E', 'F']).is_some_and(|rest| digits(rest, 4) && rest[4..].starts_with(' '))
         || digits(line, 4) && line[4..].starts_with('/') && line.contains(": ")
@@ -179,11 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn without_an_error_line_everything_else_is_it() {
-        assert_eq!(
-            error_text("fatal error: out of memory\n\ngoroutine 1\n"),
-            "fatal error: out of memory\ngoroutine 1"
-        );
+    fn of_a_crash_the_first_paragraph_is_kept() {
+        let crash = "\nruntime: out of memory\nfatal error: runtime: out of memory\n\nruntime stack:\nmain.main()\n";
+        assert_eq!(error_text(crash), "runtime: out of memory\nfatal error: runtime: out of memory");
         assert_eq!(error_text(""), "");
     }
 

@@ -1,0 +1,356 @@
+//! One control plane with everything a tenant needs, shared by the scenarios of a test binary: the operator under its
+//! own ClusterRole, Percona's stand-in, a chart repository.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
+use futures::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::helm::{Helm, Ran};
+use crate::manifests;
+use crate::operator::{Operator, Options};
+use crate::percona::PerconaStandIn;
+use crate::plane::ControlPlane;
+use crate::progress::Progress;
+use crate::repository::Repository;
+use crate::tools::Tools;
+
+/// For a machine that is busy with something else; no test waits for so long.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The control plane and what runs on it.
+pub struct Lab {
+    /// The programs.
+    pub tools: Tools,
+    /// The control plane, with an audit log.
+    pub plane: ControlPlane,
+    /// Kubeconfig of the operator's ServiceAccount.
+    pub operator_kubeconfig: PathBuf,
+    /// Where charts come from.
+    pub repository: Repository,
+    /// Makes databases; `None` while Percona is not installed.
+    pub percona: Option<PerconaStandIn>,
+    operator: Mutex<Option<Operator>>,
+}
+
+impl Lab {
+    /// A control plane with the operator's manifests and, if asked for, Percona. No operator runs yet.
+    ///
+    /// # Errors
+    /// When a part cannot be started.
+    pub fn start(with_percona: bool) -> Result<Lab> {
+        let tools = Tools::ensure(&Progress::stderr())?;
+        let plane = ControlPlane::builder().audit_log(true).start(&tools)?;
+        let operator_kubeconfig = block_on(manifests::install(&plane, &tools))?;
+        let percona = with_percona.then(|| block_on(start_percona(&plane))).transpose()?;
+        let repository = Repository::start()?;
+        Ok(Lab { tools, plane, operator_kubeconfig, repository, percona, operator: Mutex::new(None) })
+    }
+
+    /// The one that all scenarios of this process share, with Percona and the operator.
+    ///
+    /// # Panics
+    /// When it cannot be started: no scenario can run then.
+    pub async fn shared() -> &'static Lab {
+        static SHARED: OnceLock<Lab> = OnceLock::new();
+        let start = || {
+            let lab = Lab::start(true).expect("the lab starts");
+            lab.start_operator(&lab.options()).expect("the operator starts");
+            lab
+        };
+        // Inside a test's runtime no other can be blocked on.
+        tokio::task::spawn_blocking(move || SHARED.get_or_init(start)).await.expect("the lab starts")
+    }
+
+    /// How the operator is started here.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        Options {
+            lease_namespace: manifests::NAMESPACE.to_owned(),
+            ..Options::new(self.operator_kubeconfig.clone(), &self.tools.helm, self.repository.url())
+        }
+    }
+
+    /// Starts the operator in place of the one that runs, and waits until it leads.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start_operator(&self, options: &Options) -> Result<()> {
+        let mut operator = self.operator();
+        // First the old one: it releases its lease.
+        *operator = None;
+        *operator = Some(Operator::leading(options)?);
+        Ok(())
+    }
+
+    /// The operator that runs.
+    pub fn operator(&self) -> MutexGuard<'_, Option<Operator>> {
+        // A scenario that panicked while it held it has left it running or not, which is all there is to know.
+        self.operator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that the operator has logged.
+    #[must_use]
+    pub fn operator_log(&self) -> String {
+        self.operator().as_ref().map(Operator::log).unwrap_or_default()
+    }
+
+    /// A new namespace with a client and a helm of its own, both as cluster admin.
+    ///
+    /// # Panics
+    /// When it exists already or cannot be made.
+    pub async fn tenant(&'static self, namespace: &str) -> Tenant {
+        Tenant::new(self, namespace).await.expect("a namespace for the scenario")
+    }
+
+    /// The requests that the operator itself and its helms have made so far for a namespace, as `verb resource`, read
+    /// from the audit log. Watches are left out.
+    ///
+    /// # Errors
+    /// When there is no audit log.
+    pub fn requests(&self, namespace: &str) -> Result<Vec<String>> {
+        let path = self.plane.audit_log().context("the plane keeps no audit log")?;
+        let user = format!("system:serviceaccount:{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
+        let log = std::fs::read_to_string(path)?;
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(events
+            .filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == user.as_str())
+            .filter(|event| event["objectRef"]["namespace"] == namespace && event["verb"] != "watch")
+            .map(|event| {
+                let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let object = &event["objectRef"];
+                let agent = if word(&event["userAgent"]).starts_with("Helm/") { "helm" } else { "operator" };
+                format!(
+                    "{agent} {} {}/{}",
+                    word(&event["verb"]),
+                    word(&object["resource"]),
+                    word(&object["subresource"])
+                )
+            })
+            .collect())
+    }
+}
+
+async fn start_percona(plane: &ControlPlane) -> Result<PerconaStandIn> {
+    PerconaStandIn::install_crd(&plane.client().await?).await?;
+    PerconaStandIn::start(plane.config().await?)
+}
+
+/// Runs a future on a runtime and a thread of its own, wherever the caller is.
+///
+/// # Panics
+/// When the future does.
+pub fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| {
+        let run = || tokio::runtime::Runtime::new().expect("a runtime").block_on(future);
+        scope.spawn(run).join().expect("the future does not panic")
+    })
+}
+
+/// A namespace for one scenario.
+pub struct Tenant {
+    /// The lab it is in.
+    pub lab: &'static Lab,
+    /// Its namespace.
+    pub namespace: String,
+    /// As cluster admin.
+    pub client: Client,
+    helm: Helm,
+}
+
+impl Tenant {
+    async fn new(lab: &'static Lab, namespace: &str) -> Result<Tenant> {
+        let client = lab.plane.client().await?;
+        let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
+        let helm = Helm::for_cluster(&lab.tools.helm, &lab.plane.kubeconfig())?;
+        Ok(Tenant { lab, namespace: namespace.to_owned(), client, helm })
+    }
+
+    /// Objects of a kind in the namespace.
+    #[must_use]
+    pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates a ClientApp, as `kubectl create` would.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn create(&self, name: &str, spec: Value) -> kube::Result<()> {
+        let object = json!({
+            "apiVersion": ClientApp::api_version(&()), "kind": ClientApp::kind(&()),
+            "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,
+        });
+        // As text, since a typed ClientApp could not be wrong.
+        let url = ClientApp::url_path(&(), Some(&self.namespace));
+        let request = http::Request::post(format!("{url}?fieldValidation=Strict"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(object.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request::<Value>(request).await.map(|_| ())
+    }
+
+    /// Merges a patch into a ClientApp's spec.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn patch(&self, name: &str, spec: Value) -> kube::Result<ClientApp> {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.api::<ClientApp>().patch(name, &PatchParams::default(), &patch).await
+    }
+
+    /// Waits until an object is as the check wants it. `None`: it is gone.
+    ///
+    /// # Panics
+    /// When that takes longer than [`PATIENCE`], with the object as it was last.
+    pub async fn wait_for<K, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + 'static,
+    {
+        let mut last = None;
+        let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match objects.next().await {
+                    Some(Ok(object)) => last = object,
+                    Some(Err(_)) => continue,
+                    None => return None,
+                }
+                if let Some(found) = check(last.as_ref()) {
+                    return Some(found);
+                }
+            }
+        })
+        .await;
+        match found {
+            Ok(Some(found)) => found,
+            _ => panic!(
+                "{} {}/{name} was not {what}; it was {last:#?}\nthe operator's log:\n{}",
+                K::kind(&()),
+                self.namespace,
+                self.lab.operator_log()
+            ),
+        }
+    }
+
+    /// Waits until a ClientApp's status is as the check wants it.
+    pub async fn status(&self, name: &str, what: &str, check: impl Fn(&ClientAppStatus) -> bool) -> ClientAppStatus {
+        self.wait_for(name, what, |app: Option<&ClientApp>| {
+            app?.status.as_ref().filter(|status| check(status)).cloned()
+        })
+        .await
+    }
+
+    /// Waits until a ClientApp is Ready at this revision and for its newest spec.
+    pub async fn ready(&self, name: &str, revision: i64) -> ClientAppStatus {
+        let what = format!("Ready at revision {revision}");
+        self.wait_for(name, &what, |app: Option<&ClientApp>| {
+            let app = app?;
+            let status = app.status.as_ref()?;
+            let current = status.observed_generation == app.metadata.generation;
+            let revised = status.release.as_ref().is_some_and(|release| release.revision == revision);
+            (current && revised && has(status, "Ready", "True", "Ready")).then(|| status.clone())
+        })
+        .await
+    }
+
+    /// Waits until a ClientApp's condition has this status and reason, and returns its message.
+    pub async fn condition(&self, name: &str, type_: &str, status: &str, reason: &str) -> String {
+        let what = format!("{type_}={status} {reason}");
+        let found = self.status(name, &what, |found| has(found, type_, status, reason)).await;
+        conditions::find(&found.conditions, type_).map(|condition| condition.message.clone()).unwrap_or_default()
+    }
+
+    /// Deletes a ClientApp and waits until it is gone.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub async fn delete(&self, name: &str) {
+        self.api::<ClientApp>().delete(name, &kube::api::DeleteParams::default()).await.expect("delete a ClientApp");
+        self.wait_for(name, "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    }
+
+    /// Runs helm in the namespace as cluster admin.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn helm(&self, arguments: &[&str]) -> Ran {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--namespace", &self.namespace]).collect();
+        self.helm.run(&arguments).expect("helm starts")
+    }
+
+    /// What `helm list` shows of a release, as `(revision, status, chart)`.
+    ///
+    /// # Panics
+    /// When helm fails.
+    pub fn listed(&self, release: &str) -> Option<(String, String, String)> {
+        let ran = self.helm(&["list", "-o", "json"]);
+        assert!(ran.success, "{}", ran.stderr);
+        let releases: Vec<Value> = serde_json::from_str(&ran.stdout).expect("helm list prints JSON");
+        let found = releases.into_iter().find(|listed| listed["name"] == release)?;
+        let word = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        Some((word("revision"), word("status"), word("chart")))
+    }
+
+    /// Runs kubectl in the namespace as cluster admin.
+    ///
+    /// # Errors
+    /// What it printed when it failed.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        kubectl(&self.lab.tools.kubectl, &self.lab.plane.kubeconfig(), Some(&self.namespace), arguments)
+    }
+}
+
+/// Runs kubectl.
+///
+/// # Errors
+/// What it printed when it failed.
+pub fn kubectl(kubectl: &Path, kubeconfig: &Path, namespace: Option<&str>, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(kubectl);
+    command.arg("--kubeconfig").arg(kubeconfig).args(arguments);
+    if let Some(namespace) = namespace {
+        command.args(["--namespace", namespace]);
+    }
+    let output = command.output().context("cannot start kubectl")?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether a status has a condition of this type with this status and reason.
+#[must_use]
+pub fn has(status: &ClientAppStatus, type_: &str, state: &str, reason: &str) -> bool {
+    conditions::find(&status.conditions, type_)
+        .is_some_and(|condition| condition.status == state && condition.reason == reason)
+}
+
+/// A reference to a name in a tenant's namespace that is unique in the cluster, for hostnames.
+#[must_use]
+pub fn hostname(tenant: &Tenant, name: &str) -> String {
+    format!("{name}.{}.example.com", tenant.namespace)
+}
+
+/// The object's name and uid, to tell it from a successor.
+#[must_use]
+pub fn identity<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
+    (object.name_any(), object.uid().unwrap_or_default())
+}

@@ -1,0 +1,218 @@
+//! The operator's own binary, run as a process of its own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The binary, built if it is not up to date.
+///
+/// # Errors
+/// When it does not compile.
+pub fn binary() -> Result<&'static Path> {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(path) = BINARY.get() {
+        return Ok(path);
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "clientapp-operator", "--bin", "clientapp-operator"])
+        .args(["--message-format", "json-render-diagnostics"])
+        // Whatever CARGO_MANIFEST_DIR says at run time, the workspace is the one this was compiled in.
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the operator does not compile");
+    }
+    let built = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "clientapp-operator")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    let built = built.context("cargo does not say where the operator is")?;
+    Ok(BINARY.get_or_init(|| built))
+}
+
+/// How the operator is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Kubeconfig of the identity it runs as.
+    pub kubeconfig: PathBuf,
+    /// The helm it runs.
+    pub helm: PathBuf,
+    /// Where its charts come from.
+    pub chart_repository: String,
+    /// Where it keeps them; `None`: a directory of its own, cold.
+    pub chart_cache: Option<PathBuf>,
+    /// Namespace of its Lease.
+    pub lease_namespace: String,
+    /// Further arguments of `run`.
+    pub arguments: Vec<String>,
+    /// Further environment.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Options {
+    /// The usual ones.
+    #[must_use]
+    pub fn new(kubeconfig: PathBuf, helm: &Path, chart_repository: impl Into<String>) -> Self {
+        Options {
+            kubeconfig,
+            helm: helm.to_owned(),
+            chart_repository: chart_repository.into(),
+            chart_cache: None,
+            lease_namespace: "default".to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// A running operator. Dropping it asks it to stop, and waits for that.
+#[derive(Debug)]
+pub struct Operator {
+    child: Child,
+    home: TempDir,
+}
+
+impl Operator {
+    /// Starts it. It is not yet ready then.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub fn start(options: &Options) -> Result<Self> {
+        let home = tempfile::tempdir()?;
+        let log = File::create(home.path().join("log"))?;
+        std::fs::create_dir(home.path().join("tmp"))?;
+        let cache = options.chart_cache.clone().unwrap_or_else(|| home.path().join("charts"));
+        let mut command = Command::new(binary()?);
+        command
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(&options.kubeconfig)
+            .arg("--helm")
+            .arg(&options.helm)
+            .args(["--chart-repository", &options.chart_repository])
+            .arg("--chart-cache")
+            .arg(cache)
+            .args(["--lease-namespace", &options.lease_namespace])
+            .args(["--health-listen", "127.0.0.1:0"])
+            .args(&options.arguments)
+            .env_clear()
+            .env("TMPDIR", home.path().join("tmp"))
+            .env("RUST_BACKTRACE", "1")
+            .envs(options.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command.spawn().context("cannot start the operator")?;
+        Ok(Operator { child, home })
+    }
+
+    /// Starts it and waits until it leads.
+    ///
+    /// # Errors
+    /// When it does not, with its log.
+    pub fn leading(options: &Options) -> Result<Self> {
+        let mut operator = Self::start(options)?;
+        operator.wait_for_log("\"leading\"")?;
+        Ok(operator)
+    }
+
+    /// Waits until its log has this text.
+    ///
+    /// # Errors
+    /// When it ends or a minute passes first, with its log.
+    pub fn wait_for_log(&mut self, text: &str) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let log = self.log();
+            if log.contains(text) {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the operator ended with {status}:\n{log}");
+            }
+            if Instant::now() > deadline {
+                bail!("the operator's log has no {text}:\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// All it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
+    /// Base URL of /healthz, /readyz and /metrics.
+    ///
+    /// # Errors
+    /// When it does not serve them, with its log.
+    pub fn health_url(&mut self) -> Result<String> {
+        self.wait_for_log("serving /healthz")?;
+        let log = self.log();
+        let served = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let address = served.into_iter().find_map(|line| line["address"].as_str().map(str::to_owned));
+        Ok(format!("http://{}", address.context("the operator does not log its address")?))
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended already.
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
+    }
+
+    /// Asks it to stop, and waits. Returns whether it ended well.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn stop(mut self) -> Result<bool> {
+        self.signal(Signal::SIGTERM);
+        Ok(self.child.wait()?.success())
+    }
+
+    /// Kills it, and waits.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(mut self) -> Result<()> {
+        self.signal(Signal::SIGKILL);
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it ends by itself. Returns whether it ended well.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn wait(&mut self) -> Result<bool> {
+        Ok(self.child.wait()?.success())
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the operator's log:\n{}", self.log());
+        }
+    }
+}

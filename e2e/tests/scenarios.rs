@@ -1,0 +1,50 @@
+//! What users do and what happens to them, on a real control plane with a real helm, the operator running under
+//! exactly the ClusterRole of `manifests/`.
+
+use e2e::lab::{Lab, has, hostname};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+
+#[tokio::test]
+async fn from_apply_to_helm_list() {
+    let tenant = Lab::shared().await.tenant("main-job").await;
+    let host = hostname(&tenant, "acme");
+    tenant.create("acme", json!({"hostname": host, "ingressClassName": "traefik"})).await.unwrap();
+    let status = tenant.ready("acme", 1).await;
+
+    let release = status.release.unwrap();
+    assert_eq!(
+        (release.name.as_str(), release.namespace.as_str(), release.status.as_str()),
+        ("acme", "main-job", "deployed")
+    );
+    assert_eq!((release.chart.as_deref(), release.chart_version.as_deref()), (Some("nextcloud"), Some("5.5.2")));
+    assert!(release.app_version.unwrap().starts_with("29."));
+    assert_eq!(status.url.unwrap(), format!("https://{host}"));
+    assert_eq!(tenant.listed("acme").unwrap(), ("1".into(), "deployed".into(), "nextcloud-5.5.2".into()));
+
+    let password = |secret: Secret, key: &str| String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap();
+    let secrets = tenant.api::<Secret>();
+    let redis = password(secrets.get("acme-redis-secret").await.unwrap(), "redis-password");
+    assert!(redis.len() == 32 && redis.bytes().all(|c| c.is_ascii_alphanumeric()));
+
+    let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    let env = serde_json::to_string(&app.spec.unwrap().template.spec.unwrap().containers[0].env).unwrap();
+    for part in ["acme-pg-pgbouncer.main-job.svc.cluster.local", "acme-pg-pguser-clientapp", "acme-admin-secret"] {
+        assert!(env.contains(part), "{part} is not in {env}");
+    }
+    assert!(!env.contains("changeme") && !env.contains(&redis), "{env}");
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    assert!(claims.items.iter().all(|claim| claim.status.as_ref().unwrap().phase.as_deref() == Some("Bound")));
+
+    tenant.patch("acme", json!({"chartVersion": "5.5.3"})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(tenant.listed("acme").unwrap(), ("2".into(), "deployed".into(), "nextcloud-5.5.3".into()));
+
+    tenant.delete("acme").await;
+    assert_eq!(tenant.listed("acme"), None);
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    assert!(claims.items.is_empty(), "{claims:?}");
+    let _ = (has, DeleteParams::default());
+}
