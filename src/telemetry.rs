@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::Subscr
 
 /// What is logged when `RUST_LOG` does not say. kube reports every retry of a watch as an error of its own; the
 /// operator says the same in one line.
-const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=error";
+const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=off";
 
 /// Starts logging to standard error.
 pub fn init() {

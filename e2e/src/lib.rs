@@ -7,6 +7,7 @@ pub mod charts;
 pub mod detached;
 pub mod helm;
 pub mod lab;
+pub mod manifests;
 pub mod operator;
 pub mod percona;
 pub mod plane;

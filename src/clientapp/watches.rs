@@ -74,7 +74,7 @@ pub struct RevisionMeta {
     pub stamped: Option<i64>,
     /// The operator process that stamped it.
     pub holder: Option<String>,
-    /// When it was last written.
+    /// When it was begun. Helm's own time labels come and go with the revision's updates.
     pub written: Option<Timestamp>,
 }
 
@@ -336,16 +336,13 @@ pub fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
     if labels.get("owner").map(String::as_str) != Some("helm") {
         return None;
     }
-    let seconds = labels.get("modifiedAt").or_else(|| labels.get("createdAt"));
     Some(RevisionMeta {
         revision: labels.get("version")?.parse().ok()?,
         status: labels.get("status")?.clone(),
         digest: labels.get(DIGEST_LABEL).cloned(),
         stamped: labels.get(REVISION_LABEL).and_then(|revision| revision.parse().ok()),
         holder: labels.get(HOLDER_LABEL).cloned(),
-        written: seconds
-            .and_then(|seconds| seconds.parse().ok())
-            .and_then(|seconds| Timestamp::from_second(seconds).ok()),
+        written: secret.creation_timestamp().map(|time| time.0),
     })
 }
 

@@ -22,8 +22,6 @@ pub struct PerconaSettings {
     pub postgres_repository: String,
     /// Image of PgBouncer.
     pub pgbouncer_image: String,
-    /// Image of pgBackRest.
-    pub pgbackrest_image: String,
 }
 
 impl Default for PerconaSettings {
@@ -32,7 +30,6 @@ impl Default for PerconaSettings {
             cr_version: "3.0.0".to_owned(),
             postgres_repository: "percona/percona-distribution-postgresql".to_owned(),
             pgbouncer_image: "percona/percona-pgbouncer:1.25.1-1".to_owned(),
-            pgbackrest_image: "percona/percona-pgbackrest:2.58.0-1".to_owned(),
         }
     }
 }
@@ -94,7 +91,8 @@ pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings) -> Va
             }],
             "proxy": {"pgBouncer": {"replicas": 1, "image": settings.pgbouncer_image}},
             "users": [user],
-            "backups": {"enabled": false, "pgbackrest": {"image": settings.pgbackrest_image}},
+            // The schema asks for the block; with it disabled no pgBackRest, and so no image of it, is needed.
+            "backups": {"enabled": false},
         },
     })
 }
