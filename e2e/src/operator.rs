@@ -23,7 +23,8 @@ pub fn binary() -> Result<&'static Path> {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "clientapp-operator", "--bin", "clientapp-operator"])
+        // The whole workspace, so that dependencies are built with the features that the tests were built with.
+        .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
         .args(["--message-format", "json-render-diagnostics"])
         // Whatever CARGO_MANIFEST_DIR says at run time, the workspace is the one this was compiled in.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
