@@ -408,3 +408,6 @@ fn backoff(attempt: &Attempt, now: Timestamp) -> Option<Hold> {
         until: Some(until),
     })
 }
+
+#[cfg(test)]
+mod tests;

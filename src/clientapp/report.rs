@@ -103,7 +103,7 @@ pub fn intent(
 pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error, now: Timestamp) -> ClientAppStatus {
     let disposition = error.disposition();
     let Some(condition) = disposition.condition else { return recorded.clone() };
-    let verdict = Verdict { state: disposition.state, reason: disposition.reason, message: error.to_string() };
+    let verdict = Verdict { state: disposition.state, reason: disposition.reason.into(), message: error.to_string() };
     let (progress, stalled) = match disposition.stalled {
         true => (State::False, State::True),
         false => (State::True, State::False),
@@ -159,7 +159,7 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
     let about = |type_: &str| {
         hold.filter(|hold| hold.condition == type_).map(|hold| {
             let state = if hold.reason == "ExternalOperationInProgress" { State::Unknown } else { State::False };
-            Verdict { state, reason: hold.reason, message: hold.message.clone() }
+            Verdict { state, reason: hold.reason.into(), message: hold.message.clone() }
         })
     };
 
@@ -177,7 +177,8 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
 
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
-        None => Verdict::no("Settled", "everything is as the spec asks"),
+        None if !plan.steps.is_empty() => Verdict::yes("Pending", "there are steps left to take"),
+        None => Verdict::no("Settled", "the operator has nothing left to do"),
         Some(hold) if hold.stalled || hold.reason == "Suspended" => Verdict::no(hold.reason, &hold.message),
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
     };
@@ -250,11 +251,12 @@ fn workloads(world: &World) -> Verdict {
 
 /// A condition that this pass did not look at stays what it was.
 fn kept(world: &World, type_: &str) -> Verdict {
-    match find(&world.recorded.conditions, type_) {
-        Some(Condition { status, message, .. }) if status == "True" => Verdict::yes("Ready", message),
-        Some(Condition { message, .. }) => Verdict::no("NotChecked", message),
-        None => Verdict::unknown("NotChecked", "not looked at yet"),
-    }
+    let Some(condition) = find(&world.recorded.conditions, type_) else {
+        return Verdict::unknown("NotChecked", "not looked at yet");
+    };
+    let Condition { status, reason, message, .. } = condition;
+    let state = [State::True, State::False].into_iter().find(|state| state.as_str() == status);
+    Verdict { state: state.unwrap_or(State::Unknown), reason: reason.clone().into(), message: message.clone() }
 }
 
 fn release(key: &Key, world: &World, installed: Option<&Chart>) -> Option<Release> {
@@ -393,3 +395,6 @@ pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectRe
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

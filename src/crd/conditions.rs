@@ -1,5 +1,7 @@
 //! Types and reasons of the conditions, and how `Ready` sums the others up. Pure.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -48,23 +50,23 @@ pub struct Verdict {
     /// Whether the condition holds.
     pub state: State,
     /// One CamelCase word.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// One sentence for people: what, on which object, what to do.
     pub message: String,
 }
 
 impl Verdict {
     /// A verdict that holds.
-    pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
-        Verdict { state: State::True, reason, message: message.into() }
+    pub fn yes(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Verdict { state: State::True, reason: reason.into(), message: message.into() }
     }
     /// A verdict that does not hold.
-    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
-        Verdict { state: State::False, reason, message: message.into() }
+    pub fn no(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Verdict { state: State::False, reason: reason.into(), message: message.into() }
     }
     /// A verdict that cannot be given.
-    pub fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
-        Verdict { state: State::Unknown, reason, message: message.into() }
+    pub fn unknown(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Verdict { state: State::Unknown, reason: reason.into(), message: message.into() }
     }
 
     /// The condition as stored; `lastTransitionTime` moves only when the state does, as the API convention asks.
@@ -84,7 +86,7 @@ impl Verdict {
         Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            reason: self.reason.to_owned(),
+            reason: self.reason.into_owned(),
             message: self.message,
             last_transition_time: since,
             observed_generation: generation,

@@ -1,0 +1,63 @@
+# syntax=docker/dockerfile:1
+# The operator and the one helm it drives, and nothing else: no shell, no package manager, no libc.
+#
+#   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
+#
+# e2e/tests/manifests.rs keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
+
+# --- the operator ------------------------------------------------------------------------------------------------------
+# On the target's own platform, emulated if need be: there is C in it (TLS), and a C compiler for every pair of platforms
+# would be more to keep than emulation costs.
+FROM rust:1.95.0-slim-bookworm AS operator
+ARG TARGETARCH
+WORKDIR /build
+# musl, since a static binary needs a libc that may be linked in.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends musl-tools \
+    && rm -rf /var/lib/apt/lists/*
+RUN case "$TARGETARCH" in \
+        amd64) target=x86_64-unknown-linux-musl ;; \
+        arm64) target=aarch64-unknown-linux-musl ;; \
+        *) echo "no target is known for the architecture '$TARGETARCH'" >&2; exit 1 ;; \
+    esac \
+    && echo "$target" > /rust-target \
+    && rustup target add "$target"
+# What .dockerignore lets through: the workspace, without what only tests need.
+COPY . .
+# The caches are per architecture: builds for two of them run side by side.
+RUN --mount=type=cache,id=cargo-registry-$TARGETARCH,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=cargo-target-$TARGETARCH,target=/build/target \
+    target=$(cat /rust-target) \
+    && cargo build --release --locked --package clientapp-operator --target "$target" \
+    && cp "target/$target/release/clientapp-operator" /clientapp-operator
+
+# --- helm --------------------------------------------------------------------------------------------------------------
+# Go needs no emulation: it builds for the target from wherever it runs.
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS helm
+ARG TARGETARCH
+WORKDIR /build
+# The module that pins helm, with the checksum of everything in it; the tests run the very same.
+COPY e2e/tools/helm/go.mod e2e/tools/helm/go.sum ./
+# The version is stamped in, or else helm would know only half of its own.
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4) \
+    && CGO_ENABLED=0 GOOS=linux GOARCH="$TARGETARCH" go build -trimpath -buildvcs=false \
+        -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$version" \
+        -o /helm helm.sh/helm/v4/cmd/helm
+# scratch has no mkdir; an empty directory to copy from.
+RUN mkdir /empty
+
+# --- the image ---------------------------------------------------------------------------------------------------------
+FROM scratch
+# For chart repositories; the API server's certificate comes with the pod's service account.
+COPY --from=helm /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+# Where nothing is mounted there, as in `docker run`, it must still be writable.
+COPY --from=helm --chown=65532:65532 /empty /tmp
+COPY --from=helm /helm /helm
+COPY --from=operator /clientapp-operator /clientapp-operator
+# A number, so that the kubelet can see that it is not root.
+USER 65532:65532
+ENV CLIENTAPP_HELM=/helm
+EXPOSE 8080
+ENTRYPOINT ["/clientapp-operator"]
+CMD ["run"]

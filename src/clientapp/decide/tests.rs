@@ -1,0 +1,487 @@
+//! The table of [`decide`], and the property that holds it together: wherever a run stops, the next ones converge.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    clientapp::{
+        desired::desired,
+        world::{DatabaseView, Workload},
+    },
+    config::Config,
+    crd::{ClientApp, ClientAppStatus, Release},
+};
+
+const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
+
+fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+fn want(spec: Value) -> Desired {
+    let mut full = json!({"hostname": "acme.example.com"});
+    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let app: ClientApp = serde_json::from_value(json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+        "metadata": {"name": "acme", "namespace": "tenants"}, "spec": full,
+    }))
+    .unwrap();
+    desired(&app, &Config::for_tests()).unwrap()
+}
+
+fn keys(keys: &[&str]) -> SecretView {
+    SecretView::Present { keys: Some(keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>()) }
+}
+
+fn cluster(desired: &Desired) -> ClusterView {
+    let database = desired.database.as_ref().unwrap();
+    ClusterView {
+        app: Some("acme".to_owned()),
+        owner_uid: Some("uid".to_owned()),
+        deleting: false,
+        digest: Some(database.digest.clone()),
+        postgres_version: Some(database.postgres_version),
+        storage_bytes: Some(database.storage_bytes),
+        state: Some("ready".to_owned()),
+        pgbouncer_ready: 1,
+        created: Some(ago(600)),
+    }
+}
+
+fn release(desired: &Desired) -> ReleaseView {
+    ReleaseView {
+        revision: 3,
+        secret: "sh.helm.release.v1.acme.v3".to_owned(),
+        phase: Phase::Deployed,
+        status: "deployed".to_owned(),
+        stamp: Some(Stamp { digest: desired.digest.clone(), holder: Fate::Unknown }),
+        known: true,
+        written: Some(ago(300)),
+    }
+}
+
+/// Everything is there and as it should be.
+fn settled(desired: &Desired) -> World {
+    World {
+        hostname_holder: None,
+        admin_secret: SecretView::Present { keys: None },
+        redis_secret: SecretView::Present { keys: None },
+        database: DatabaseView {
+            installed: true,
+            app_uid: "uid".to_owned(),
+            cluster: desired.database.as_ref().map(|_| cluster(desired)),
+            secret: keys(&["user", "password"]),
+            reachable: true,
+        },
+        release: Some(release(desired)),
+        workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }],
+        recorded: ClientAppStatus {
+            release: Some(Release { revision: 3, ..Release::default() }),
+            ..ClientAppStatus::default()
+        },
+    }
+}
+
+/// A plan in one line: steps by name, then `hold condition/reason`, `!` where stalled.
+fn brief(plan: &Plan) -> String {
+    let steps: Vec<String> = plan
+        .steps
+        .iter()
+        .map(|step| match step {
+            Step::CreateAdminSecret => "admin".to_owned(),
+            Step::CreateRedisSecret => "redis".to_owned(),
+            Step::ApplyPostgres => "postgres".to_owned(),
+            Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
+            Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
+            Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
+                format!("helm {revision} over {theirs}")
+            }
+            Step::HelmUpgrade { revision, because: Some(Because::Uninstalled { .. }) } => {
+                format!("helm {revision} again")
+            }
+        })
+        .collect();
+    let hold = plan.hold.as_ref().map(|hold| {
+        let stalled = if hold.stalled { "!" } else { "" };
+        format!("hold {}/{}{stalled}", hold.condition, hold.reason)
+    });
+    steps.into_iter().chain(hold).collect::<Vec<_>>().join(", ")
+}
+
+#[track_caller]
+fn row(what: &str, spec: Value, change: impl FnOnce(&mut World), plan: &str) {
+    let desired = want(spec);
+    let mut world = settled(&desired);
+    change(&mut world);
+    let decided = decide(&desired, &world, now(), DEADLINE);
+    assert_eq!(brief(&decided), plan, "{what}: {decided:#?}");
+}
+
+fn none() -> Value {
+    json!({})
+}
+
+#[test]
+fn from_nothing_to_settled() {
+    row("everything is as it should be", none(), |_| {}, "");
+    row("nothing exists", none(), |w| *w = nothing(), "admin, redis, postgres, hold PostgresReady/Provisioning");
+    row(
+        "nothing exists and no database is asked for",
+        json!({"postgres": {"enabled": false}}),
+        |w| *w = nothing(),
+        "admin, redis, helm 1",
+    );
+    row(
+        "nothing exists and little is asked for",
+        json!({"postgres": {"enabled": false}, "redis": {"enabled": false}}),
+        |w| *w = nothing(),
+        "admin, helm 1",
+    );
+    row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
+}
+
+fn nothing() -> World {
+    World {
+        database: DatabaseView { installed: true, app_uid: "uid".to_owned(), ..DatabaseView::default() },
+        ..World::default()
+    }
+}
+
+#[test]
+fn what_comes_before_everything() {
+    row("suspended", json!({"suspend": true}), |w| *w = nothing(), "hold Reconciling/Suspended");
+    let other = || Some(Key::new("b", "older"));
+    row("hostname taken", none(), |w| w.hostname_holder = other(), "hold Released/HostnameConflict!");
+    row(
+        "hostname taken, nothing made yet",
+        none(),
+        |w| *w = World { hostname_holder: other(), ..nothing() },
+        "hold Released/HostnameConflict!",
+    );
+}
+
+#[test]
+fn secrets() {
+    let given = || json!({"adminSecret": "mine"});
+    let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned() };
+    row("a generated Secret is lost", none(), |w| w.redis_secret = SecretView::Absent, "redis");
+    row("a predecessor's Secret", none(), |w| w.redis_secret = not_ours(), "hold Released/SecretNotOurs");
+    row("a predecessor's admin Secret", none(), |w| w.admin_secret = not_ours(), "hold Released/SecretNotOurs");
+    row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
+    row(
+        "given without a password",
+        given(),
+        |w| w.admin_secret = keys(&["nextcloud-username"]),
+        "hold Released/AdminSecretKeyMissing!",
+    );
+    row("given and whole", given(), |w| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]), "");
+    row(
+        "given and absent does not hold up the database",
+        given(),
+        |w| *w = nothing(),
+        "redis, postgres, hold PostgresReady/Provisioning",
+    );
+}
+
+#[test]
+fn the_database_gate() {
+    let of = |change: fn(&mut ClusterView)| move |w: &mut World| change(w.database.cluster.as_mut().unwrap());
+    for (what, change, plan) in [
+        ("no owner, as under Retain", of(|c| c.owner_uid = None), ""),
+        ("someone else's", of(|c| c.app = None), "hold PostgresReady/DatabaseNotOurs!"),
+        ("a predecessor's", of(|c| c.owner_uid = Some("old".into())), "hold PostgresReady/DatabaseNotOurs!"),
+        ("going", of(|c| c.deleting = true), "hold PostgresReady/Deleting"),
+        ("another major", of(|c| c.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
+        ("a larger volume", of(|c| c.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
+        ("a smaller volume", of(|c| (c.storage_bytes, c.digest) = (Some(1e6), None)), "postgres"),
+        ("silent for long", of(|c| c.state = None), "hold PostgresReady/NotReporting"),
+        ("new and silent", of(|c| (c.state, c.created) = (None, Some(ago(1)))), "hold PostgresReady/Provisioning"),
+        ("initializing", of(|c| c.state = Some("initializing".into())), "hold PostgresReady/Provisioning"),
+        ("paused", of(|c| c.state = Some("paused".into())), "hold PostgresReady/Provisioning"),
+        ("no PgBouncer", of(|c| c.pgbouncer_ready = 0), "hold PostgresReady/Provisioning"),
+    ] {
+        row(what, none(), change, plan);
+    }
+    let of = |change: fn(&mut DatabaseView)| move |w: &mut World| change(&mut w.database);
+    for (what, change, plan) in [
+        ("no Percona", of(|d| (d.installed, d.cluster) = (false, None)), "hold PostgresReady/DependencyMissing!"),
+        ("no Secret", of(|d| d.secret = SecretView::Absent), "hold PostgresReady/SecretMissing"),
+        ("no password", of(|d| d.secret = keys(&["user"])), "hold PostgresReady/SecretKeyMissing"),
+        ("no address", of(|d| d.reachable = false), "hold PostgresReady/Provisioning"),
+        ("no cluster", of(|d| d.cluster = None), "postgres, hold PostgresReady/Provisioning"),
+    ] {
+        row(what, none(), change, plan);
+    }
+    row(
+        "a change waits for the database",
+        json!({"chartVersion": "5.5.3"}),
+        |w| {
+            w.database.reachable = false;
+            w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
+        },
+        "hold PostgresReady/Provisioning",
+    );
+    row(
+        "without a database nobody asks for Percona",
+        json!({"postgres": {"enabled": false}}),
+        |w| w.database = DatabaseView::default(),
+        "",
+    );
+}
+
+#[test]
+fn missing_keys_are_named() {
+    let desired = want(json!({"adminSecret": "mine"}));
+    let mut world = settled(&desired);
+    world.admin_secret = keys(&[]);
+    let hold = decide(&desired, &world, now(), DEADLINE).hold.unwrap();
+    assert_eq!(
+        hold.message,
+        "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password"
+    );
+}
+
+#[test]
+fn the_release() {
+    let of = |change: fn(&mut ReleaseView)| move |w: &mut World| change(w.release.as_mut().unwrap());
+    let stale = |release: &mut ReleaseView| release.stamp.as_mut().unwrap().digest = "old".to_owned();
+    row("the spec changed", none(), move |w| stale(w.release.as_mut().unwrap()), "helm 4");
+    for (what, change, plan) in [
+        ("failed", of(|r| r.phase = Phase::Failed), "helm 4"),
+        ("somebody's upgrade", of(|r| r.stamp = None), "helm 4 over 3"),
+        ("somebody's failed upgrade", of(|r| (r.stamp, r.phase) = (None, Phase::Failed)), "helm 4 over 3"),
+        ("kept history", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalled)), "helm 4 again"),
+        ("somebody at work", of(|r| (r.stamp, r.phase) = (None, Phase::Pending)), EXTERNAL),
+        ("somebody uninstalling", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
+        ("another operator at work", of(|r| r.phase = Phase::Pending), EXTERNAL),
+        (
+            "another operator, out of time",
+            of(|r| (r.phase, r.written) = (Phase::Pending, Some(ago(431)))),
+            "unlock 3, helm 4",
+        ),
+        (
+            "a dead operator's lock",
+            of(|r| (r.phase, r.stamp.as_mut().unwrap().holder) = (Phase::Pending, Fate::Dead)),
+            "unlock 3, helm 4",
+        ),
+    ] {
+        row(what, none(), change, plan);
+    }
+    row("uninstalled by somebody", none(), |w| w.release = None, "helm 1 again");
+    row(
+        "never ours",
+        none(),
+        |w| {
+            w.recorded.release = None;
+            let release = w.release.as_mut().unwrap();
+            (release.stamp, release.known) = (None, false);
+        },
+        "hold Released/ReleaseNotOurs!",
+    );
+}
+
+const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
+
+#[test]
+fn failures_are_not_repeated_before_their_time() {
+    let failed = |failures: u32, retry_in: i64, reason: &'static str, digest: Option<&'static str>| {
+        move |w: &mut World| {
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Failed;
+            let digest = digest.map_or_else(|| release.stamp.as_ref().unwrap().digest.clone(), str::to_owned);
+            w.recorded.last_attempt = Some(Attempt {
+                digest,
+                started_at: Time(ago(60)),
+                failures,
+                retry_at: Some(Time(now() + SignedDuration::from_secs(retry_in))),
+                reason: Some(reason.to_owned()),
+                message: Some("the hook failed".to_owned()),
+            });
+        }
+    };
+    for (what, change, plan) in [
+        ("too early", failed(1, 30, "UpgradeFailed", None), "hold Released/UpgradeFailed"),
+        ("too early for the fifth time", failed(5, 30, "UpgradeFailed", None), "hold Released/UpgradeFailed!"),
+        ("a chart that can never work", failed(1, 30, "ChartInvalid", None), "hold Released/ChartInvalid!"),
+        ("time to try again", failed(1, 0, "UpgradeFailed", None), "helm 4"),
+        ("another spec failed", failed(9, 30, "UpgradeFailed", Some("old")), "helm 4"),
+    ] {
+        row(what, none(), change, plan);
+    }
+}
+
+#[test]
+fn a_release_without_workloads_is_looked_at_twice() {
+    let fresh = |seconds| {
+        move |w: &mut World| {
+            w.workloads.clear();
+            w.release.as_mut().unwrap().written = Some(ago(seconds));
+        }
+    };
+    row("just deployed", none(), fresh(1), "hold WorkloadsReady/Progressing");
+    row("deployed a while ago", none(), fresh(10), "");
+}
+
+/// A cluster small enough to run in a test: what the steps do, and where they may be cut off.
+struct Sim {
+    desired: Desired,
+    world: World,
+    now: Timestamp,
+    /// How often each generated Secret was created.
+    created: [u32; 2],
+    helm_runs: u32,
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Event {
+    /// One reconcile that is killed after this many steps; within a helm run the lock stays behind.
+    Reconcile { steps: usize, helm: HelmEnd },
+    /// Percona gets on.
+    Percona,
+    /// Somebody upgrades the release.
+    ForeignUpgrade,
+    /// Somebody uninstalls the release.
+    ForeignUninstall,
+    /// Time passes.
+    Wait,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum HelmEnd {
+    Succeeds,
+    Fails,
+    Killed,
+}
+
+impl Sim {
+    fn new() -> Sim {
+        Sim { desired: want(none()), world: nothing(), now: now(), created: [0, 0], helm_runs: 0 }
+    }
+
+    fn plan(&self) -> Plan {
+        decide(&self.desired, &self.world, self.now, DEADLINE)
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::Reconcile { steps, helm } => {
+                for step in self.plan().steps.into_iter().take(*steps) {
+                    self.perform(&step, *helm);
+                }
+            }
+            Event::Percona => {
+                let database = &mut self.world.database;
+                if let Some(cluster) = &mut database.cluster {
+                    cluster.state = Some("ready".to_owned());
+                    cluster.pgbouncer_ready = 1;
+                    database.secret = keys(&["user", "password"]);
+                    database.reachable = true;
+                }
+            }
+            Event::ForeignUpgrade => {
+                // A lock keeps everybody out.
+                if let Some(release) = self.world.release.as_mut().filter(|release| release.phase == Phase::Deployed) {
+                    release.revision += 1;
+                    release.stamp = None;
+                }
+            }
+            Event::ForeignUninstall => self.world.release = None,
+            Event::Wait => self.now += SignedDuration::from_mins(40),
+        }
+    }
+
+    fn perform(&mut self, step: &Step, helm: HelmEnd) {
+        let made = || SecretView::Present { keys: None };
+        match step {
+            Step::CreateAdminSecret => {
+                self.created[0] += 1;
+                self.world.admin_secret = made();
+            }
+            Step::CreateRedisSecret => {
+                self.created[1] += 1;
+                self.world.redis_secret = made();
+            }
+            Step::ApplyPostgres => {
+                let made = ClusterView { state: None, pgbouncer_ready: 0, ..cluster(&self.desired) };
+                let cluster = self.world.database.cluster.get_or_insert(made);
+                cluster.digest.clone_from(&self.desired.database.as_ref().unwrap().digest.clone().into());
+            }
+            Step::UnlockRelease { revision, .. } => {
+                let release = self.world.release.as_mut().unwrap();
+                assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));
+                release.phase = Phase::Failed;
+            }
+            Step::HelmUpgrade { revision, .. } => self.helm(*revision, helm),
+        }
+    }
+
+    fn helm(&mut self, revision: i64, end: HelmEnd) {
+        let newest = self.world.release.as_ref().map_or(0, |release| release.revision);
+        assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
+        assert!(self.world.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
+        self.helm_runs += 1;
+        let phase = match end {
+            HelmEnd::Succeeds => Phase::Deployed,
+            HelmEnd::Fails => Phase::Failed,
+            HelmEnd::Killed => Phase::Pending,
+        };
+        let mut made = release(&self.desired);
+        (made.revision, made.phase) = (revision, phase);
+        made.stamp.as_mut().unwrap().holder = Fate::Dead;
+        self.world.release = Some(made);
+        self.world.workloads = settled(&self.desired).workloads;
+        let failed = end == HelmEnd::Fails;
+        let retry_at = self.now + SignedDuration::from_mins(10);
+        self.world.recorded.last_attempt = (end != HelmEnd::Killed).then(|| Attempt {
+            digest: self.desired.digest.clone(),
+            started_at: Time(self.now),
+            failures: failed.into(),
+            retry_at: failed.then_some(Time(retry_at)),
+            reason: None,
+            message: None,
+        });
+        self.world.recorded.release = Some(Release { revision, ..Release::default() });
+    }
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let helm = prop_oneof![Just(HelmEnd::Succeeds), Just(HelmEnd::Fails), Just(HelmEnd::Killed)];
+    prop_oneof![
+        6 => (0usize..6, helm).prop_map(|(steps, helm)| Event::Reconcile { steps, helm }),
+        2 => Just(Event::Percona),
+        1 => Just(Event::ForeignUpgrade),
+        1 => Just(Event::ForeignUninstall),
+        1 => Just(Event::Wait),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn wherever_a_run_stops_the_next_ones_converge(history in prop::collection::vec(events(), 0..30)) {
+        let mut sim = Sim::new();
+        for event in &history {
+            sim.handle(event);
+        }
+        // From here on nothing goes wrong any more.
+        let runs = sim.helm_runs;
+        for _ in 0..4 {
+            sim.handle(&Event::Reconcile { steps: usize::MAX, helm: HelmEnd::Succeeds });
+            sim.handle(&Event::Percona);
+            sim.handle(&Event::Wait);
+        }
+        prop_assert_eq!(brief(&sim.plan()), "", "after {:?}", history);
+        prop_assert!(sim.helm_runs <= runs + 1, "one helm run is enough");
+        prop_assert_eq!(sim.created, [1, 1], "a password was made twice");
+        let release = sim.world.release.clone().unwrap();
+        prop_assert_eq!((release.phase, release.stamp.unwrap().digest), (Phase::Deployed, sim.desired.digest.clone()));
+    }
+}

@@ -1,0 +1,261 @@
+//! What the status says, for one pass of every sort.
+
+use std::fmt::Write as _;
+
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    clientapp::{
+        decide::decide,
+        desired::desired,
+        error::Error,
+        world::{ClusterView, DatabaseView, Fate, SecretView, Stamp, Workload},
+    },
+    config::Config,
+};
+
+const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
+
+fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+fn key() -> Key {
+    Key::new("tenants", "acme")
+}
+
+fn want(spec: serde_json::Value) -> Desired {
+    let mut full = json!({"hostname": "acme.example.com", "postgres": {"enabled": false}});
+    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let app: ClientApp = serde_json::from_value(json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+        "metadata": {"name": "acme", "namespace": "tenants"}, "spec": full,
+    }))
+    .unwrap();
+    desired(&app, &Config::for_tests()).unwrap()
+}
+
+fn release(digest: &str) -> ReleaseView {
+    ReleaseView {
+        revision: 3,
+        secret: "sh.helm.release.v1.acme.v3".to_owned(),
+        phase: Phase::Deployed,
+        status: "deployed".to_owned(),
+        stamp: Some(Stamp { digest: digest.to_owned(), holder: Fate::Unknown }),
+        known: true,
+        written: Some(now() - SignedDuration::from_secs(60)),
+    }
+}
+
+fn settled(desired: &Desired) -> World {
+    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), waiting: None };
+    World {
+        admin_secret: SecretView::Present { keys: None },
+        redis_secret: SecretView::Present { keys: None },
+        release: Some(release(&desired.digest)),
+        workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
+        ..World::default()
+    }
+}
+
+fn status(desired: &Desired, world: &World) -> ClientAppStatus {
+    let plan = decide(desired, world, now(), DEADLINE);
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), world, plan: &plan, installed: None };
+    build_status(&pass, now())
+}
+
+fn conditions(status: &ClientAppStatus) -> String {
+    status.conditions.iter().fold(String::new(), |mut text, condition| {
+        let Condition { type_, status, reason, message, .. } = condition;
+        writeln!(text, "  {type_}={status} {reason}: {message}").unwrap();
+        text
+    })
+}
+
+#[test]
+fn what_the_conditions_say() {
+    let mut text = String::new();
+    let mut say = |what: &str, spec: serde_json::Value, change: &dyn Fn(&mut World)| {
+        let desired = want(spec);
+        let mut world = settled(&desired);
+        change(&mut world);
+        writeln!(text, "{what}\n{}", conditions(&status(&desired, &world))).unwrap();
+    };
+    let database = json!({"postgres": {"enabled": true}});
+    let percona = |state: &str| DatabaseView {
+        installed: true,
+        app_uid: "uid".to_owned(),
+        cluster: Some(ClusterView {
+            app: Some("acme".to_owned()),
+            owner_uid: Some("uid".to_owned()),
+            postgres_version: Some(15),
+            state: Some(state.to_owned()),
+            ..ClusterView::default()
+        }),
+        ..DatabaseView::default()
+    };
+    say("everything is well", json!({}), &|_| {});
+    say("nothing exists", json!({}), &|w| *w = World::default());
+    say("no Percona", database.clone(), &|w| *w = World::default());
+    say("the database starts", database.clone(), &|w| {
+        *w = World { database: percona("initializing"), ..World::default() };
+    });
+    say("the database fails later", database, &|w| w.database = percona("initializing"));
+    say("the spec has changed", json!({}), &|w| w.release = Some(release("old")));
+    say("suspended with a change", json!({"suspend": true}), &|w| w.release = Some(release("old")));
+    say("suspended without a change", json!({"suspend": true}), &|_| {});
+    say("a workload is not ready", json!({}), &|w| {
+        w.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+    });
+    say("many workloads are not ready", json!({}), &|w| {
+        w.workloads = (1..=5)
+            .map(|n| Workload {
+                kind: "Deployment",
+                name: format!("d{n}"),
+                waiting: Some("0 of 1 replicas are available".to_owned()),
+            })
+            .collect();
+    });
+    say("the hostname is taken", json!({}), &|w| {
+        *w = World { hostname_holder: Some(Key::new("other", "first")), ..World::default() };
+    });
+    say("somebody is at work", json!({}), &|w| {
+        let release = w.release.as_mut().unwrap();
+        (release.phase, release.status, release.stamp) = (Phase::Pending, "pending-upgrade".to_owned(), None);
+    });
+    say("helm failed", json!({}), &|w| {
+        let release = w.release.as_mut().unwrap();
+        release.phase = Phase::Failed;
+        w.recorded.last_attempt = Some(Attempt {
+            digest: release.stamp.as_ref().unwrap().digest.clone(),
+            started_at: Time(now()),
+            failures: 2,
+            retry_at: Some(Time(now() + SignedDuration::from_secs(60))),
+            reason: Some("ChartInvalid".to_owned()),
+            message: Some("values don't meet the specifications of the schema".to_owned()),
+        });
+    });
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_whole_status() {
+    let desired = want(json!({"ingressClassName": "traefik"}));
+    let world = settled(&desired);
+    let plan = Plan::default();
+    let chart = Chart {
+        name: "nextcloud".parse().unwrap(),
+        version: "5.5.2".parse().unwrap(),
+        app_version: Some("29.0.4".to_owned()),
+        kube_version: None,
+        digest: "ab".repeat(32),
+        path: "/cache/ab.tgz".into(),
+    };
+    let pass = Pass {
+        key: &key(),
+        generation: Some(7),
+        desired: Ok(&desired),
+        world: &world,
+        plan: &plan,
+        installed: Some(&chart),
+    };
+    insta::assert_yaml_snapshot!(build_status(&pass, now()));
+}
+
+#[test]
+fn a_status_that_says_the_same_is_the_same() {
+    let desired = want(json!({}));
+    let mut world = settled(&desired);
+    let first = status(&desired, &world);
+    world.recorded = first.clone();
+    let plan = decide(&desired, &world, now(), DEADLINE);
+    let pass =
+        Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan, installed: None };
+    // An hour later: nothing in it may depend on the time at which it is looked at.
+    assert_eq!(build_status(&pass, now() + SignedDuration::from_hours(1)), first);
+}
+
+#[test]
+fn an_invalid_spec_keeps_what_is_known() {
+    let desired = want(json!({}));
+    let mut world = settled(&desired);
+    world.recorded = status(&desired, &world);
+    let plan = Plan::default();
+    let problem = "spec.chartVersion: must be one exact version such as 5.5.2";
+    let pass =
+        Pass { key: &key(), generation: Some(8), desired: Err(problem), world: &world, plan: &plan, installed: None };
+    let status = build_status(&pass, now());
+    insta::assert_snapshot!(conditions(&status));
+    assert_eq!(status.observed_generation, Some(8));
+    assert_eq!(status.release.unwrap().revision, 3);
+}
+
+#[test]
+fn a_failed_pass_does_not_claim_to_have_seen_the_spec() {
+    let desired = want(json!({}));
+    let recorded = status(&desired, &settled(&desired));
+    let refused = kube::core::Status {
+        code: 403,
+        message: "secrets is forbidden: User \"x\" cannot create resource \"secrets\" in API group \"\" in the namespace \"tenants\"".to_owned(),
+        ..kube::core::Status::default()
+    };
+    let error = Error::api("create Secret tenants/acme-admin-secret")(kube::Error::Api(Box::new(refused)));
+    let status = failed(&recorded, Some(8), &error, now());
+    insta::assert_snapshot!(conditions(&status));
+    assert_eq!(status.observed_generation, Some(7));
+
+    let conflict = kube::core::Status { code: 409, ..kube::core::Status::default() };
+    let error = Error::api("write the status")(kube::Error::Api(Box::new(conflict)));
+    assert_eq!(failed(&recorded, Some(8), &error, now()), recorded, "a conflict is nobody's business");
+}
+
+#[test]
+fn events_are_for_transitions() {
+    let desired = want(json!({}));
+    let well = status(&desired, &settled(&desired));
+    let mut world = settled(&desired);
+    world.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+    let waiting = status(&desired, &world);
+    world.workloads[0].waiting = Some("its controller has not seen it yet".to_owned());
+    let waiting_otherwise = status(&desired, &world);
+    let mut upgraded = well.clone();
+    upgraded.release.as_mut().unwrap().revision = 4;
+
+    let reasons = |before: &ClientAppStatus, after: &ClientAppStatus| {
+        transitions(before, after).into_iter().map(|note| (note.reason, note.warning)).collect::<Vec<_>>()
+    };
+    let note = |reason: &str, warning| vec![(reason.to_owned(), warning)];
+    assert_eq!(reasons(&ClientAppStatus::default(), &well), note("Ready", false));
+    assert_eq!(reasons(&well, &well), []);
+    assert_eq!(reasons(&well, &waiting), note("NotReady", false));
+    assert_eq!(reasons(&waiting, &waiting_otherwise), []);
+    assert_eq!(reasons(&waiting, &well), note("Ready", false));
+    assert_eq!(reasons(&well, &upgraded), note("Ready", false));
+
+    let message = transitions(&well, &waiting).remove(0).message;
+    assert_eq!(message, find(&waiting.conditions, kind::READY).unwrap().message, "event and status say the same");
+}
+
+#[test]
+fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
+    let desired = want(json!({}));
+    let attempt = Attempt {
+        digest: desired.digest.clone(),
+        started_at: Time(now()),
+        failures: 0,
+        retry_at: None,
+        reason: None,
+        message: None,
+    };
+    let first = intent(&ClientAppStatus::default(), Some(1), attempt.clone(), "installing", now());
+    let ready = find(&first.conditions, kind::READY).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Upgrading"));
+    assert_eq!(first.observed_generation, None);
+
+    let serving = intent(&status(&desired, &settled(&desired)), Some(8), attempt.clone(), "upgrading", now());
+    assert_eq!(find(&serving.conditions, kind::READY).unwrap().status, "True");
+    assert_eq!(find(&serving.conditions, kind::RECONCILING).unwrap().status, "True");
+    assert_eq!(serving.last_attempt, Some(attempt));
+}
