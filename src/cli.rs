@@ -27,6 +27,12 @@ use crate::{
 /// How long to wait before looking for a usable helm again.
 const HELM_RECHECK: Duration = Duration::from_secs(10);
 
+/// An answer that takes longer than this does not come any more.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
+/// each watch after five.
+const WATCH_SILENCE: Duration = Duration::from_secs(300);
+
 /// Turns a ClientApp into a complete, isolated instance of a Helm-packaged web app.
 #[derive(Parser)]
 #[command(name = "clientapp-operator", version, propagate_version = true)]
@@ -160,9 +166,10 @@ async fn lead(
         return Ok(());
     }
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
-    let client = Client::try_from(kube_config.clone())?;
+    let requests = client(&kube_config, REQUEST_TIMEOUT)?;
+    let watch_client = client(&kube_config, WATCH_SILENCE)?;
     let holder = Holder::current();
-    let lease = Lease::new(lease::client(&kube_config)?, &namespace, &holder.label())
+    let lease = Lease::new(client(&kube_config, lease::REQUEST_TIMEOUT)?, &namespace, &holder.label())
         .await
         .with_context(|| format!("find or make Lease {namespace}/{}", lease::NAME))?;
     let _ = ready.send_replace(Ok(()));
@@ -175,13 +182,14 @@ async fn lead(
 
     // Everything that acts stops with the lead, and helm with it.
     let leading = stop.child_token();
-    let cache = args.chart_cache.clone().unwrap_or_else(|| std::env::temp_dir().join("clientapp-operator-charts"));
+    let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
     let charts =
         ChartCache::new(helm.clone(), args.chart_repository.clone(), args.chart.chart.clone(), cache, leading.clone());
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
     let parts = clientapp::Parts {
-        recorder: Recorder::new(client.clone(), reporter),
-        client,
+        recorder: Recorder::new(requests.clone(), reporter),
+        client: requests,
+        watch_client,
         config,
         helm,
         charts: Arc::new(charts),
@@ -208,6 +216,23 @@ async fn lead(
         }
         End::Lost => bail!("the lease {namespace}/{} is lost; ending, so that another operator leads", lease::NAME),
     }
+}
+
+/// A client that gives up on what is silent for longer than this.
+fn client(config: &kube::Config, silence: Duration) -> Result<Client> {
+    let mut config = config.clone();
+    config.read_timeout = Some(silence);
+    config.connect_timeout = Some(silence.min(REQUEST_TIMEOUT));
+    Ok(Client::try_from(config)?)
+}
+
+/// The user's own cache: a directory that others can write to would let them choose what is installed.
+fn default_chart_cache() -> Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || std::env::home_dir().map(|home| home.join(".cache"));
+    let cache = cache.filter(|cache| cache.is_absolute()).or_else(home);
+    let cache = cache.context("there is no home directory to keep charts in: give one with --chart-cache")?;
+    Ok(cache.join("clientapp-operator").join("charts"))
 }
 
 /// Waits until helm can be used, and says in `/readyz` why it cannot. Returns `false` when `stop` came first.

@@ -5,31 +5,24 @@
 
 use std::time::{Duration, Instant};
 
-use kube::{Client, Config};
+use kube::Client;
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use tokio_util::sync::CancellationToken;
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
 /// For how long a lock is valid after its last renewal, in seconds.
-const DURATION: u64 = 15;
-/// How long before its end it is renewed, in seconds; also the time there is for trying again.
-const GRACE: u64 = 6;
+const DURATION: u64 = 25;
+/// How long before its end it is renewed, in seconds.
+const GRACE: u64 = 16;
+/// For how long a renewal may fail. What is left of [`GRACE`] after it is for helm, which gets 10 s to end politely: no
+/// helm of ours runs any more when another operator may lead.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// Between two attempts to reach the API server.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A request for the Lease is worth no more than this: after it, the next attempt is the better one.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The client for the Lease alone: with short timeouts, since a late answer is worse than none.
-///
-/// # Errors
-/// When no client can be made of the configuration.
-pub fn client(config: &Config) -> Result<Client, kube::Error> {
-    let mut config = config.clone();
-    config.connect_timeout = Some(REQUEST_TIMEOUT);
-    config.read_timeout = Some(REQUEST_TIMEOUT);
-    Client::try_from(config)
-}
+/// A request for the Lease is worth no more than this: after it, the next attempt is the better one. The client that
+/// the Lease is made with has to keep to it.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The lock.
 pub struct Lease(LeaseManager);
@@ -92,8 +85,7 @@ impl Lease {
                     Err(error) => {
                         tracing::warn!(%error, lease = NAME, "cannot renew the lease");
                         let since = failing.get_or_insert_with(Instant::now);
-                        // One second short of the end: whoever acts for us needs a moment to stop.
-                        if since.elapsed() + 2 * PAUSE >= Duration::from_secs(GRACE) {
+                        if since.elapsed() >= PATIENCE {
                             return End::Lost;
                         }
                         tokio::time::sleep(PAUSE).await;

@@ -129,13 +129,10 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
             Err(hold) => return plan.hold(hold),
         }
     }
-    match database(desired, world, now) {
-        Gate { apply, hold } => {
-            plan.steps.extend(apply.then_some(Step::ApplyPostgres));
-            if let Some(hold) = hold {
-                return plan.hold(hold);
-            }
-        }
+    let Gate { apply, hold } = database(desired, world, now);
+    plan.steps.extend(apply.then_some(Step::ApplyPostgres));
+    if let Some(hold) = hold {
+        return plan.hold(hold);
     }
     // After the database, so that it is already on its way while somebody makes the missing Secret.
     if let Some(hold) = given_secret(&desired.admin, admin_secret) {

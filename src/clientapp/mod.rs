@@ -111,6 +111,8 @@ impl Ctx {
 pub struct Parts {
     /// The operator's way to the API server.
     pub client: Client,
+    /// The same for watches, which are silent for long.
+    pub watch_client: Client,
     /// Settings.
     pub config: Arc<Config>,
     /// The helm CLI.
@@ -127,10 +129,10 @@ pub struct Parts {
 
 /// Runs the controller until `stop`, and returns when its last reconcile, and so its last helm, has ended.
 pub async fn run(parts: Parts, stop: CancellationToken) {
-    let Parts { client, config, helm, charts, recorder, metrics, holder } = parts;
+    let Parts { client, watch_client, config, helm, charts, recorder, metrics, holder } = parts;
     let (apps, writer) = reflector::store();
     let tasks = TaskTracker::new();
-    let (watches, triggers) = Watches::start(&client, apps.clone(), &tasks, &stop);
+    let (watches, triggers) = Watches::start(&watch_client, apps.clone(), &tasks, &stop);
     let ctx = Arc::new(Ctx {
         slots: Semaphore::new(config.max_concurrent),
         client,
@@ -157,7 +159,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
             event
         }
     };
-    let stream = watcher(Api::<Guard<ClientApp>>::all(ctx.client.clone()), watcher::Config::default())
+    let stream = watcher(Api::<Guard<ClientApp>>::all(watch_client), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
         .map(changed)

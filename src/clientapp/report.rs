@@ -28,6 +28,8 @@ use crate::{
 
 /// Field manager of the status.
 const FIELD_MANAGER: &str = "clientapp-operator/status";
+/// The API server refuses longer notes in events.
+const NOTE_BYTES: usize = 1000;
 /// This many workloads that are not ready are named; the rest is counted.
 const NAMED_WORKLOADS: usize = 3;
 
@@ -380,9 +382,8 @@ pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectRe
         } else {
             tracing::info!(%reason, "{message}");
         }
-        // The API server refuses notes of more than 1 kB.
-        let mut note = message.clone();
-        note.truncate(note.floor_char_boundary(1000));
+        let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= NOTE_BYTES;
+        let note = message.char_indices().take_while(fits).map(|(_, c)| c).collect();
         let event = Event {
             type_: if *warning { EventType::Warning } else { EventType::Normal },
             reason: reason.clone(),
