@@ -1,19 +1,27 @@
 //! The command line: `run`, `crds`, `render`.
 
-use std::{io::Read as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
 use kube::{
-    Client,
+    Client, Resource as _,
     config::{KubeConfigOptions, Kubeconfig},
     runtime::events::{Recorder, Reporter},
 };
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clientapp::{self, desired::desired},
+    clientapp::{self, desired::desired, watches::key_of},
     config::{ChartArgs, Config, RunArgs, helm_flags, helm_settings},
     crd::{self, ClientApp},
     health::{self, Readiness},
@@ -60,32 +68,46 @@ enum Command {
     },
 }
 
-/// Does what the command line asks for.
-///
-/// # Errors
-/// In words for the person who typed it.
-pub fn main() -> Result<()> {
-    match Cli::parse().command {
+/// Does what the command line asks for, and says in words for the person who typed it why it cannot.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Command::Run(args) => {
             telemetry::init();
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let result = runtime.block_on(run(&args));
+            let result = started(&args);
             if let Err(error) = &result {
                 tracing::error!("{error:#}");
             }
-            result
+            return if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
-        Command::Crds => {
-            for crd in crd::all() {
-                println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
-            }
-            Ok(())
-        }
+        Command::Crds => definitions(),
         Command::Render { file, namespace, chart } => render(&file, &namespace, &chart),
+    };
+    match result {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn render(file: &PathBuf, namespace: &str, args: &ChartArgs) -> Result<()> {
+fn started(args: &RunArgs) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(args))
+}
+
+fn definitions() -> Result<String> {
+    let mut text = String::new();
+    for crd in crd::all() {
+        text += &format!("---\n{}\n", serde_yaml::to_string(&crd)?.trim_end());
+    }
+    Ok(text)
+}
+
+fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
     let mut text = String::new();
     if file.as_os_str() == "-" {
         std::io::stdin().read_to_string(&mut text).context("read standard input")?;
@@ -93,26 +115,41 @@ fn render(file: &PathBuf, namespace: &str, args: &ChartArgs) -> Result<()> {
         text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     }
     let config = Config::new(args)?;
-    let mut count = 0;
+    let mut documents = String::new();
     for document in serde_yaml::Deserializer::from_str(&text) {
-        let value = <serde_json::Value as serde::Deserialize>::deserialize(document)
+        let value = <Value as serde::Deserialize>::deserialize(document)
             .with_context(|| format!("{}: not YAML", file.display()))?;
         if value.is_null() {
             continue;
         }
-        if value["kind"] != "ClientApp" {
-            bail!("{}: a ClientApp is expected, not a {}", file.display(), value["kind"]);
-        }
-        let mut app: ClientApp =
-            serde_json::from_value(value).with_context(|| format!("{}: not a ClientApp", file.display()))?;
+        let mut app = read(&value).with_context(|| file.display().to_string())?;
         app.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
-        println!("---\n{}", rendered(&app, &config)?.trim_end());
-        count += 1;
+        let rendered =
+            rendered(&app, &config).with_context(|| format!("{}: ClientApp {}", file.display(), key_of(&app)))?;
+        documents += &format!("---\n{}\n", rendered.trim_end());
     }
-    if count == 0 {
+    if documents.is_empty() {
         bail!("{}: there is no ClientApp in it", file.display());
     }
-    Ok(())
+    Ok(documents)
+}
+
+/// A ClientApp, read as strictly as `kubectl apply` has it read.
+fn read(document: &Value) -> Result<ClientApp> {
+    let (kind, version) = (ClientApp::kind(&()), ClientApp::api_version(&()));
+    if document["kind"] != *kind || document["apiVersion"] != *version {
+        bail!(
+            "a {kind} of {version} is expected, but kind is {} and apiVersion is {}",
+            document["kind"],
+            document["apiVersion"]
+        );
+    }
+    let (app, unknown) =
+        crd::decode_strictly(&document.to_string()).map_err(|problem| anyhow!("not a {kind}: {problem}"))?;
+    if !unknown.is_empty() {
+        bail!("unknown field {}", unknown.join(", "));
+    }
+    Ok(app)
 }
 
 /// The argv, as comments, and the values. Values hold names of Secrets, never a password; what a user wrote into
@@ -260,12 +297,17 @@ async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
     if let Some(path) = &args.kubeconfig {
         let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await?;
+        let config = kube::Config::from_custom_kubeconfig(file, &options)
+            .await
+            .with_context(|| chosen(path.display(), args.context.as_deref()))?;
         return Ok((config, Access::Kubeconfig { path: Some(path.clone()), context: args.context.clone() }));
     }
     let kubeconfig = Access::Kubeconfig { path: None, context: args.context.clone() };
     if args.context.is_some() {
-        return Ok((kube::Config::from_kubeconfig(&options).await?, kubeconfig));
+        let config = kube::Config::from_kubeconfig(&options)
+            .await
+            .with_context(|| chosen("$KUBECONFIG or ~/.kube/config", args.context.as_deref()))?;
+        return Ok((config, kubeconfig));
     }
     match kube::Config::incluster() {
         Ok(config) => Ok((config, Access::InCluster)),
@@ -277,5 +319,13 @@ async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
                     .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")
             }
         },
+    }
+}
+
+/// What was asked for, for an error about it.
+fn chosen(kubeconfig: impl Display, context: Option<&str>) -> String {
+    match context {
+        None => format!("--kubeconfig {kubeconfig}"),
+        Some(context) => format!("--context {context} in {kubeconfig}"),
     }
 }

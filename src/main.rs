@@ -1,5 +1,5 @@
 //! The `clientapp-operator` binary.
 
-fn main() -> anyhow::Result<()> {
+fn main() -> std::process::ExitCode {
     clientapp_operator::cli::main()
 }

@@ -23,7 +23,7 @@ pub const MAJOR: &str = "6.0.0";
 pub const UNRENDERABLE: &str = "5.9.1";
 /// Has a schema that no computed values satisfy.
 pub const UNSATISFIABLE: &str = "5.9.2";
-/// Its `pre-install,pre-upgrade` hook fails.
+/// Its `pre-install,pre-upgrade` hook fails after one second, or as many as the value `hookSeconds` says.
 pub const HOOK_FAILS: &str = "5.9.3";
 /// Installs, and its pods are never scheduled.
 pub const NEVER_READY: &str = "5.9.4";

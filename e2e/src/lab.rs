@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use anyhow::{Context as _, Result, bail};
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -200,7 +202,8 @@ impl Tenant {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(object.to_string().into_bytes())
             .map_err(kube::Error::HttpError)?;
-        self.client.request::<Value>(request).await.map(|_| ())
+        // What the API server has taken may be nested deeper than serde_json reads.
+        self.client.request_text(request).await.map(|_| ())
     }
 
     /// Merges a patch into a ClientApp's spec.
@@ -277,6 +280,80 @@ impl Tenant {
         let what = format!("{type_}={status} {reason}");
         let found = self.status(name, &what, |found| has(found, type_, status, reason)).await;
         conditions::find(&found.conditions, type_).map(|condition| condition.message.clone()).unwrap_or_default()
+    }
+
+    /// What the operator and its helms have asked of the API server for this namespace so far, without watches. What
+    /// they asked before the call is in it.
+    ///
+    /// # Panics
+    /// When the audit log does not grow.
+    pub async fn requests(&self) -> Vec<String> {
+        static MARKERS: AtomicU32 = AtomicU32::new(0);
+        // The log is in order: once this request is in it, so is all that was answered before.
+        let marker = format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed));
+        let _ = self.api::<Pod>().get_opt(&marker).await;
+        let log = self.lab.plane.audit_log().expect("the plane keeps an audit log");
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !std::fs::read(&log).is_ok_and(|log| String::from_utf8_lossy(&log).contains(&marker)) {
+            assert!(tokio::time::Instant::now() < deadline, "the audit log does not show {marker}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        self.lab.requests(&self.namespace).expect("the plane keeps an audit log")
+    }
+
+    /// The events about an object, as reason and sentence; one that was counted twice is there twice.
+    ///
+    /// # Panics
+    /// When they cannot be listed.
+    pub async fn events(&self, name: &str) -> Vec<(String, String)> {
+        let mut events = self.api::<Event>().list(&ListParams::default()).await.expect("list events").items;
+        events.retain(|event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(name)));
+        events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        let times = |event: &Event| event.series.as_ref().map_or(1, |series| series.count.unsigned_abs() as usize);
+        let said = |event: &Event| (event.reason.clone().unwrap_or_default(), event.note.clone().unwrap_or_default());
+        events.iter().flat_map(|event| std::iter::repeat_n(said(event), times(event))).collect()
+    }
+
+    /// Waits until an event about an object says this, and returns all of them: a status is written before its event.
+    ///
+    /// # Panics
+    /// When it never does.
+    pub async fn events_with(&self, name: &str, reason: &str, sentence: &str) -> Vec<(String, String)> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let events = self.events(name).await;
+            if events.iter().any(|event| (event.0.as_str(), event.1.as_str()) == (reason, sentence)) {
+                return events;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "no event {reason}: {sentence}, only {events:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Lets a Job's pod run that no node fits, and so the Job succeed: what the scheduler will not do, this does.
+    ///
+    /// # Panics
+    /// When there is no such pod in time.
+    pub async fn let_job_run(&self, job: &str) {
+        let config = watcher::Config::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        let mut pods = Box::pin(watcher(self.api::<Pod>(), config).applied_objects());
+        let pod = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match pods.next().await {
+                    Some(Ok(pod)) if pod.metadata.deletion_timestamp.is_none() => return pod.name_any(),
+                    _ => {}
+                }
+            }
+        });
+        let pod = pod.await.expect("the Job has a pod");
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "node-0"},
+        });
+        self.api::<Pod>()
+            .create_subresource::<Value, Value>("binding", &pod, &PostParams::default(), &binding)
+            .await
+            .expect("bind the pod");
     }
 
     /// Deletes a ClientApp and waits until it is gone.

@@ -2,8 +2,10 @@
 //! and what a cluster's surroundings would provide.
 
 pub mod background;
+pub mod bench;
 pub mod cache;
 pub mod charts;
+pub mod demo;
 pub mod detached;
 pub mod helm;
 pub mod lab;
@@ -14,4 +16,5 @@ pub mod plane;
 pub mod progress;
 pub mod registry;
 pub mod repository;
+pub mod shim;
 pub mod tools;

@@ -1,12 +1,12 @@
-//! `cargo e2e`: a local control plane at hand.
+//! `cargo e2e`: a local control plane at hand. `cargo demo` is its verb `demo`.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use e2e::detached;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
+use e2e::{bench, demo, detached};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -28,6 +28,14 @@ enum Command {
     Down,
     /// Build the programs it is made of, as far as they are not at hand, and print their paths
     Tools,
+    /// Show what the operator does, on a control plane of its own, and take everything down again
+    Demo(demo::Options),
+    /// Measure the operator beside bare helm, in one interleaved run
+    Bench {
+        /// How many apps each of them installs and upgrades
+        #[arg(long, default_value_t = 100)]
+        apps: usize,
+    },
     /// What `up` runs in the background
     #[command(hide = true)]
     Hold {
@@ -38,7 +46,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -47,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 /// Standard output is for what a shell evaluates, standard error for people.
-fn run(command: Command) -> Result<()> {
+fn run(command: Command) -> Result<ExitCode> {
     let progress = Progress::stderr();
     match command {
         Command::Up { nodes } => println!("{}", detached::up(nodes, &progress)?.exports()),
@@ -58,7 +66,9 @@ fn run(command: Command) -> Result<()> {
                 println!("{}", path.display());
             }
         }
+        Command::Demo(options) => return demo::run(&options),
+        Command::Bench { apps } => bench::run(apps, &progress)?,
         Command::Hold { nodes } => detached::hold(nodes)?,
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

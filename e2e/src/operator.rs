@@ -1,6 +1,8 @@
 //! The operator's own binary, run as a process of its own.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -21,10 +23,24 @@ pub fn binary() -> Result<&'static Path> {
     if let Some(path) = BINARY.get() {
         return Ok(path);
     }
+    let built = build(&[])?;
+    Ok(BINARY.get_or_init(|| built))
+}
+
+/// The binary as it is released, built if it is not up to date.
+///
+/// # Errors
+/// When it does not compile.
+pub fn release_binary() -> Result<PathBuf> {
+    build(&["--release"])
+}
+
+fn build(profile: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         // The whole workspace, so that dependencies are built with the features that the tests were built with.
         .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
+        .args(profile)
         .args(["--message-format", "json-render-diagnostics"])
         // Whatever CARGO_MANIFEST_DIR says at run time, the workspace is the one this was compiled in.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -39,13 +55,14 @@ pub fn binary() -> Result<&'static Path> {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == "clientapp-operator")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    let built = built.context("cargo does not say where the operator is")?;
-    Ok(BINARY.get_or_init(|| built))
+    built.context("cargo does not say where the operator is")
 }
 
 /// How the operator is started.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The binary; `None`: the one of [`binary`].
+    pub binary: Option<PathBuf>,
     /// Kubeconfig of the identity it runs as.
     pub kubeconfig: PathBuf,
     /// The helm it runs.
@@ -67,6 +84,7 @@ impl Options {
     #[must_use]
     pub fn new(kubeconfig: PathBuf, helm: &Path, chart_repository: impl Into<String>) -> Self {
         Options {
+            binary: None,
             kubeconfig,
             helm: helm.to_owned(),
             chart_repository: chart_repository.into(),
@@ -95,7 +113,10 @@ impl Operator {
         let log = File::create(home.path().join("log"))?;
         std::fs::create_dir(home.path().join("tmp"))?;
         let cache = options.chart_cache.clone().unwrap_or_else(|| home.path().join("charts"));
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(match &options.binary {
+            Some(path) => path,
+            None => binary()?,
+        });
         command
             .arg("run")
             .arg("--kubeconfig")
@@ -166,6 +187,23 @@ impl Operator {
         let served = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let address = served.into_iter().find_map(|line| line["address"].as_str().map(str::to_owned));
         Ok(format!("http://{}", address.context("the operator does not log its address")?))
+    }
+
+    /// What it counts under this name, labels included, at `/metrics`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn counted(&mut self, name: &str) -> Result<f64> {
+        let url = self.health_url()?;
+        let address = url.trim_start_matches("http://");
+        let mut connection = TcpStream::connect(address)?;
+        write!(connection, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        let lines = answer.lines().filter_map(|line| line.rsplit_once(' '));
+        let found = lines.filter(|(counted, _)| *counted == name).find_map(|(_, value)| value.trim().parse().ok());
+        // What was never counted is not listed.
+        Ok(found.unwrap_or_default())
     }
 
     /// Its process id.

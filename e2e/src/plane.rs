@@ -20,7 +20,7 @@ mod kubeconfig;
 mod layout;
 mod ready;
 mod server;
-mod watchdog;
+pub(crate) mod watchdog;
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};

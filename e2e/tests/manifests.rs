@@ -245,7 +245,6 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
         tenant.delete(name).await;
     }
 
-    eprintln!("{}", tenant.kubectl(&["get", "events.v1.events.k8s.io", "-o", "yaml"]).unwrap());
     let (used, refused) = asked(lab);
     assert!(refused.is_empty(), "{refused:#?}");
     let granted = granted(&tenant.client).await;

@@ -13,6 +13,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use rand::RngExt as _;
+use semver::Version;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, percona::PerconaPGCluster},
-    helm::{Chart, ReleaseLabels, Upgrade},
+    helm::{Chart, ChartError, ReleaseLabels, Upgrade},
 };
 
 /// Field manager of the PerconaPGCluster.
@@ -53,6 +54,37 @@ pub struct Outcome {
     pub installed: Option<Arc<Chart>>,
 }
 
+/// A chart, or why it cannot be had.
+pub struct Fetched {
+    /// The version that was asked for.
+    pub version: Version,
+    chart: Result<Arc<Chart>, ChartError>,
+}
+
+/// Fetches the chart that an app asks for. `None`: it asks for something else by now.
+///
+/// # Errors
+/// The status could not be written.
+pub async fn fetch(
+    ctx: &Ctx,
+    subject: &Subject<'_>,
+    generation: Option<i64>,
+    desired: &Desired,
+    world: &World,
+) -> Result<Option<Fetched>, Error> {
+    let Desired { key, chart_version: version, .. } = desired;
+    if !ctx.charts.is_at_hand(version) {
+        let sentence = format!("fetching chart {} {version}", ctx.config.chart);
+        let status = report::progress(&world.recorded, generation, "FetchingChart", &sentence, ctx.now());
+        report::write(ctx, key, subject.uid, &world.recorded, &status).await?;
+    }
+    let cancel = ctx.stop.child_token();
+    ctx.memory.fetching.put(key.clone(), (generation, cancel.clone()));
+    let chart = cancel.run_until_cancelled(ctx.charts.get(version)).await;
+    ctx.memory.fetching.take(key);
+    Ok(chart.map(|chart| Fetched { version: version.clone(), chart }))
+}
+
 /// Performs the steps.
 ///
 /// # Errors
@@ -64,6 +96,7 @@ pub async fn act(
     desired: &Desired,
     world: &World,
     plan: &Plan,
+    fetched: Option<&Fetched>,
 ) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
     for step in &plan.steps {
@@ -81,7 +114,10 @@ pub async fn act(
             }
             Step::UnlockRelease { secret, revision } => unlock(ctx, &desired.key, secret, *revision).await?,
             Step::HelmUpgrade { revision, because } => {
-                outcome = upgrade(ctx, subject, generation, desired, world, *revision, because.as_ref()).await?;
+                // Who plans a run has fetched its chart.
+                let Some(Fetched { version: _, chart }) = fetched else { continue };
+                let run = Run { revision: *revision, because: because.as_ref(), chart };
+                outcome = upgrade(ctx, subject, generation, desired, world, run).await?;
             }
         }
     }
@@ -160,6 +196,13 @@ fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
+/// One run of helm.
+struct Run<'a> {
+    revision: i64,
+    because: Option<&'a Because>,
+    chart: &'a Result<Arc<Chart>, ChartError>,
+}
+
 /// Runs helm once. Intent is on record before it starts, and what came of it is read back from storage.
 async fn upgrade(
     ctx: &Ctx,
@@ -167,8 +210,7 @@ async fn upgrade(
     generation: Option<i64>,
     desired: &Desired,
     world: &World,
-    revision: i64,
-    because: Option<&Because>,
+    Run { revision, because, chart }: Run<'_>,
 ) -> Result<Outcome, Error> {
     let key = &desired.key;
     let earlier = world.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
@@ -198,16 +240,18 @@ async fn upgrade(
         }
     };
 
-    let chart = match ctx.charts.get(&desired.chart_version).await {
-        Ok(chart) => chart,
+    let chart = match chart {
+        Ok(chart) => chart.clone(),
         Err(error) => {
-            return match error::of_chart_error(&error) {
+            return match error::of_chart_error(error) {
                 Some((refusal, message)) => Ok(failed(refusal, message)),
                 None => Err(Error::Shutdown),
             };
         }
     };
     if let Some(message) = digest_changed(&world.recorded, &chart) {
+        // The next attempt asks the repository again: somebody may have put it right.
+        ctx.charts.forget(&desired.chart_version).await;
         return Ok(failed(Refusal::ChartDigestChanged, message));
     }
 

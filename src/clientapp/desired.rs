@@ -100,6 +100,12 @@ pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec>
     if key.name.len() > 53 {
         return Err(invalid("metadata.name", "is used as the Helm release name and can have at most 53 characters"));
     }
+    if !label(&key.name) || key.name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err(invalid(
+            "metadata.name",
+            "must be a DNS label: lower-case letters, digits and '-', beginning with a letter",
+        ));
+    }
     let hostname = hostname(&spec.hostname)?;
     let chart_version = chart_version(&spec.chart_version)?;
     let image = match spec.image.as_str() {
@@ -164,14 +170,15 @@ pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec>
     })
 }
 
+fn label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
 /// `spec.hostname` as every ClientApp's claim on it is compared.
 fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
     if hostname.len() <= 253 && hostname.split('.').all(label) {
         Ok(hostname)
     } else {

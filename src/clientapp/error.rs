@@ -121,6 +121,14 @@ impl Error {
                 kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated") => {
                     of(Some(kind::READY), State::False, "NamespaceTerminating", false, Retry::After(30 * SECOND))
                 }
+                // Forbidden, but not for want of a right: no ClusterRole would help.
+                kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => of(
+                    Some(kind::READY),
+                    State::False,
+                    "QuotaExceeded",
+                    true,
+                    Retry::Doubling(30 * SECOND, 10 * MINUTE),
+                ),
                 kube::Error::Api(status) if status.code == 403 => {
                     of(Some(kind::READY), State::False, "AccessDenied", true, Retry::After(5 * MINUTE))
                 }
@@ -322,6 +330,7 @@ mod tests {
             (409, "the object has been modified", "Conflict", false, Some(1)),
             (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(300)),
             (403, "unable to create: namespace x is being terminated", "NamespaceTerminating", false, Some(30)),
+            (403, "secrets \"b\" is forbidden: exceeded quota: few", "QuotaExceeded", true, Some(30)),
             (422, "is invalid", "Refused", true, Some(30)),
             (500, ".spec.imagee: field not declared in schema", "Refused", true, Some(30)),
             (429, "slow down", "ApiUnavailable", false, Some(5)),

@@ -16,6 +16,8 @@ pub struct Memory {
     pub failures: Memo<Key, u32>,
     /// How to stop the helm that runs for an app.
     pub running: Memo<Key, tokio_util::sync::CancellationToken>,
+    /// How to stop the fetch of a chart for an app, and the generation that it is for.
+    pub fetching: Memo<Key, (Option<i64>, tokio_util::sync::CancellationToken)>,
     written: Memo<Key, Written>,
 }
 
@@ -53,6 +55,7 @@ impl Memory {
     pub fn forget(&self, key: &Key) {
         self.failures.take(key);
         self.running.take(key);
+        self.fetching.take(key);
         self.written.take(key);
     }
 }

@@ -185,6 +185,12 @@ fn app_changed(ctx: &Ctx, app: &Guard<ClientApp>) {
     {
         running.cancel();
     }
+    // What is fetched may be just what somebody has put right.
+    if let Some((generation, fetch)) = ctx.memory.fetching.get(&key)
+        && (generation != app.metadata.generation || app.metadata.deletion_timestamp.is_some())
+    {
+        fetch.cancel();
+    }
     ctx.watches.trigger_hostname_waiters(&key);
 }
 
@@ -241,6 +247,7 @@ async fn bring_up(
 ) -> Result<Action, Error> {
     let mut slot = None;
     let mut latest = None;
+    let mut fetched: Option<act::Fetched> = None;
     loop {
         let guard = latest.as_deref().unwrap_or(guard);
         let generation = guard.metadata.generation;
@@ -265,6 +272,14 @@ async fn bring_up(
         let mut world = see(recorded).await?;
         let mut plan = decide(&world);
 
+        if plan.runs_helm() && fetched.as_ref().is_none_or(|fetched| fetched.version != desired.chart_version) {
+            // Without a slot: nobody else's helm shall wait for a slow repository.
+            slot = None;
+            fetched = act::fetch(ctx, subject, generation, &desired, &world).await?;
+            if fetched.is_none() {
+                return Ok(Action::await_change());
+            }
+        }
         if plan.runs_helm() && slot.is_none() {
             slot = Some(ctx.slot().await?);
             // The queue may have been long: what is true now decides, not what was true when it began.
@@ -276,7 +291,7 @@ async fn bring_up(
         }
         let mut installed = None;
         if !plan.steps.is_empty() {
-            let outcome = act::act(ctx, subject, generation, &desired, &world, &plan).await?;
+            let outcome = act::act(ctx, subject, generation, &desired, &world, &plan, fetched.as_ref()).await?;
             // Others may have the slot while this app's status is written.
             slot = None;
             let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());

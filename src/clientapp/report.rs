@@ -88,15 +88,25 @@ pub fn intent(
     now: Timestamp,
 ) -> ClientAppStatus {
     let recorded = ClientAppStatus { last_attempt: Some(attempt), ..recorded.clone() };
-    let mut verdicts = vec![
-        (kind::RECONCILING, Verdict::yes("Upgrading", sentence)),
-        (kind::STALLED, Verdict::no("Upgrading", sentence)),
-    ];
+    progress(&recorded, generation, "Upgrading", sentence, now)
+}
+
+/// The status while something takes its time.
+#[must_use]
+pub fn progress(
+    recorded: &ClientAppStatus,
+    generation: Option<i64>,
+    reason: &'static str,
+    sentence: &str,
+    now: Timestamp,
+) -> ClientAppStatus {
+    let mut verdicts =
+        vec![(kind::RECONCILING, Verdict::yes(reason, sentence)), (kind::STALLED, Verdict::no(reason, sentence))];
     // An upgrade leaves the app serving; a first installation has nothing to be ready yet.
     if find(&recorded.conditions, kind::READY).is_none_or(|ready| ready.status != "True") {
-        verdicts.push((kind::READY, Verdict::no("Upgrading", sentence)));
+        verdicts.push((kind::READY, Verdict::no(reason, sentence)));
     }
-    amended(&recorded, verdicts, generation, now)
+    amended(recorded, verdicts, generation, now)
 }
 
 /// The status after a pass that failed half way: what it would have looked at stays as it was reported last, and
@@ -350,7 +360,14 @@ fn is_trouble(ready: &Condition) -> bool {
     ready.status != "True"
         && !matches!(
             ready.reason.as_str(),
-            "Provisioning" | "Waiting" | "Upgrading" | "NotReady" | "Progressing" | "Suspended" | "NoRelease"
+            "Provisioning"
+                | "Waiting"
+                | "FetchingChart"
+                | "Upgrading"
+                | "NotReady"
+                | "Progressing"
+                | "Suspended"
+                | "NoRelease"
         )
 }
 

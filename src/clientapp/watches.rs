@@ -354,9 +354,11 @@ fn release_of<K: Resource>(object: &K) -> Option<Key> {
 fn deployment(deployment: Deployment) -> Entry<Workload> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
-    let stuck = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "Progressing" && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
-    });
+    let condition = |type_: &str| status.conditions.iter().flatten().find(move |condition| condition.type_ == type_);
+    // Such as a quota that is used up.
+    let refused = condition("ReplicaFailure").filter(|condition| condition.status == "True");
+    let stuck =
+        condition("Progressing").filter(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded"));
     let waiting = rollout(
         deployment.metadata.generation,
         status.observed_generation,
@@ -364,9 +366,10 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         status.updated_replicas.unwrap_or(0),
         status.available_replicas.unwrap_or(0),
     )
-    .map(|waiting| match stuck {
-        Some(_) => format!("{waiting}, and no progress within its deadline"),
-        None => waiting,
+    .map(|waiting| match (refused.and_then(|refused| refused.message.as_ref()), stuck) {
+        (Some(why), _) => format!("{waiting}: {why}"),
+        (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
+        (None, None) => waiting,
     });
     workload("Deployment", &deployment, waiting)
 }

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
+use serde_path_to_error::Segment;
 
 /// An object of kind `K`, or the reason why the stored one does not decode, with its metadata either way.
 ///
@@ -32,9 +33,48 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
         let MetadataOnly { mut metadata } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
         // Nothing reads the managed fields, and they are the larger half of a small object in the cache.
         metadata.managed_fields = None;
-        let object = serde_json::from_str(raw.get()).map_err(|error| error.to_string());
+        let object = decode(raw.get(), |_| {});
         Ok(Guard { metadata, object })
     }
+}
+
+/// An object from its text, and the fields that its kind does not have.
+///
+/// # Errors
+/// One sentence that names the field at fault.
+pub fn decode_strictly<K: DeserializeOwned>(json: &str) -> Result<(K, Vec<String>), String> {
+    let mut unknown = Vec::new();
+    let object = decode(json, |field| unknown.push(field))?;
+    Ok((object, unknown))
+}
+
+fn decode<K: DeserializeOwned>(json: &str, mut unknown: impl FnMut(String)) -> Result<K, String> {
+    let mut json = serde_json::Deserializer::from_str(json);
+    let mut unknown = |path: serde_ignored::Path<'_>| unknown(path.to_string());
+    let json = serde_ignored::Deserializer::new(&mut json, &mut unknown);
+    serde_path_to_error::deserialize(json).map_err(|error| sentence(&error))
+}
+
+/// Nobody sees the stored text, so where in it the problem is does not help; the path of the field does.
+fn sentence(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    /// No field of a schema is further down; what is belongs to a user's own tree.
+    const SEGMENTS: usize = 6;
+    let problem = error.inner().to_string();
+    let problem = problem.rsplit_once(" at line ").map_or(problem.as_str(), |(problem, _)| problem);
+    let problem = match problem {
+        "recursion limit exceeded" => "nests deeper than 128 levels, which the operator does not read",
+        problem => problem,
+    };
+    let mut path = String::new();
+    for (index, segment) in error.path().iter().enumerate().take(SEGMENTS) {
+        match segment {
+            Segment::Seq { .. } => {}
+            _ if index > 0 => path.push('.'),
+            _ => {}
+        }
+        path += &segment.to_string();
+    }
+    if path.is_empty() { problem.to_owned() } else { format!("{path}: {problem}") }
 }
 
 impl<K: Resource> Resource for Guard<K> {
@@ -99,6 +139,29 @@ mod tests {
         let event: WatchEvent<Guard<ClientApp>> = serde_json::from_str(&event).unwrap();
         let WatchEvent::Added(guard) = event else { panic!("{event:?}") };
         assert_eq!(guard.metadata.name.as_deref(), Some("deep"));
-        assert!(guard.object.unwrap_err().contains("recursion limit"));
+        let problem = guard.object.unwrap_err();
+        assert!(problem.starts_with("spec.values.a.a.a.a: nests deeper than 128 levels"), "{problem}");
+    }
+
+    #[test]
+    fn the_problem_begins_with_the_field() {
+        for (object, problem) in [
+            (r#"{"metadata":{},"spec":{"hostname":7}}"#, "spec.hostname: invalid type: integer `7`, expected a string"),
+            (r#"{"metadata":{},"spec":{}}"#, "spec: missing field `hostname`"),
+            (
+                r#"{"metadata":{},"spec":{"hostname":"a","postgres":{"instances":"x"}}}"#,
+                "spec.postgres.instances: invalid type: string \"x\", expected i32",
+            ),
+            (
+                r#"{"metadata":{},"spec":{"hostname":"a"},"status":{"conditions":[{"type":7}]}}"#,
+                "status.conditions[0].type: invalid type: integer `7`, expected a string",
+            ),
+        ] {
+            assert_eq!(super::decode::<ClientApp>(object, |_| {}).unwrap_err(), problem);
+        }
+        let (_, unknown) =
+            super::decode_strictly::<ClientApp>(r#"{"metadata":{},"spec":{"hostname":"a","redis":{"enabld":true}}}"#)
+                .unwrap();
+        assert_eq!(unknown, ["spec.redis.enabld"]);
     }
 }

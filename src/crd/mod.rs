@@ -10,7 +10,7 @@ pub use clientapp::{
     Attempt, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, Persistence, Postgres, PostgresProvider, Redis,
     Release,
 };
-pub use guard::Guard;
+pub use guard::{Guard, decode_strictly};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

@@ -178,6 +178,25 @@ impl ChartCache {
         fetch.await
     }
 
+    /// Whether a version has been had already, so that [`ChartCache::get`] will hardly take time.
+    #[must_use]
+    pub fn is_at_hand(&self, version: &Version) -> bool {
+        self.state().ready.contains_key(version)
+    }
+
+    /// Forgets what a version is, so that the source is asked again.
+    pub async fn forget(&self, version: &Version) {
+        self.state().ready.remove(version);
+        let record = self.shelf.record(version);
+        let removed = blocking(move || fs::remove_file(record)).await;
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%version, %error, "cannot forget what a chart version was");
+            }
+            _ => {}
+        }
+    }
+
     fn fetch(&self, version: &Version) -> Fetch {
         let mut state = self.state();
         if let Some(fetch) = state.fetches.get(version).and_then(WeakShared::upgrade) {

@@ -28,7 +28,7 @@ rm -rf -- "$2"
 "#;
 
 /// The owner's end.
-pub(super) struct Watchdog {
+pub(crate) struct Watchdog {
     pipe: Option<PipeWriter>,
     leader: Child,
     watchdog: Child,
@@ -36,7 +36,7 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Begins to watch over a directory, and over a process group that is empty as yet.
-    pub(super) fn start(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn start(directory: &Path) -> io::Result<Self> {
         let (reader, pipe) = io::pipe()?;
         // The directory tells whoever lists processes what this one belongs to.
         let leader = shell(LEADER).arg(directory).stdin(reader.try_clone()?).spawn()?;
@@ -45,17 +45,17 @@ impl Watchdog {
     }
 
     /// The process group for the servers.
-    pub(super) fn group(&self) -> i32 {
+    pub(crate) fn group(&self) -> i32 {
         i32::try_from(self.leader.id()).expect("process ids are positive numbers of 32 bits")
     }
 
     /// Makes the watchdog act. The servers die at once, but stay in their group until the owner has waited for them.
-    pub(super) fn act(&mut self) {
+    pub(crate) fn act(&mut self) {
         self.pipe.take();
     }
 
     /// Waits until nothing is left.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         // That there is nothing to wait for any more is what is hoped for.
         let _ = self.leader.wait();
         let _ = self.watchdog.wait();

@@ -1,11 +1,52 @@
 //! What users do and what happens to them, on a real control plane with a real helm, the operator running under
 //! exactly the ClusterRole of `manifests/`.
 
-use e2e::lab::{Lab, has, hostname};
+mod database;
+mod deletion;
+mod hostname;
+mod release;
+mod spec;
+
+use std::fmt::Debug;
+
+use e2e::lab::{Lab, Tenant, hostname};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::api::{DeleteParams, ListParams};
-use serde_json::json;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// A spec without database, Redis and volume, for scenarios that are about something else.
+fn small(tenant: &Tenant, name: &str) -> Value {
+    with(
+        json!({"postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false}}),
+        json!({"hostname": hostname(tenant, name)}),
+    )
+}
+
+/// One spec over another.
+fn with(mut spec: Value, more: Value) -> Value {
+    let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else { panic!("specs are objects") };
+    spec_map.extend(more);
+    spec
+}
+
+/// The names of all objects of a kind in the tenant's namespace.
+async fn names<K>(tenant: &Tenant) -> Vec<String>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
+    objects.iter().map(|object| object.name_any()).collect()
+}
+
+/// The value under a key of a Secret.
+async fn secret(tenant: &Tenant, name: &str, key: &str) -> String {
+    let secret = tenant.api::<Secret>().get(name).await.unwrap();
+    String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
+}
 
 #[tokio::test]
 async fn from_apply_to_helm_list() {
@@ -24,9 +65,7 @@ async fn from_apply_to_helm_list() {
     assert_eq!(status.url.unwrap(), format!("https://{host}"));
     assert_eq!(tenant.listed("acme").unwrap(), ("1".into(), "deployed".into(), "nextcloud-5.5.2".into()));
 
-    let password = |secret: Secret, key: &str| String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap();
-    let secrets = tenant.api::<Secret>();
-    let redis = password(secrets.get("acme-redis-secret").await.unwrap(), "redis-password");
+    let redis = secret(&tenant, "acme-redis-secret", "redis-password").await;
     assert!(redis.len() == 32 && redis.bytes().all(|c| c.is_ascii_alphanumeric()));
 
     let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
@@ -46,5 +85,4 @@ async fn from_apply_to_helm_list() {
     assert_eq!(tenant.listed("acme"), None);
     let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
     assert!(claims.items.is_empty(), "{claims:?}");
-    let _ = (has, DeleteParams::default());
 }

@@ -1,0 +1,273 @@
+//! The benchmark: the operator beside bare helm in one interleaved run, on one control plane.
+//!
+//! Times are of a shared machine and mean nothing by themselves; ratios of one run do. What is counted (requests, helm
+//! runs, writes, memory) is exact.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clientapp_operator::crd::ClientApp;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::helm::Helm;
+use crate::lab::block_on;
+use crate::operator::{Operator, Options, release_binary};
+use crate::plane::ControlPlane;
+use crate::progress::Progress;
+use crate::tools::Tools;
+use crate::{charts, manifests};
+
+/// How many helm processes run at the same time, in both arms.
+const CONCURRENCY: usize = 3;
+/// For how long nothing happens when it is counted what happens then.
+const REST: Duration = Duration::from_secs(30);
+/// Single changes that are timed one after the other.
+const CHANGES: usize = 15;
+
+/// Runs the benchmark with this many apps in each arm, and prints a table.
+///
+/// # Errors
+/// When a part cannot be started, or an app does not become ready.
+pub fn run(apps: usize, progress: &Progress) -> Result<()> {
+    ensure!(apps >= 2, "two apps are the least: one a round");
+    let tools = Tools::ensure(progress)?;
+    let binary = release_binary()?;
+    let plane = ControlPlane::builder().audit_log(true).start(&tools)?;
+    let kubeconfig = block_on(manifests::install(&plane, &tools))?;
+    let dir = tempfile::tempdir()?;
+    charts::package_all(dir.path())?;
+    let options = Options {
+        binary: Some(binary),
+        lease_namespace: manifests::NAMESPACE.to_owned(),
+        environment: vec![("RUST_LOG".to_owned(), "info,clientapp_operator::helm=debug".to_owned())],
+        ..Options::new(kubeconfig, &tools.helm, dir.path().display().to_string())
+    };
+    let operator = Operator::leading(&options)?;
+    let bench = Bench { plane: &plane, tools: &tools, charts: dir.path(), operator: &operator };
+    block_on(bench.run(apps))
+}
+
+struct Bench<'a> {
+    plane: &'a ControlPlane,
+    tools: &'a Tools,
+    charts: &'a Path,
+    operator: &'a Operator,
+}
+
+impl Bench<'_> {
+    async fn run(&self, apps: usize) -> Result<()> {
+        let client = self.plane.client().await?;
+        let names = |arm: &str| (0..apps).map(|n| format!("{arm}-{n}")).collect::<Vec<_>>();
+        let (bare, ours) = (names("bare"), names("ours"));
+        for name in bare.iter().chain(&ours) {
+            namespace(&client, name).await?;
+        }
+        // Both arms run half their apps in turn, so that whatever else the machine does falls on both.
+        let half = apps / 2;
+        let mut times: BTreeMap<(&str, &str), Duration> = BTreeMap::new();
+        let mut add = |what, arm, time: Duration| *times.entry((what, arm)).or_default() += time;
+        for (what, version) in [("install", charts::DEFAULT), ("upgrade", charts::PATCH)] {
+            for round in [0..half, half..apps] {
+                add(what, "bare helm", self.bare(&bare[round.clone()], version)?);
+                add(what, "operator", self.ours(&client, &ours[round], version).await?);
+            }
+        }
+        println!("{apps} apps in each arm, {CONCURRENCY} helm processes at a time, two rounds in turn");
+        for what in ["install", "upgrade"] {
+            let of = |arm| times[&(what, arm)].as_secs_f64();
+            let (bare, ours) = (of("bare helm"), of("operator"));
+            println!("makespan of {what}: bare helm {bare:.1} s, operator {ours:.1} s, ratio {:.2}", ours / bare);
+        }
+        self.requests(&ours)?;
+        self.changes(&client, &ours).await?;
+        self.rest().await?;
+        println!("operator: peak resident set {:.1} MiB", self.peak()?);
+        Ok(())
+    }
+
+    /// helm by itself, as `xargs -P` would run it, with the flag that makes it fastest.
+    fn bare(&self, names: &[String], version: &str) -> Result<Duration> {
+        let values = serde_yaml::to_string(&values("bare"))?;
+        let file = self.plane.directory().join("bare-values.yaml");
+        std::fs::write(&file, values)?;
+        let chart = self.charts.join(charts::file_name(version));
+        let queue = Mutex::new(names.iter());
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let worker = || -> Result<()> {
+                let helm = Helm::for_cluster(&self.tools.helm, &self.plane.kubeconfig())?;
+                while let Some(name) = { queue.lock().ok().and_then(|mut names| names.next()) } {
+                    let (chart, file) = (chart.display().to_string(), file.display().to_string());
+                    let ran = helm.run(&[
+                        "upgrade",
+                        "--install",
+                        name,
+                        &chart,
+                        "--namespace",
+                        name,
+                        "--values",
+                        &file,
+                        "--disable-openapi-validation",
+                    ])?;
+                    ensure!(ran.success, "helm: {}", ran.stderr);
+                }
+                Ok(())
+            };
+            let workers: Vec<_> = (0..CONCURRENCY).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+        })?;
+        Ok(started.elapsed())
+    }
+
+    /// The operator: all objects at once, then waiting until every status has the release.
+    async fn ours(&self, client: &Client, names: &[String], version: &str) -> Result<Duration> {
+        let watch = watcher(Api::<ClientApp>::all(client.clone()), watcher::Config::default());
+        let mut apps = Box::pin(watch.default_backoff().applied_objects());
+        let mut open: std::collections::BTreeSet<_> = names.iter().cloned().collect();
+        let started = Instant::now();
+        futures::future::try_join_all(names.iter().map(|name| apply(client, name, version))).await?;
+        while !open.is_empty() {
+            let app = apps.next().await.context("the watch ended")??;
+            if is_ready(&app, version) {
+                open.remove(&app.name_any());
+            }
+        }
+        Ok(started.elapsed())
+    }
+
+    /// Requests for each app and action, from the audit log.
+    fn requests(&self, names: &[String]) -> Result<()> {
+        let (mut helm, mut own) = (0, 0);
+        for event in self.audit()? {
+            let namespace = event["objectRef"]["namespace"].as_str().unwrap_or_default();
+            if event["verb"] == "watch" || !names.iter().any(|name| name == namespace) || !is_operators(&event) {
+                continue;
+            }
+            match event["userAgent"].as_str().unwrap_or_default().starts_with("Helm/") {
+                true => helm += 1,
+                false => own += 1,
+            }
+        }
+        let actions = 2 * names.len();
+        let each = |count: usize| count as f64 / actions as f64;
+        println!("requests per install or upgrade: helm {:.1} in the namespace, operator {:.1}", each(helm), each(own));
+        Ok(())
+    }
+
+    /// One change among all, from the patch to helm's start and to the status with the new revision.
+    async fn changes(&self, client: &Client, names: &[String]) -> Result<()> {
+        let (mut starts, mut ends) = (Vec::new(), Vec::new());
+        for n in 0..CHANGES {
+            let name = &names[n % names.len()];
+            let api: Api<ClientApp> = Api::namespaced(client.clone(), name);
+            let seen = self.helm_starts().len();
+            let host = format!("{name}-{n}.example.com");
+            let clock = jiff::Timestamp::now();
+            let patch = Patch::Merge(json!({"spec": {"hostname": host}}));
+            let generation = api.patch(name, &PatchParams::default(), &patch).await?.metadata.generation;
+            let mut app = Box::pin(watcher::watch_object(api, name));
+            loop {
+                let Some(Ok(Some(app))) = app.next().await else { continue };
+                let status = app.status.as_ref().context("a status")?;
+                if status.observed_generation == generation && is_ready(&app, charts::PATCH) {
+                    break;
+                }
+            }
+            ends.push(jiff::Timestamp::now().duration_since(clock).as_secs_f64());
+            let start = self.helm_starts().get(seen).copied().context("helm was started")?;
+            starts.push(start.duration_since(clock).as_secs_f64());
+        }
+        for (what, times) in [("helm started", &mut starts), ("status with the new revision", &mut ends)] {
+            times.sort_by(f64::total_cmp);
+            let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+            println!("one change among all, to {what}: median {:.0} ms, worst {:.0} ms", median * 1e3, worst * 1e3);
+        }
+        Ok(())
+    }
+
+    /// What happens while nothing happens.
+    async fn rest(&self) -> Result<()> {
+        let (requests, runs) = (self.own_requests()?, self.helm_starts().len());
+        tokio::time::sleep(REST).await;
+        let (requests, runs) = (self.own_requests()? - requests, self.helm_starts().len() - runs);
+        println!(
+            "at rest for {} s: {requests} requests besides watches and the lease, {runs} helm runs",
+            REST.as_secs()
+        );
+        Ok(())
+    }
+
+    fn own_requests(&self) -> Result<usize> {
+        let idle = |event: &Value| event["verb"] == "watch" || event["objectRef"]["resource"] == "leases";
+        Ok(self.audit()?.iter().filter(|event| is_operators(event) && !idle(event)).count())
+    }
+
+    fn audit(&self) -> Result<Vec<Value>> {
+        let path = self.plane.audit_log().context("the plane keeps no audit log")?;
+        let log = std::fs::read_to_string(path)?;
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(events.filter(|event| event["stage"] == "ResponseComplete").collect())
+    }
+
+    /// When helm was started, from the operator's log.
+    fn helm_starts(&self) -> Vec<jiff::Timestamp> {
+        let log = self.operator.log();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let starts = lines.filter(|line| line["message"] == "helm starts");
+        starts.filter_map(|line| line["timestamp"].as_str()?.parse().ok()).collect()
+    }
+
+    fn peak(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.operator.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+fn is_operators(event: &Value) -> bool {
+    event["user"]["username"] == manifests::user().as_str()
+}
+
+fn is_ready(app: &ClientApp, version: &str) -> bool {
+    let status = app.status.as_ref();
+    let release = status.and_then(|status| status.release.as_ref());
+    release.is_some_and(|release| {
+        release.chart_version.as_deref() == Some(version) && release.status == "deployed" && release.digest.is_some()
+    }) && status.is_some_and(|status| status.observed_generation == app.metadata.generation)
+}
+
+/// Values that are the same in both arms but for the hostname: no pods, so that helm is what is measured.
+fn values(host: &str) -> Value {
+    json!({
+        "nextcloud": {"host": host}, "replicaCount": 0,
+        "internalDatabase": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+    })
+}
+
+async fn apply(client: &Client, name: &str, version: &str) -> Result<()> {
+    let app = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": name},
+        "spec": {
+            "hostname": format!("{name}.example.com"), "chartVersion": version, "replicas": 0,
+            "redis": {"enabled": false}, "postgres": {"enabled": false}, "persistence": {"enabled": false},
+        },
+    });
+    let api: Api<ClientApp> = Api::namespaced(client.clone(), name);
+    api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(app)).await?;
+    Ok(())
+}
+
+async fn namespace(client: &Client, name: &str) -> Result<()> {
+    let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The operator as the demonstration runs it: in its [`Home`], out of reach of the terminal's Ctrl-C, because it is still
+//! needed to take down what it made.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::home::Home;
+
+/// What it says once it leads.
+const LEADS: &str = "\"leading\"";
+/// For starting and for stopping; it needs a second for each.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+/// How many lines of its log tell what it did last.
+const LAST_LINES: usize = 15;
+
+/// How it reaches its cluster and its charts.
+pub(super) struct Surroundings<'a> {
+    pub(super) kubeconfig: &'a Path,
+    pub(super) helm: &'a Path,
+    pub(super) chart_repository: &'a str,
+    pub(super) lease_namespace: &'a str,
+}
+
+/// The running operator. Dropping it asks it to stop, and waits for that.
+pub(super) struct Operator {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Operator {
+    /// Starts it and waits until it leads.
+    pub(super) async fn lead(binary: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Self> {
+        let mut operator = Self::start(binary, home, surroundings)?;
+        let deadline = Instant::now() + PATIENCE;
+        while !operator.logged().contains(LEADS) {
+            if let Some(status) = operator.ended()? {
+                bail!("the operator ended ({status}), its last words:\n{}", operator.last_words());
+            }
+            if Instant::now() > deadline {
+                bail!("the operator does not lead after {PATIENCE:?}, its last words:\n{}", operator.last_words());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(operator)
+    }
+
+    fn start(binary: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Self> {
+        let Surroundings { kubeconfig, helm, chart_repository, lease_namespace } = surroundings;
+        let log = home.path().join("operator.log");
+        let output = File::create(&log)?;
+        let temporary = home.path().join("tmp");
+        fs::create_dir_all(&temporary)?;
+        let mut command = Command::new(binary);
+        // The rest is inherited: a kubeconfig's credential plugin may need any of it.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CLIENTAPP_")) {
+            command.env_remove(name);
+        }
+        command
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .arg("--helm")
+            .arg(helm)
+            .args(["--chart-repository", chart_repository])
+            .arg("--chart-cache")
+            .arg(home.path().join("charts"))
+            .args(["--lease-namespace", lease_namespace])
+            .args(["--health-listen", "127.0.0.1:0"])
+            .env("TMPDIR", &temporary)
+            .process_group(home.group())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let child = command.spawn().context("cannot start the operator")?;
+        Ok(Self { child, log })
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Where it logs.
+    pub(super) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The last lines of its log.
+    pub(super) fn last_words(&self) -> String {
+        let log = self.logged();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+    }
+
+    fn logged(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        // Politely first: it lets go of its Lease, and its helms record what they were doing.
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+            }
+            thread::sleep(POLL);
+        }
+    }
+}

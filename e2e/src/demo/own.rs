@@ -1,0 +1,86 @@
+//! A control plane of the demonstration's own, on the loopback.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::home::Home;
+use super::operator::{Operator, Surroundings};
+use super::screen::{Commands, say, step};
+use super::{Place, Stage, apart};
+use crate::manifests;
+use crate::percona::PerconaStandIn;
+use crate::plane::ControlPlane;
+use crate::progress::Progress;
+use crate::repository::Repository;
+use crate::tools::Tools;
+
+/// What runs, in the order in which it is ended.
+#[derive(Default)]
+pub(super) struct Own {
+    operator: Option<Operator>,
+    home: Option<Home>,
+    repository: Option<Repository>,
+    percona: Option<PerconaStandIn>,
+    plane: Option<ControlPlane>,
+}
+
+impl Place for Own {
+    async fn set_up(&mut self) -> Result<Stage> {
+        say(
+            "The ClientApp operator on a cluster of its own: real servers on the loopback, nodes that only pretend to run pods.\n",
+        );
+        // It shows its own progress while it builds.
+        let tools = apart(|| Tools::ensure(&Progress::stderr())).await?;
+        let binary = step("The operator, built", apart(crate::operator::binary)).await?;
+
+        let ours = tools.clone();
+        let plane = apart(move || ControlPlane::builder().start(&ours));
+        let servers = "etcd, kube-apiserver, kube-controller-manager, kube-scheduler and a fake node by kwok";
+        let plane = &*self.plane.insert(step(servers, plane).await?);
+
+        let percona = async {
+            PerconaStandIn::install_crd(&plane.client().await?).await?;
+            PerconaStandIn::start(plane.config().await?)
+        };
+        self.percona = Some(step("A stand-in for the Percona operator, which makes no real database", percona).await?);
+        let repository = async { Repository::start() };
+        let repository = step("A chart repository with a small chart in the shape of Nextcloud's", repository).await?;
+        let repository = &*self.repository.insert(repository);
+
+        let kubeconfig =
+            step("The CRD and the operator's ClusterRole, as in manifests/", manifests::install(plane, &tools)).await?;
+        let home = &*self.home.insert(Home::new()?);
+        let surroundings = Surroundings {
+            kubeconfig: &kubeconfig,
+            helm: &tools.helm,
+            chart_repository: &repository.url(),
+            lease_namespace: manifests::NAMESPACE,
+        };
+        let operator = Operator::lead(binary, home, &surroundings);
+        self.operator = Some(step("The operator, with no other rights than those", operator).await?);
+
+        let workspace = manifests::directory();
+        let workspace = workspace.parent().context("the manifests are nowhere")?;
+        Ok(Stage {
+            client: plane.client().await?,
+            commands: Commands::new(&tools, &plane.kubeconfig(), workspace, home.path()),
+            namespace: "clientapp-samples",
+            name: "minimal",
+            files: vec!["manifests/samples/namespace.yaml", "manifests/samples/minimal.yaml"],
+            patience: Duration::from_secs(120),
+            path: tools.directories().into_iter().map(Path::to_owned).collect(),
+        })
+    }
+
+    fn operator(&mut self) -> Option<&mut Operator> {
+        self.operator.as_mut()
+    }
+
+    async fn take_down(&mut self) -> Result<()> {
+        // One after the other in the order of the fields.
+        *self = Self::default();
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! One ClientApp for each hostname.
+
+use clientapp_operator::crd::ClientApp;
+use e2e::lab::{Lab, Tenant};
+use serde_json::json;
+
+use crate::{small, with};
+
+/// Waits until an app created now is younger than this one: creation times are whole seconds.
+async fn a_second_later(tenant: &Tenant, name: &str) {
+    let created = tenant.api::<ClientApp>().get(name).await.unwrap().metadata.creation_timestamp.unwrap().0;
+    while jiff::Timestamp::now().as_second() <= created.as_second() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_older_has_it_and_the_younger_takes_over() {
+    let tenant = Lab::shared().await.tenant("one-hostname").await;
+    let other = Lab::shared().await.tenant("one-hostname-too").await;
+    let contested = small(&tenant, "contested");
+    // Neither serves it, so that age alone decides.
+    let waiting = with(contested.clone(), json!({"adminSecret": "later"}));
+    tenant.create("older", waiting).await.unwrap();
+    tenant.condition("older", "Ready", "False", "AdminSecretMissing").await;
+    a_second_later(&tenant, "older").await;
+    other.create("younger", contested).await.unwrap();
+    let told = other.condition("younger", "Ready", "False", "HostnameConflict").await;
+    assert!(told.contains("contested.one-hostname.example.com belongs to ClientApp one-hostname/older"), "{told}");
+
+    // The older one goes.
+    tenant.delete("older").await;
+    other.ready("younger", 1).await;
+
+    // A third has to wait, until the one that has it asks for another.
+    a_second_later(&other, "younger").await;
+    tenant.create("third", small(&tenant, "contested")).await.unwrap();
+    tenant.condition("third", "Ready", "False", "HostnameConflict").await;
+    other.patch("younger", small(&other, "free")).await.unwrap();
+    other.ready("younger", 2).await;
+    tenant.ready("third", 1).await;
+}
+
+#[tokio::test]
+async fn whoever_serves_it_already_is_not_displaced_by_an_older_one() {
+    let tenant = Lab::shared().await.tenant("incumbent").await;
+    tenant.create("older", small(&tenant, "first")).await.unwrap();
+    tenant.ready("older", 1).await;
+    a_second_later(&tenant, "older").await;
+    tenant.create("younger", small(&tenant, "second")).await.unwrap();
+    tenant.ready("younger", 1).await;
+
+    tenant.patch("older", small(&tenant, "second")).await.unwrap();
+    let told = tenant.condition("older", "Ready", "False", "HostnameConflict").await;
+    assert!(told.contains("belongs to ClientApp incumbent/younger"), "{told}");
+    // It is looked at anew, and stays where it is.
+    tenant.patch("younger", json!({"chartVersion": "5.5.3"})).await.unwrap();
+    tenant.ready("younger", 2).await;
+
+    tenant.patch("older", small(&tenant, "first")).await.unwrap();
+    tenant.ready("older", 1).await;
+}

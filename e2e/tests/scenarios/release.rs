@@ -1,0 +1,213 @@
+//! The release, when somebody else has a hand in it; its workloads; its chart.
+
+use e2e::charts;
+use e2e::lab::{Lab, Tenant};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::{small, with};
+
+/// Revision, status and chart of every kept revision, oldest first.
+fn history(tenant: &Tenant, release: &str) -> Vec<(i64, String, String)> {
+    let ran = tenant.helm(&["history", release, "-o", "json"]);
+    assert!(ran.success, "{}", ran.stderr);
+    let revisions: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let word = |revision: &Value, key: &str| revision[key].as_str().unwrap().to_owned();
+    revisions
+        .iter()
+        .map(|revision| (revision["revision"].as_i64().unwrap(), word(revision, "status"), word(revision, "chart")))
+        .collect()
+}
+
+/// Runs helm, which has to succeed.
+fn helm(tenant: &Tenant, arguments: &[&str]) {
+    let ran = tenant.helm(arguments);
+    assert!(ran.success, "helm {arguments:?}: {}", ran.stderr);
+}
+
+/// The sentences of the events that tell of a release put right.
+async fn drifted(tenant: &Tenant, name: &str) -> Vec<String> {
+    let events = tenant.events(name).await;
+    events.into_iter().filter(|(reason, _)| reason == "ReleaseDrifted").map(|(_, sentence)| sentence).collect()
+}
+
+#[tokio::test]
+async fn somebody_elses_upgrade_and_rollback_are_put_right_once_each() {
+    let tenant = Lab::shared().await.tenant("helm-by-hand").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+
+    let repository = tenant.lab.repository.url();
+    let by_hand = ["upgrade", "acme", "nextcloud", "--repo", &repository, "--version", charts::PATCH];
+    helm(&tenant, &[&by_hand[..], &["--reuse-values", "--set", "replicaCount=3"]].concat());
+    tenant.ready("acme", 3).await;
+    let revision = |number, status: &str, chart: &str| (number, status.to_owned(), format!("nextcloud-{chart}"));
+    assert_eq!(
+        history(&tenant, "acme"),
+        [
+            revision(1, "superseded", charts::DEFAULT),
+            revision(2, "superseded", charts::PATCH),
+            revision(3, "deployed", charts::DEFAULT)
+        ]
+    );
+    let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    assert_eq!(app.spec.unwrap().replicas, Some(1));
+    let told = drifted(&tenant, "acme").await;
+    assert!(told.len() == 1 && told[0].contains("revision 2 of release acme was made by somebody else"), "{told:?}");
+
+    // Had it been put right more than once, this would not be the next revision.
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 4).await;
+
+    helm(&tenant, &["rollback", "acme", "1"]);
+    tenant.ready("acme", 6).await;
+    let last: Vec<_> = history(&tenant, "acme").into_iter().rev().take(2).collect();
+    assert_eq!(last, [revision(6, "deployed", charts::PATCH), revision(5, "superseded", charts::DEFAULT)]);
+    let told = drifted(&tenant, "acme").await;
+    assert!(told.len() == 2 && told[1].contains("revision 5"), "{told:?}");
+
+    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+    tenant.ready("acme", 7).await;
+    // --history-max
+    assert_eq!(history(&tenant, "acme").len(), 5);
+}
+
+#[tokio::test]
+async fn somebody_elses_uninstall_is_put_right_once() {
+    let tenant = Lab::shared().await.tenant("uninstalled-by-hand").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+
+    helm(&tenant, &["uninstall", "acme"]);
+    tenant.ready("acme", 1).await;
+    let told = drifted(&tenant, "acme").await;
+    assert!(told.len() == 1 && told[0].contains("was uninstalled by somebody else"), "{told:?}");
+
+    helm(&tenant, &["uninstall", "acme", "--keep-history"]);
+    tenant.ready("acme", 2).await;
+    assert_eq!(drifted(&tenant, "acme").await.len(), 2);
+
+    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+    tenant.ready("acme", 3).await;
+}
+
+#[tokio::test]
+async fn a_release_that_was_never_ours_is_not_taken_over() {
+    let tenant = Lab::shared().await.tenant("not-ours").await;
+    let repository = tenant.lab.repository.url();
+    helm(&tenant, &["install", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT]);
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "ReleaseNotOurs").await;
+    assert!(told.contains("release acme") && told.contains("uninstall it or rename the ClientApp"), "{told}");
+
+    // Neither a later look at it, nor a later revision of theirs, makes it ours.
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let upgrade = ["upgrade", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT];
+    helm(&tenant, &upgrade);
+    let mut generation = 0;
+    for replicas in [2, 3] {
+        generation = tenant.patch("acme", json!({"replicas": replicas})).await.unwrap().metadata.generation.unwrap();
+        tenant
+            .status("acme", "looked at again", |status| {
+                status.observed_generation == Some(generation)
+                    && e2e::lab::has(status, "Stalled", "True", "ReleaseNotOurs")
+            })
+            .await;
+    }
+    assert!(generation >= 4);
+    let revisions = history(&tenant, "acme");
+    assert_eq!(revisions.len(), 2, "{revisions:?}");
+    let requests = tenant.requests().await;
+    assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
+
+    helm(&tenant, &["uninstall", "acme"]);
+    tenant.ready("acme", 1).await;
+    assert_eq!(tenant.listed("acme").unwrap().2, format!("nextcloud-{}", charts::PATCH));
+    assert_eq!(drifted(&tenant, "acme").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn readiness_follows_the_workloads_without_helm() {
+    let tenant = Lab::shared().await.tenant("readiness").await;
+    let spec = with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}));
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let helms = |requests: Vec<String>| requests.iter().filter(|request| request.starts_with("helm")).count();
+    let before = helms(tenant.requests().await);
+
+    let no_node = json!({"clientapp.test/no-such-node": "true"});
+    let place = async |node_selector: &Value| {
+        let patch = json!({"spec": {"template": {"spec": {"nodeSelector": node_selector}}}});
+        tenant
+            .api::<Deployment>()
+            .patch("acme-nextcloud", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    };
+    place(&no_node).await;
+    let told = tenant.condition("acme", "Ready", "False", "NotReady").await;
+    assert!(told.contains("Deployment acme-nextcloud: "), "{told}");
+    let status = tenant.status("acme", "not ready", |status| e2e::lab::has(status, "Ready", "False", "NotReady")).await;
+    assert!(e2e::lab::has(&status, "Released", "True", "Deployed"));
+    assert!(e2e::lab::has(&status, "Reconciling", "False", "Settled"));
+    place(&Value::Null).await;
+    tenant.ready("acme", 1).await;
+
+    // A StatefulSet as well, and pods that are too few.
+    tenant.kubectl(&["delete", "statefulset", "acme-redis-master", "--cascade=orphan"]).unwrap();
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=0"]).unwrap();
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=1"]).unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(helms(tenant.requests().await), before);
+}
+
+#[tokio::test]
+async fn an_app_that_never_becomes_ready_holds_up_nobody() {
+    let tenant = Lab::shared().await.tenant("never-ready").await;
+    // More of them than helms may run at the same time.
+    for name in ["a", "b", "c", "d"] {
+        let spec = with(small(&tenant, name), json!({"chartVersion": charts::NEVER_READY}));
+        tenant.create(name, spec).await.unwrap();
+    }
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    for name in ["a", "b", "c", "d"] {
+        let told = tenant.condition(name, "WorkloadsReady", "False", "NotReady").await;
+        assert!(told.contains(&format!("Deployment {name}-nextcloud")), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_chart_that_cannot_work_is_refused_in_helms_own_words() {
+    let tenant = Lab::shared().await.tenant("broken-charts").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    for (version, reason, words) in [
+        // Strict validation by the API server finds this, not helm's own against the OpenAPI document.
+        (charts::MISSPELT, "ChartInvalid", "nodeSelectr"),
+        (charts::UNRENDERABLE, "ChartInvalid", "this version refuses to render"),
+        (charts::UNSATISFIABLE, "ChartInvalid", "licenseKey"),
+        (charts::UNKNOWN_KIND, "ChartInvalid", "ServiceMonitor"),
+        (charts::HOOK_FAILS, "UpgradeFailed", "acme-nextcloud-prepare"),
+    ] {
+        let generation = tenant.patch("acme", json!({"chartVersion": version})).await.unwrap().metadata.generation;
+        let status = tenant
+            .status("acme", &format!("refused for {version}"), |status| {
+                status.observed_generation == generation && e2e::lab::has(status, "Released", "False", reason)
+            })
+            .await;
+        let released = status.conditions.iter().find(|condition| condition.type_ == "Released").unwrap();
+        assert!(released.message.contains(words), "{version}: {}", released.message);
+    }
+    // What was there before still serves, and a version that works ends it all.
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant
+        .status("acme", "Ready again", |status| {
+            let version = status.release.as_ref().and_then(|release| release.chart_version.as_deref());
+            e2e::lab::has(status, "Ready", "True", "Ready") && version == Some(charts::PATCH)
+        })
+        .await;
+}
