@@ -1,14 +1,14 @@
 //! Settings: flags and environment, checked at start-up so that no setting fails later.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Arg, Args, Command, builder::TypedValueParser, error::ErrorKind};
 use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
     clientapp::build::postgres::PerconaSettings,
-    helm::{ChartName, ChartSource, Flags, HelmSettings},
+    helm::{ChartName, ChartSource, Flags, HelmSettings, InvalidSource},
 };
 
 /// Base values for charts the operator knows, by name of the chart.
@@ -48,6 +48,7 @@ pub struct RunArgs {
         long,
         env = "CLIENTAPP_CHART_REPOSITORY",
         default_value = "https://nextcloud.github.io/helm",
+        value_parser = SourceParser,
         value_name = "SOURCE"
     )]
     pub chart_repository: ChartSource,
@@ -78,6 +79,23 @@ pub struct RunArgs {
     /// Namespace of the Lease that makes one operator the leader; without it the operator's own namespace.
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
+}
+
+/// clap quotes a value that it refuses; one with a credential in it shall not get into logs.
+#[derive(Clone)]
+struct SourceParser;
+
+impl TypedValueParser for SourceParser {
+    type Value = ChartSource;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<ChartSource, clap::Error> {
+        let refused = |problem: String| {
+            let message = format!("invalid value for '--chart-repository <SOURCE>': {problem}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        };
+        let text = value.to_str().ok_or_else(|| refused("it is not UTF-8".to_owned()))?;
+        text.parse().map_err(|error: InvalidSource| refused(error.to_string()))
+    }
 }
 
 /// What the controller needs to know.

@@ -1,7 +1,7 @@
 //! `cargo demo`: what the operator does, told step by step on a real control plane, with the real commands' output.
 //!
-//! One story, [`tell`], on one of two places: a control plane of the demonstration's own ([`own`]), or a cluster of the
-//! user's ([`existing`]). A place is set up before the story and taken down after it, however it ended.
+//! One story, `tell`, on one of two places: a control plane of the demonstration's own (`own`), or a cluster of the
+//! user's (`existing`). A place is set up before the story and taken down after it, however it ended.
 
 mod existing;
 mod home;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use clientapp_operator::crd::{ClientApp, conditions};
 use futures::StreamExt as _;
@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 use crate::charts;
 use operator::Operator;
 use screen::{Commands, say, step};
+
+/// The exit code of what Ctrl-C has ended, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 /// What `demo` is told.
 #[derive(Args, Clone, Debug)]
@@ -109,21 +112,18 @@ async fn demonstrate(mut place: impl Place, keep: bool, interrupts: &Interrupts)
         told = tell(&mut place, keep) => Some(told),
         () = interrupts.first.cancelled() => None,
     };
-    match &told {
-        Some(Ok(())) if keep => interrupts.first.cancelled().await,
-        Some(Err(_)) => {
-            if let Some(operator) = place.operator() {
-                say(&format!("\nThe operator's last words:\n{}\n", operator.last_words()));
-            }
-        }
+    match (&told, place.operator()) {
+        (Some(Ok(())), _) if keep => interrupts.first.cancelled().await,
+        (Some(Err(_)), Some(operator)) => say(&format!("\nThe operator's last words:\n{}", operator.last_words())),
         _ => {}
     }
     if interrupts.first.is_cancelled() {
-        say("\nInterrupted.");
+        say("\n\nInterrupted.");
     }
+    say("");
     let down = tokio::select! {
         down = step("Taking everything down", place.take_down()) => down,
-        () = interrupts.second.cancelled() => Err(anyhow::anyhow!("interrupted again: not everything is taken down")),
+        () = interrupts.second.cancelled() => Err(anyhow!("interrupted again: not everything is taken down")),
     };
     match told {
         Some(Err(error)) => {
@@ -132,11 +132,11 @@ async fn demonstrate(mut place: impl Place, keep: bool, interrupts: &Interrupts)
             }
             return Err(error);
         }
+        Some(Ok(())) => down?,
         None => {
             down?;
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(INTERRUPTED));
         }
-        Some(Ok(())) => down?,
     }
     say(&format!("Nothing is left of it. That took {}.", screen::seconds(started.elapsed())));
     Ok(ExitCode::SUCCESS)
@@ -172,7 +172,7 @@ async fn tell(place: &mut impl Place, keep: bool) -> Result<()> {
         look_around(&stage, operator.log());
         return Ok(());
     }
-    say("\nAnd the end of it, with database and volumes, as spec.deletionPolicy has it:");
+    say("\nIts end, and that of all its data, since spec.deletionPolicy is Delete:");
     commands.kubectl(&in_namespace(&["delete", "clientapp", name, "--timeout=2m"])).await?;
     commands.helm(&in_namespace(&["list"])).await
 }

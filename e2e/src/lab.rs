@@ -330,12 +330,13 @@ impl Tenant {
         }
     }
 
-    /// Lets a Job's pod run that no node fits, and so the Job succeed: what the scheduler will not do, this does.
+    /// Lets the pod of the Job with this uid run, though no node fits, and so the Job succeed: what the scheduler will
+    /// not do, this does.
     ///
     /// # Panics
     /// When there is no such pod in time.
-    pub async fn let_job_run(&self, job: &str) {
-        let config = watcher::Config::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    pub async fn let_job_run(&self, uid: &str) {
+        let config = watcher::Config::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
         let mut pods = Box::pin(watcher(self.api::<Pod>(), config).applied_objects());
         let pod = tokio::time::timeout(PATIENCE, async {
             loop {

@@ -3,11 +3,11 @@
 //! | stage | module | |
 //! |---|---|---|
 //! | what is there | [`observe`] → [`world`] | effect, reads only |
-//! | what shall be | [`desired`], with [`build`] and [`names`] | pure |
+//! | what shall be | [`mod@desired`], with [`build`] and [`names`] | pure |
 //! | what to do now | [`decide`] | pure |
 //! | do it | [`act`] | effect |
 //! | say so | [`report`] | pure, then one write |
-//! | deletion | [`teardown`] | effect |
+//! | deletion | `teardown` | effect |
 //!
 //! This module is the driver: it runs the stages in order and knows nothing of what they decide.
 

@@ -1,4 +1,4 @@
-//! Stage 5: the status. [`build_status`] is **pure** and the only place where conditions are made; [`write`] and
+//! Stage 5: the status. [`build_status`] is **pure** and the only place where conditions are made; [`write()`] and
 //! [`publish`] are its effects.
 
 use jiff::Timestamp;
@@ -199,7 +199,11 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
         None => [&postgres, &released_verdict, &workloads]
             .into_iter()
             .find(|verdict| verdict.state != State::True)
-            .cloned()
+            .map(|verdict| match hold {
+                // Whatever is missing, this is why nobody makes it.
+                Some(hold) if hold.reason == "Suspended" => Verdict::no(hold.reason, &hold.message),
+                _ => verdict.clone(),
+            })
             .unwrap_or_else(|| Verdict::yes("Ready", format!("{}, serving {}", released_verdict.message, desired.url))),
     };
     let stalled = match stalled {

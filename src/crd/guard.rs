@@ -45,6 +45,8 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
 pub fn decode_strictly<K: DeserializeOwned>(json: &str) -> Result<(K, Vec<String>), String> {
     let mut unknown = Vec::new();
     let object = decode(json, |field| unknown.push(field))?;
+    // The type tells these two; the object has no place for them.
+    unknown.retain(|field| !matches!(field.as_str(), "apiVersion" | "kind"));
     Ok((object, unknown))
 }
 

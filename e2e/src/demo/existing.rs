@@ -135,21 +135,24 @@ impl Existing {
 
 impl Place for Existing {
     async fn set_up(&mut self) -> Result<Stage> {
-        say(&format!("The ClientApp operator on the cluster of context {}, running on this machine.\n", self.context));
+        say(&format!(
+            "The ClientApp operator, running on this machine, for the cluster of context {}.\n",
+            self.context
+        ));
         let tools = apart(|| Tools::ensure(&Progress::stderr())).await?;
         let kubeconfig = self.kubeconfig(&tools.kubectl)?;
         let config = Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
-        let with_database = step("Looking whether nobody would be disturbed", inspect(&client)).await?;
+        let with_database = step("Looking whether anybody would be disturbed", inspect(&client)).await?;
         // Not before: without it nothing is taken down, and so far nothing is made.
         self.client = Some(client.clone());
 
-        let binary = step("The operator, built", apart(crate::operator::binary)).await?;
-        if !step("The CRD", self.define(&client)).await? {
+        let binary = step("Building the operator", apart(crate::operator::binary)).await?;
+        if !step("Applying the CRD", self.define(&client)).await? {
             say("There is one already: it is used as it is, and stays.");
         }
-        step("The namespace clientapp-demo", self.make_namespace(&client)).await?;
+        step("Creating the namespace clientapp-demo", self.make_namespace(&client)).await?;
         let repository = self.home.path().join("repository");
         fs::create_dir(&repository)?;
         for version in [charts::DEFAULT, charts::PATCH] {
@@ -163,7 +166,7 @@ impl Place for Existing {
             lease_namespace: NAMESPACE,
         };
         let operator = Operator::lead(binary, &self.home, &surroundings);
-        let what = "The operator, with a small chart in the shape of Nextcloud's from a directory";
+        let what = "Starting the operator, with a directory of charts: a small one in the shape of Nextcloud's";
         self.operator = Some(step(what, operator).await?);
         Ok(Stage {
             client,

@@ -29,28 +29,32 @@ pub(super) struct Own {
 impl Place for Own {
     async fn set_up(&mut self) -> Result<Stage> {
         say(
-            "The ClientApp operator on a cluster of its own: real servers on the loopback, nodes that only pretend to run pods.\n",
+            "The ClientApp operator in a cluster of its own: real servers on the loopback, a node that pretends to run pods.\n",
         );
         // It shows its own progress while it builds.
         let tools = apart(|| Tools::ensure(&Progress::stderr())).await?;
-        let binary = step("The operator, built", apart(crate::operator::binary)).await?;
+        let binary = step("Building the operator", apart(crate::operator::binary)).await?;
 
         let ours = tools.clone();
         let plane = apart(move || ControlPlane::builder().start(&ours));
-        let servers = "etcd, kube-apiserver, kube-controller-manager, kube-scheduler and a fake node by kwok";
+        let servers = "Starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok";
         let plane = &*self.plane.insert(step(servers, plane).await?);
 
         let percona = async {
             PerconaStandIn::install_crd(&plane.client().await?).await?;
             PerconaStandIn::start(plane.config().await?)
         };
-        self.percona = Some(step("A stand-in for the Percona operator, which makes no real database", percona).await?);
+        self.percona = Some(step("Starting a stand-in for the Percona operator: no PostgreSQL runs", percona).await?);
         let repository = async { Repository::start() };
-        let repository = step("A chart repository with a small chart in the shape of Nextcloud's", repository).await?;
+        let repository =
+            step("Starting a chart repository: a small chart in the shape of Nextcloud's", repository).await?;
         let repository = &*self.repository.insert(repository);
 
-        let kubeconfig =
-            step("The CRD and the operator's ClusterRole, as in manifests/", manifests::install(plane, &tools)).await?;
+        let kubeconfig = step(
+            "Applying manifests/: the CRD, the operator's service account and ClusterRole",
+            manifests::install(plane, &tools),
+        )
+        .await?;
         let home = &*self.home.insert(Home::new()?);
         let surroundings = Surroundings {
             kubeconfig: &kubeconfig,
@@ -59,7 +63,7 @@ impl Place for Own {
             lease_namespace: manifests::NAMESPACE,
         };
         let operator = Operator::lead(binary, home, &surroundings);
-        self.operator = Some(step("The operator, with no other rights than those", operator).await?);
+        self.operator = Some(step("Starting the operator, with no other rights than those", operator).await?);
 
         let workspace = manifests::directory();
         let workspace = workspace.parent().context("the manifests are nowhere")?;

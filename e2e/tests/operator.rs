@@ -1,0 +1,355 @@
+//! The life of operators: at rest, restarted, killed, in pairs; and where charts and Percona come from.
+//!
+//! Operators are started and ended here at will, so that one scenario at a time has the control plane.
+
+use std::sync::OnceLock;
+
+use clientapp_operator::crd::ClientApp;
+use e2e::charts::{self, Content};
+use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname};
+use e2e::operator::{Operator, Options};
+use e2e::percona::PerconaStandIn;
+use e2e::registry::Registry;
+use e2e::repository::Fault;
+use e2e::shim::Shim;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// A control plane without an operator, for one scenario at a time.
+async fn lab() -> (&'static Lab, MutexGuard<'static, ()>) {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    let start = || LAB.get_or_init(|| Lab::start(true).expect("the lab starts"));
+    (tokio::task::spawn_blocking(start).await.expect("the lab starts"), turn)
+}
+
+/// Starts an operator and waits until it leads. While it waits the test's runtime is free.
+async fn leading(options: &Options) -> Operator {
+    let options = options.clone();
+    tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().expect("the operator leads")
+}
+
+fn small(tenant: &Tenant, name: &str) -> Value {
+    json!({
+        "hostname": hostname(tenant, name),
+        "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+    })
+}
+
+/// An app whose hook no node fits: helm waits for it until the test lets it run.
+fn slow(tenant: &Tenant, name: &str) -> Value {
+    json!({
+        "hostname": hostname(tenant, name),
+        "chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600},
+    })
+}
+
+/// Waits until helm waits for the hook of this app, and returns the uid of its Job. `before` is that of the last run.
+async fn next_hook(tenant: &Tenant, app: &str, before: &str) -> String {
+    let waiting = |job: Option<&Job>| {
+        let job = job.filter(|job| job.status.as_ref().is_some_and(|status| status.active > Some(0)))?;
+        job.uid().filter(|uid| uid != before)
+    };
+    tenant.wait_for(&format!("{app}-nextcloud-prepare"), "waiting", waiting).await
+}
+
+/// What Helm's storage says of the revisions that lock the release.
+async fn pending(tenant: &Tenant, release: &str) -> Vec<String> {
+    let revisions = ListParams::default().labels(&format!("owner=helm,name={release}"));
+    let secrets = tenant.api::<Secret>().list_metadata(&revisions).await.unwrap();
+    let statuses = secrets.iter().map(|secret| secret.labels()["status"].clone());
+    statuses.filter(|status| status.starts_with("pending-")).collect()
+}
+
+/// Waits until something outside the cluster is so.
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !done() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// How many reconciles the operator has finished.
+fn reconciles(operator: &mut Operator) -> f64 {
+    operator.counted("clientapp_operator_reconcile_seconds_count").unwrap()
+}
+
+async fn version(tenant: &Tenant, name: &str) -> Option<String> {
+    tenant.api::<ClientApp>().get(name).await.unwrap().resource_version()
+}
+
+async fn passwords(tenant: &Tenant, app: &str) -> Vec<Vec<u8>> {
+    let mut passwords = Vec::new();
+    for (name, key) in [
+        (format!("{app}-admin-secret"), "nextcloud-password"),
+        (format!("{app}-redis-secret"), "redis-password"),
+        (format!("{app}-pg-pguser-clientapp"), "password"),
+    ] {
+        passwords.push(tenant.api::<Secret>().get(&name).await.unwrap().data.unwrap()[key].0.clone());
+    }
+    passwords
+}
+
+#[tokio::test]
+async fn at_rest_an_app_costs_nothing() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("at-rest").await;
+    let charts = tempfile::tempdir().unwrap();
+    let shim = Shim::around(&lab.tools.helm).unwrap();
+    let warm = Options { helm: shim.path(), chart_cache: Some(charts.path().to_owned()), ..lab.options() };
+    let mut operator = leading(&warm).await;
+    let apps = ["one", "two", "three"];
+    for name in apps {
+        tenant.create(name, json!({"hostname": hostname(&tenant, name)})).await.unwrap();
+    }
+    for name in apps {
+        tenant.ready(name, 1).await;
+    }
+    // Workloads and endpoints may still come and go a little; what has settled stays.
+    let settled = |before: Vec<String>, after: Vec<String>| after[before.len()..].to_vec();
+    let runs = shim.runs();
+    let upgrades: Vec<_> = runs.iter().filter(|run| run.arguments.starts_with("upgrade")).collect();
+    assert_eq!(upgrades.len(), apps.len(), "{runs:?}");
+    assert!(upgrades.iter().all(|run| run.arguments.contains("--disable-openapi-validation")), "{runs:?}");
+
+    // Metadata that is nothing to the operator.
+    let before = tenant.requests().await;
+    for name in apps {
+        let seen = reconciles(&mut operator);
+        tenant.kubectl(&["label", "clientapp", name, "team=blue"]).unwrap();
+        tenant.kubectl(&["annotate", "clientapp", name, "note=hello"]).unwrap();
+        until("both edits are seen", || reconciles(&mut operator) > seen).await;
+    }
+    assert_eq!(settled(before, tenant.requests().await), [""; 0]);
+    assert_eq!(shim.runs(), runs);
+
+    // Somebody's hand in the status: what was said is said again, and that is all.
+    let said = tenant.api::<ClientApp>().get("one").await.unwrap().status.unwrap();
+    let before = tenant.requests().await;
+    let patch = Patch::Merge(json!({"status": {"url": "https://elsewhere.example.com", "conditions": []}}));
+    tenant.api::<ClientApp>().patch_status("one", &PatchParams::default(), &patch).await.unwrap();
+    tenant.status("one", "repaired", |status| status.url == said.url && has(status, "Ready", "True", "Ready")).await;
+    let repaired = tenant.api::<ClientApp>().get("one").await.unwrap().status.unwrap();
+    assert_eq!(repaired.release, said.release);
+    let requests = settled(before, tenant.requests().await);
+    assert_eq!(
+        requests.iter().filter(|request| *request == "operator patch clientapps/status").count(),
+        1,
+        "{requests:?}"
+    );
+    assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
+    assert_eq!(shim.runs(), runs);
+
+    // A restart, with the same charts, and with none at all while the repository is down.
+    lab.repository.set(Fault::Refused).unwrap();
+    for options in [warm.clone(), Options { chart_cache: None, ..warm.clone() }] {
+        let versions =
+            async || [version(&tenant, "one").await, version(&tenant, "two").await, version(&tenant, "three").await];
+        let stored = versions().await;
+        let before = tenant.requests().await;
+        assert!(operator.stop().unwrap());
+        operator = leading(&options).await;
+        until("every app is looked at", || reconciles(&mut operator) >= 3.0).await;
+        // All that a new operator cannot know from its watches: which keys Percona's Secrets have.
+        let requests = settled(before, tenant.requests().await);
+        assert_eq!(requests, ["operator get secrets/"; 3]);
+        assert_eq!(versions().await, stored);
+        assert_eq!(shim.runs(), runs);
+
+        let before = tenant.requests().await;
+        let seen = reconciles(&mut operator);
+        tenant.kubectl(&["annotate", "clientapps", "--all", "--overwrite", &format!("seen=t{seen}")]).unwrap();
+        until("every app is looked at again", || reconciles(&mut operator) >= seen + 3.0).await;
+        assert_eq!(settled(before, tenant.requests().await), [""; 0]);
+    }
+    lab.repository.set(Fault::None).unwrap();
+    for name in apps {
+        assert_eq!(tenant.listed(name).unwrap().0, "1");
+        let told = tenant.events(name).await;
+        assert_eq!(
+            told.iter().filter(|(reason, _)| reason == "Ready").count(),
+            if name == "one" { 2 } else { 1 },
+            "{told:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_leads_and_the_other_goes_on_without_repeating_anything() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("two-operators").await;
+    let shim = Shim::around(&lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..lab.options() };
+    let first = leading(&options).await;
+    let mut second = Operator::start(&options).unwrap();
+    second.wait_for_log("waiting for the lease").unwrap();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let runs = shim.runs();
+    assert!(!second.log().contains("\"leading\""));
+
+    assert!(first.stop().unwrap());
+    second.wait_for_log("\"leading\"").unwrap();
+    until("the app is looked at", || reconciles(&mut second) >= 1.0).await;
+    assert_eq!(shim.runs(), runs);
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    let leases = Api::<Lease>::namespaced(tenant.client.clone(), e2e::manifests::NAMESPACE);
+    let holder = leases.get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap();
+    assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
+    assert!(second.stop().unwrap());
+}
+
+#[tokio::test]
+async fn after_sigkill_in_the_middle_of_helm_the_successor_unlocks_and_goes_on() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("sigkill").await;
+    let shim = Shim::around(&lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..lab.options() };
+
+    // In the middle of the installation.
+    let operator = leading(&options).await;
+    tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
+    let mut hook = next_hook(&tenant, "acme", "").await;
+    let before = passwords(&tenant, "acme").await;
+    killed(operator, &shim).await;
+    assert_eq!(pending(&tenant, "acme").await, ["pending-install"]);
+
+    let mut operator = leading(&options).await;
+    hook = next_hook(&tenant, "acme", &hook).await;
+    tenant.let_job_run(&hook).await;
+    tenant.ready("acme", 2).await;
+    assert_eq!(statuses(&tenant, "acme"), ["failed", "deployed"]);
+    assert_eq!(passwords(&tenant, "acme").await, before);
+
+    // In the middle of an upgrade, and again in the middle of the successor's.
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    for _ in 0..2 {
+        hook = next_hook(&tenant, "acme", &hook).await;
+        killed(operator, &shim).await;
+        assert_eq!(pending(&tenant, "acme").await, ["pending-upgrade"]);
+        operator = leading(&options).await;
+    }
+    hook = next_hook(&tenant, "acme", &hook).await;
+    tenant.let_job_run(&hook).await;
+    tenant.ready("acme", 5).await;
+    assert_eq!(statuses(&tenant, "acme"), ["failed", "superseded", "failed", "failed", "deployed"]);
+    assert_eq!(passwords(&tenant, "acme").await, before);
+    assert!(operator.stop().unwrap());
+    assert!(shim.runs().iter().all(|run| !run.alive()));
+}
+
+/// Kills the operator, and with it the helm that it runs.
+async fn killed(operator: Operator, shim: &Shim) {
+    let helm = shim.runs().pop().unwrap();
+    assert!(helm.arguments.starts_with("upgrade") && helm.alive(), "{helm:?}");
+    operator.kill().unwrap();
+    until("helm dies with its operator", || !helm.alive()).await;
+}
+
+#[tokio::test]
+async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("sigterm").await;
+    let shim = Shim::around(&lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..lab.options() };
+    let first = leading(&options).await;
+    let mut second = Operator::start(&options).unwrap();
+    tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
+    let hook = next_hook(&tenant, "acme", "").await;
+    let before = passwords(&tenant, "acme").await;
+    let helm = shim.runs().pop().unwrap();
+    assert!(first.stop().unwrap());
+    assert!(!helm.alive(), "helm ends before its operator does");
+    assert!(pending(&tenant, "acme").await.is_empty(), "helm has written down that it was stopped");
+
+    second.wait_for_log("\"leading\"").unwrap();
+    let hook = next_hook(&tenant, "acme", &hook).await;
+    tenant.let_job_run(&hook).await;
+    tenant.ready("acme", 2).await;
+    assert_eq!(statuses(&tenant, "acme"), ["failed", "deployed"]);
+    assert_eq!(passwords(&tenant, "acme").await, before);
+    assert!(second.stop().unwrap());
+}
+
+#[tokio::test]
+async fn charts_come_from_a_registry_or_a_directory_as_well() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("chart-sources").await;
+    let registry = Registry::start(&lab.tools.registry).unwrap();
+    registry.push_all(&lab.tools.helm).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    charts::package_all(directory.path()).unwrap();
+    for (name, source) in [("registry", registry.repository()), ("directory", directory.path().display().to_string())] {
+        let operator = leading(&Options { chart_repository: source, ..lab.options() }).await;
+        tenant.create(name, small(&tenant, name)).await.unwrap();
+        let release = tenant.ready(name, 1).await.release.unwrap();
+        let genuine = charts::digest(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+        assert_eq!(release.chart_digest, Some(genuine));
+        assert_eq!(release.app_version.as_deref(), Some("29.0.4"));
+        tenant.patch(name, json!({"chartVersion": charts::PATCH})).await.unwrap();
+        tenant.ready(name, 2).await;
+        tenant.patch(name, json!({"chartVersion": "5.5.99"})).await.unwrap();
+        let told = tenant.condition(name, "Released", "False", "ChartInvalid").await;
+        assert!(told.contains("5.5.99"), "{told}");
+        assert_eq!(tenant.listed(name).unwrap(), ("2".into(), "deployed".into(), "nextcloud-5.5.3".into()));
+        tenant.delete(name).await;
+        assert!(operator.stop().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
+    // A plane of its own, without Percona.
+    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let tenant = lab.tenant("no-percona").await;
+    let mut operator = leading(&lab.options()).await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.create("other", small(&tenant, "other")).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "DependencyMissing").await;
+    assert!(told.contains("install the Percona Operator for PostgreSQL"), "{told}");
+    tenant.condition("acme", "Stalled", "True", "DependencyMissing").await;
+    // It takes nothing from those who need no database.
+    tenant.ready("other", 1).await;
+
+    // Looked at again, and asked for by nobody: not even a watch, which would be refused over and over.
+    let seen = reconciles(&mut operator);
+    tenant.kubectl(&["annotate", "clientapp", "acme", "note=hello"]).unwrap();
+    until("it is looked at", || reconciles(&mut operator) > seen).await;
+    tenant.requests().await;
+    let log = std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
+    let asked = log.lines().filter(|line| line.contains("perconapgclusters") && line.contains(&e2e::manifests::user()));
+    let asked: Vec<_> = asked.filter(|line| !line.contains("customresourcedefinitions")).collect();
+    assert!(asked.is_empty(), "{asked:#?}");
+    let requests = tenant.requests().await;
+    assert!(requests.iter().all(|request| !request.contains("sh.helm.release.v1.acme")));
+    assert!(tenant.listed("acme").is_none());
+
+    PerconaStandIn::install_crd(&tenant.client).await.unwrap();
+    let percona = PerconaStandIn::start(lab.plane.config().await.unwrap()).unwrap();
+    tenant.ready("acme", 1).await;
+
+    // And away again: told, and nothing is done to what runs.
+    PerconaStandIn::remove_crd(&tenant.client).await.unwrap();
+    tenant.condition("acme", "PostgresReady", "False", "DependencyMissing").await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    drop(percona);
+    tenant.delete("acme").await;
+    assert!(operator.stop().unwrap());
+}
+
+/// The statuses of all kept revisions, oldest first.
+fn statuses(tenant: &Tenant, release: &str) -> Vec<String> {
+    let ran = tenant.helm(&["history", release, "-o", "json"]);
+    assert!(ran.success, "{}", ran.stderr);
+    let revisions: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    revisions.iter().map(|revision| revision["status"].as_str().unwrap().to_owned()).collect()
+}
