@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             Some(context) => demonstrate(existing::Existing::new(context)?, options.keep, &interrupts).await,
         }
     });
-    // What an interrupted step still does on a thread is of no use any more, and the watchdogs tidy up after it.
+    // What an interrupted step still does on a thread, such as a compiler's run, is of no use any more.
     runtime.shutdown_background();
     result
 }

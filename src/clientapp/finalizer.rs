@@ -6,12 +6,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api,
-    api::{PartialObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 
 use super::{Ctx, error::Error, names::Key};
-use crate::crd::{ClientApp, FINALIZER};
+use crate::crd::{ClientApp, FINALIZER, Guard};
 
 /// Whether the object carries the finalizer.
 #[must_use]
@@ -40,7 +40,8 @@ pub async fn remove(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error
 }
 
 async fn write(ctx: &Ctx, key: &Key, meta: &ObjectMeta, finalizers: Vec<String>, what: &str) -> Result<(), Error> {
-    let api: Api<PartialObjectMeta<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    // The answer is the object, and may be one that does not decode.
+    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
     // With uid and version of the object that was looked at, nobody else's finalizer is lost and no successor is touched.
     let patch = json!({"metadata": {
         "uid": meta.uid,

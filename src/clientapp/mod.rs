@@ -195,7 +195,11 @@ fn app_changed(ctx: &Ctx, app: &Guard<ClientApp>) {
 }
 
 async fn reconcile(guard: Arc<Guard<ClientApp>>, ctx: Arc<Ctx>) -> Result<Action, Error> {
-    ctx.synced.get_or_init(|| ctx.watches.synced()).await;
+    tokio::select! {
+        _ = ctx.synced.get_or_init(|| ctx.watches.synced()) => {}
+        // The watches end with the operator; one that had not begun by then never will.
+        () = ctx.stop.cancelled() => return Ok(Action::await_change()),
+    }
     let key = key_of(guard.as_ref());
     let span = tracing::info_span!("reconcile", clientapp = %key, generation = guard.metadata.generation);
     let _timer = ctx.metrics.reconcile();
@@ -324,7 +328,7 @@ async fn take_down(
 ) -> Result<Action, Error> {
     // Who cannot read the policy keeps the data.
     let policy = guard.object.as_ref().map_or(DeletionPolicy::Retain, |app| app.spec.deletion_policy);
-    match teardown::teardown(ctx, key, subject.uid, policy).await? {
+    match teardown::teardown(ctx, key, &guard.metadata, policy).await? {
         None => {
             finalizer::remove(ctx, key, &guard.metadata).await?;
             ctx.memory.forget(key);

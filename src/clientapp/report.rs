@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{
     Api, Resource as _,
-    api::{PartialObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
     runtime::events::{Event, EventType},
 };
 use serde_json::json;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     crd::{
-        Attempt, ClientApp, ClientAppStatus, Release,
+        Attempt, ClientApp, ClientAppStatus, Guard, Release,
         conditions::{State, Verdict, find, kind},
     },
     helm::Chart,
@@ -277,6 +277,10 @@ fn kept(world: &World, type_: &str) -> Verdict {
 
 fn release(key: &Key, world: &World, installed: Option<&Chart>) -> Option<Release> {
     let seen = world.release.as_ref()?;
+    // One that was never ours is none of this app's: what is recorded here counts as ours from then on.
+    if !seen.known && world.recorded.release.is_none() {
+        return None;
+    }
     let mut release = world.recorded.release.clone().unwrap_or_default();
     if let Some(Chart { name, version, app_version, digest, .. }) = installed {
         release.chart = Some(name.to_string());
@@ -307,7 +311,8 @@ pub async fn write(
     if current == status {
         return Ok(());
     }
-    let api: Api<PartialObjectMeta<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    // The answer is the object, and may be one that does not decode.
+    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({
         "apiVersion": ClientApp::api_version(&()),
         "kind": ClientApp::kind(&()),

@@ -2,7 +2,13 @@
 //!
 //! Everything here derives from metadata alone, so a deletion works with a spec that is invalid or does not decode.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::{
+    api::{
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Secret},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions},
@@ -16,7 +22,7 @@ use super::{
     error::{self, Error},
     names::Key,
     observe,
-    world::Phase,
+    world::{Phase, ReleaseView},
 };
 use crate::{
     crd::{
@@ -28,6 +34,10 @@ use crate::{
     helm::{self, Uninstall},
 };
 
+/// On what a chart makes for a hook (helm.sh/helm/v4/pkg/release/v1, `HookAnnotation`).
+const HOOK: &str = "helm.sh/hook";
+/// On what is deleted with all that it owns first (k8s.io/apimachinery, `FinalizerDeleteDependents`).
+const FOREGROUND: &str = "foregroundDeletion";
 /// How soon to look again at what is not watched.
 const POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 
@@ -35,14 +45,23 @@ const POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 ///
 /// # Errors
 /// A request or helm failed; the deletion is tried again.
-pub async fn teardown(ctx: &Ctx, key: &Key, uid: &str, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
-    if let Some(hold) = uninstall(ctx, key).await? {
-        return Ok(Some(hold));
+pub async fn teardown(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+    let revisions = observe::live_revisions(ctx, key).await?;
+    match observe::release_view(&revisions, &ctx.holder) {
+        Some(release) if !release.known => {
+            tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
+        }
+        release => {
+            if let Some(hold) = uninstall(ctx, key, release).await? {
+                return Ok(Some(hold));
+            }
+            hooks(ctx, key).await?;
+            if let Some(hold) = volumes(ctx, key, policy).await? {
+                return Ok(Some(hold));
+            }
+        }
     }
-    if let Some(hold) = volumes(ctx, key, policy).await? {
-        return Ok(Some(hold));
-    }
-    database(ctx, key, uid, policy).await
+    database(ctx, key, meta, policy).await
 }
 
 fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -> Hold {
@@ -50,9 +69,8 @@ fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -
 }
 
 /// Uninstalls the release and believes only what storage and the workloads show.
-async fn uninstall(ctx: &Ctx, key: &Key) -> Result<Option<Hold>, Error> {
-    let revisions = observe::live_revisions(ctx, key).await?;
-    if let Some(release) = observe::release_view(&revisions, &ctx.holder) {
+async fn uninstall(ctx: &Ctx, key: &Key, release: Option<ReleaseView>) -> Result<Option<Hold>, Error> {
+    if let Some(release) = release {
         let deadline = release.written.map(|written| written + ctx.config.helm_deadline);
         let busy = matches!(release.phase, Phase::Pending) && release.stamp.is_none();
         if busy && let Some(until) = deadline.filter(|deadline| *deadline > ctx.now()) {
@@ -96,6 +114,17 @@ async fn run(ctx: &Ctx, key: &Key) -> Result<(), Error> {
     }
 }
 
+/// What the chart's hooks have left: Helm does not count them among a release's objects, and a Job may still run.
+async fn hooks(ctx: &Ctx, key: &Key) -> Result<(), Error> {
+    let api: Api<Job> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let params = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", key.name));
+    let jobs = api.list_metadata(&params).await.map_err(Error::api(format!("list the Jobs of release {key}")))?;
+    for job in jobs.items.iter().filter(|job| job.annotations().contains_key(HOOK)) {
+        delete(&api, &job.name_any(), job.metadata.uid.clone()).await?;
+    }
+    Ok(())
+}
+
 /// The release's volumes: charts ask Helm to keep them, and those of a StatefulSet Helm never knew.
 async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -125,6 +154,10 @@ async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<
 /// Claims by Helm's own mark, or made by a StatefulSet of the release, which copies the instance label only. A claim
 /// that another tool manages is not touched, whatever instance it names.
 fn is_of_release<K: Resource>(claim: &K, key: &Key) -> bool {
+    // What an earlier app of this name has left is not this one's to delete.
+    if claim.labels().contains_key(label::RETAINED_FROM) {
+        return false;
+    }
     let release = claim.annotations().get("meta.helm.sh/release-name");
     let manager = claim.labels().get(label::MANAGED_BY).map(String::as_str);
     match (release, manager) {
@@ -135,17 +168,17 @@ fn is_of_release<K: Resource>(claim: &K, key: &Key) -> bool {
 }
 
 /// The database goes before the namespace could: Percona has to be there to take it down.
-async fn database(ctx: &Ctx, key: &Key, uid: &str, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+async fn database(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
     let name = key.cluster();
     let api: Api<PerconaPGCluster> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let cluster = match api.get_metadata(&name).await {
         // No such cluster, or no such kind: without Percona there is no database of Percona's.
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => return leftovers(ctx, key, meta, policy).await,
         Err(error) => return Err(Error::api(format!("look for PerconaPGCluster {}/{name}", key.namespace))(error)),
         Ok(cluster) => cluster,
     };
     let labelled = cluster.labels().get(label::APP) == Some(&key.name);
-    let owned = cluster.owner_references().iter().all(|owner| owner.uid == uid);
+    let owned = cluster.owner_references().iter().all(|owner| Some(&owner.uid) == meta.uid.as_ref());
     if !(labelled && owned) {
         tracing::warn!(cluster = %name, "PerconaPGCluster is not this ClientApp's and stays as it is");
         return Ok(None);
@@ -168,6 +201,39 @@ async fn database(ctx: &Ctx, key: &Key, uid: &str, policy: DeletionPolicy) -> Re
             Ok(Some(hold("DeletingDatabase", message, Some(ctx.now() + SAFETY_NET))))
         }
     }
+}
+
+/// In a foreground deletion the garbage collector takes the database at once, before Percona could be asked to take its
+/// volumes and Secrets with it: then that is done here.
+async fn leftovers(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+    let foreground = meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND);
+    if policy == DeletionPolicy::Retain || !foreground {
+        return Ok(None);
+    }
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let left = delete_of_cluster(&claims, key).await?;
+    let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let left = left.or(delete_of_cluster(&secrets, key).await?);
+    Ok(left.map(|name| {
+        let message = format!("waiting for {name}, which PerconaPGCluster {} has left, to be gone", key.cluster());
+        hold("DeletingDatabase", message, Some(ctx.now() + POLL))
+    }))
+}
+
+/// Deletes what is labelled with the app's database, and returns the name of one such object if there was any.
+async fn delete_of_cluster<K>(api: &Api<K>, key: &Key) -> Result<Option<String>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let cluster = key.cluster();
+    let params =
+        ListParams::default().labels(&format!("{}={cluster},!{}", percona::CLUSTER_LABEL, label::RETAINED_FROM));
+    let what = || format!("list each {} of PerconaPGCluster {}/{cluster}", K::kind(&()), key.namespace);
+    let objects = api.list_metadata(&params).await.map_err(|error| Error::api(what())(error))?;
+    for object in objects.items.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
+        delete(api, &object.name_any(), object.metadata.uid.clone()).await?;
+    }
+    Ok(objects.items.first().map(|object| object.name_any()))
 }
 
 /// Without these finalizers Percona leaves volumes and Secrets, and a later app of the same name would get them. They
@@ -213,8 +279,11 @@ async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<(), 
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let params =
-        DeleteParams { preconditions: Some(Preconditions { uid, resource_version: None }), ..DeleteParams::default() };
+    // Without saying so, the pods of a Job would stay.
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid, resource_version: None }),
+        ..DeleteParams::background()
+    };
     match api.delete(name, &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("delete {} {name}", K::kind(&())))(error)),

@@ -1,6 +1,6 @@
 //! Decoding that never lets one bad object stop the watch of all the others. Pure.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -21,21 +21,28 @@ pub struct Guard<K> {
     pub object: Result<K, String>,
 }
 
+/// An object of which nothing but the metadata is read, field by field.
 #[derive(Deserialize)]
 struct MetadataOnly {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: BTreeMap<String, Box<RawValue>>,
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let MetadataOnly { mut metadata } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
-        // Nothing reads the managed fields, and they are the larger half of a small object in the cache.
-        metadata.managed_fields = None;
+        let metadata = metadata(raw.get()).map_err(serde::de::Error::custom)?;
         let object = decode(raw.get(), |_| {});
         Ok(Guard { metadata, object })
     }
+}
+
+/// Nothing reads the managed fields: they are the larger half of a small object in the cache, and they nest as deep as
+/// the object does.
+fn metadata(json: &str) -> serde_json::Result<ObjectMeta> {
+    let MetadataOnly { mut metadata } = serde_json::from_str(json)?;
+    metadata.remove("managedFields");
+    serde_json::from_str(&serde_json::to_string(&metadata)?)
 }
 
 /// An object from its text, and the fields that its kind does not have.
@@ -112,7 +119,8 @@ mod tests {
 
     fn object(name: &str, values: &str) -> String {
         format!(
-            r#"{{"apiVersion":"apps.bnerd-operator.local/v1alpha1","kind":"ClientApp","metadata":{{"name":"{name}"}},
+            r#"{{"apiVersion":"apps.bnerd-operator.local/v1alpha1","kind":"ClientApp","metadata":{{"name":"{name}",
+               "managedFields":[{{"manager":"kubectl","fieldsV1":{{"f:spec":{{"f:values":{values}}}}}}}]}},
                "spec":{{"hostname":"a.example","values":{values}}}}}"#
         )
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::home::Home;
 use super::operator::{Operator, Surroundings};
@@ -24,6 +25,8 @@ pub(super) struct Own {
     repository: Option<Repository>,
     percona: Option<PerconaStandIn>,
     plane: Option<ControlPlane>,
+    /// The plane while it starts on a thread, which an interruption does not stop.
+    starting: Option<JoinHandle<Result<ControlPlane>>>,
 }
 
 impl Place for Own {
@@ -36,9 +39,11 @@ impl Place for Own {
         let binary = step("Building the operator", apart(crate::operator::binary)).await?;
 
         let ours = tools.clone();
-        let plane = apart(move || ControlPlane::builder().start(&ours));
+        let starting = self.starting.insert(spawn_blocking(move || ControlPlane::builder().start(&ours)));
         let servers = "Starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok";
-        let plane = &*self.plane.insert(step(servers, plane).await?);
+        let plane = step(servers, async { starting.await? }).await?;
+        self.starting = None;
+        let plane = &*self.plane.insert(plane);
 
         let percona = async {
             PerconaStandIn::install_crd(&plane.client().await?).await?;
@@ -83,6 +88,9 @@ impl Place for Own {
     }
 
     async fn take_down(&mut self) -> Result<()> {
+        if let Some(starting) = self.starting.take() {
+            drop(starting.await);
+        }
         // One after the other in the order of the fields.
         *self = Self::default();
         Ok(())

@@ -123,6 +123,13 @@ async fn a_release_that_was_never_ours_is_not_taken_over() {
     let requests = tenant.requests().await;
     assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
 
+    // A deletion leaves it alone as well.
+    tenant.delete("acme").await;
+    assert_eq!(history(&tenant, "acme").len(), 2);
+    assert!(tenant.api::<Deployment>().get_opt("acme-nextcloud").await.unwrap().is_some());
+
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::PATCH}))).await.unwrap();
+    tenant.condition("acme", "Ready", "False", "ReleaseNotOurs").await;
     helm(&tenant, &["uninstall", "acme"]);
     tenant.ready("acme", 1).await;
     assert_eq!(tenant.listed("acme").unwrap().2, format!("nextcloud-{}", charts::PATCH));
