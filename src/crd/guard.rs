@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_path_to_error::Segment;
 
 /// An object of kind `K`, or the reason why the stored one does not decode, with its metadata either way.
@@ -21,28 +21,28 @@ pub struct Guard<K> {
     pub object: Result<K, String>,
 }
 
-/// An object of which nothing but the metadata is read, field by field.
-#[derive(Deserialize)]
-struct MetadataOnly {
-    #[serde(default)]
-    metadata: BTreeMap<String, Box<RawValue>>,
-}
-
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let metadata = metadata(raw.get()).map_err(serde::de::Error::custom)?;
-        let object = decode(raw.get(), |_| {});
-        Ok(Guard { metadata, object })
+        let (metadata, json) = without_managed_fields(raw.get()).map_err(serde::de::Error::custom)?;
+        Ok(Guard { metadata, object: decode(&json, |_| {}) })
     }
 }
 
-/// Nothing reads the managed fields: they are the larger half of a small object in the cache, and they nest as deep as
-/// the object does.
-fn metadata(json: &str) -> serde_json::Result<ObjectMeta> {
-    let MetadataOnly { mut metadata } = serde_json::from_str(json)?;
+/// An object's metadata and text, both without the managed fields. Nothing reads those, they are the larger half of a
+/// small object in the cache, and they nest as deep as the object does.
+fn without_managed_fields(json: &str) -> serde_json::Result<(ObjectMeta, String)> {
+    type Fields = BTreeMap<String, Box<RawValue>>;
+    let mut object: Fields = serde_json::from_str(json)?;
+    let mut metadata: Fields = match object.get("metadata") {
+        Some(metadata) => serde_json::from_str(metadata.get())?,
+        None => Fields::new(),
+    };
     metadata.remove("managedFields");
-    serde_json::from_str(&serde_json::to_string(&metadata)?)
+    let metadata = to_raw_value(&metadata)?;
+    let decoded = serde_json::from_str(metadata.get())?;
+    object.insert("metadata".to_owned(), metadata);
+    Ok((decoded, serde_json::to_string(&object)?))
 }
 
 /// An object from its text, and the fields that its kind does not have.

@@ -93,6 +93,8 @@ impl Commands {
             .args(arguments)
             .current_dir(&self.directory)
             .envs(self.environment())
+            // Out of reach of the terminal's Ctrl-C, which is not the command's failure.
+            .process_group(0)
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()
