@@ -28,7 +28,7 @@ pub mod world;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
@@ -153,7 +153,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         move |event: watcher::Result<watcher::Event<Guard<ClientApp>>>| {
             match &event {
                 Ok(watcher::Event::Apply(app) | watcher::Event::Delete(app)) => app_changed(&ctx, app),
-                Err(error) => tracing::warn!(resource = "clientapps", %error, "watch interrupted; it is resumed"),
+                Err(error) => watches::interrupted("clientapps", error),
                 Ok(_) => {}
             }
             event
@@ -164,15 +164,25 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         .reflect(writer)
         .map(changed)
         .applied_objects();
-    Controller::for_stream(stream, apps)
+    let controller = Controller::for_stream(stream, apps)
         // Unbounded on purpose: what is scarce is bounded where it is used, helm by its slots; a reconcile that waits
         // for a slot must not keep another from telling the truth about its app.
         .with_config(ControllerConfig::default().concurrency(0))
         .reconcile_on(triggers)
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, error_policy, ctx)
-        .for_each(|_| std::future::ready(()))
-        .await;
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(reconcile, error_policy, ctx.clone())
+        .for_each(|_| std::future::ready(()));
+    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
+    let never_began = async {
+        stop.cancelled().await;
+        if ctx.watches.apps.wait_until_ready().now_or_never().is_some() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = controller => {}
+        () = never_began => {}
+    }
     tasks.close();
     tasks.wait().await;
 }

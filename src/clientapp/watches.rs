@@ -273,20 +273,29 @@ async fn feed<K, V: Clone>(
                 Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
                 Change::Nothing => {}
             },
-            Err(error) => tracing::warn!(resource, error = %watch_sentence(&error), "watch interrupted; it is resumed"),
+            Err(error) => interrupted(resource, &error),
         }
     }
+}
+
+/// Says that a watch was interrupted, and why. It is resumed by itself, with backoff.
+pub fn interrupted(resource: &str, error: &watcher::Error) {
+    tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
 }
 
 /// The API server's own sentence where there is one: it names verb and resource of what RBAC refuses.
 fn watch_sentence(error: &watcher::Error) -> String {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    match error {
+    let status = match error {
         InitialListFailed(kube::Error::Api(status))
         | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => status.message.clone(),
-        WatchError(status) => status.message.clone(),
-        other => other.to_string(),
+        | WatchFailed(kube::Error::Api(status)) => status.as_ref(),
+        WatchError(status) => status.as_ref(),
+        other => return other.to_string(),
+    };
+    match status.code {
+        404 => "this cluster does not know the kind: apply its CustomResourceDefinition".to_owned(),
+        _ => status.message.clone(),
     }
 }
 

@@ -16,8 +16,10 @@ use super::home::Home;
 
 /// What it says once it leads.
 const LEADS: &str = "\"leading\"";
-/// For starting and for stopping; it needs a second for each.
+/// For starting; it needs a second.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For stopping: twice what it gives its helms for that.
+const FAREWELL: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 /// How many lines of its log tell what it did last.
 const LAST_LINES: usize = 15;
@@ -110,7 +112,7 @@ impl Drop for Operator {
     fn drop(&mut self) {
         // Politely first: it lets go of its Lease, and its helms record what they were doing.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + FAREWELL;
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() > deadline {
                 let _ = self.child.kill();

@@ -1,9 +1,8 @@
 //! The release, when somebody else has a hand in it; its workloads; its chart.
 
 use e2e::charts;
-use e2e::lab::{Lab, Tenant};
+use e2e::lab::{Lab, Tenant, has};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::{small, with};
@@ -112,8 +111,7 @@ async fn a_release_that_was_never_ours_is_not_taken_over() {
         generation = tenant.patch("acme", json!({"replicas": replicas})).await.unwrap().metadata.generation.unwrap();
         tenant
             .status("acme", "looked at again", |status| {
-                status.observed_generation == Some(generation)
-                    && e2e::lab::has(status, "Stalled", "True", "ReleaseNotOurs")
+                status.observed_generation == Some(generation) && has(status, "Stalled", "True", "ReleaseNotOurs")
             })
             .await;
     }
@@ -145,29 +143,29 @@ async fn readiness_follows_the_workloads_without_helm() {
     let helms = |requests: Vec<String>| requests.iter().filter(|request| request.starts_with("helm")).count();
     let before = helms(tenant.requests().await);
 
-    let no_node = json!({"clientapp.test/no-such-node": "true"});
-    let place = async |node_selector: &Value| {
+    let place = |workload: &str, node_selector: Value| {
         let patch = json!({"spec": {"template": {"spec": {"nodeSelector": node_selector}}}});
-        tenant
-            .api::<Deployment>()
-            .patch("acme-nextcloud", &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
+        tenant.kubectl(&["patch", workload, "--type=merge", "-p", &patch.to_string()]).unwrap();
     };
-    place(&no_node).await;
-    let told = tenant.condition("acme", "Ready", "False", "NotReady").await;
-    assert!(told.contains("Deployment acme-nextcloud: "), "{told}");
-    let status = tenant.status("acme", "not ready", |status| e2e::lab::has(status, "Ready", "False", "NotReady")).await;
-    assert!(e2e::lab::has(&status, "Released", "True", "Deployed"));
-    assert!(e2e::lab::has(&status, "Reconciling", "False", "Settled"));
-    place(&Value::Null).await;
-    tenant.ready("acme", 1).await;
-
-    // A StatefulSet as well, and pods that are too few.
-    tenant.kubectl(&["delete", "statefulset", "acme-redis-master", "--cascade=orphan"]).unwrap();
-    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=0"]).unwrap();
-    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=1"]).unwrap();
-    tenant.ready("acme", 1).await;
+    for (workload, name) in [
+        ("deployment/acme-nextcloud", "Deployment acme-nextcloud: "),
+        ("statefulset/acme-redis-master", "StatefulSet acme-redis-master: "),
+    ] {
+        place(workload, json!({"clientapp.test/no-such-node": "true"}));
+        let status = tenant
+            .status("acme", "not ready", |status| {
+                let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+                ready.is_some_and(|ready| ready.reason == "NotReady" && ready.message.contains(name))
+            })
+            .await;
+        assert!(has(&status, "Released", "True", "Deployed") && has(&status, "Reconciling", "False", "Settled"));
+        place(workload, Value::Null);
+        if workload.starts_with("statefulset") {
+            // A StatefulSet never replaces a pod that waits for a node by itself.
+            tenant.kubectl(&["delete", "pod", "acme-redis-master-0"]).unwrap();
+        }
+        tenant.ready("acme", 1).await;
+    }
     assert_eq!(helms(tenant.requests().await), before);
 }
 
@@ -203,7 +201,7 @@ async fn a_chart_that_cannot_work_is_refused_in_helms_own_words() {
         let generation = tenant.patch("acme", json!({"chartVersion": version})).await.unwrap().metadata.generation;
         let status = tenant
             .status("acme", &format!("refused for {version}"), |status| {
-                status.observed_generation == generation && e2e::lab::has(status, "Released", "False", reason)
+                status.observed_generation == generation && has(status, "Released", "False", reason)
             })
             .await;
         let released = status.conditions.iter().find(|condition| condition.type_ == "Released").unwrap();
@@ -214,7 +212,7 @@ async fn a_chart_that_cannot_work_is_refused_in_helms_own_words() {
     tenant
         .status("acme", "Ready again", |status| {
             let version = status.release.as_ref().and_then(|release| release.chart_version.as_deref());
-            e2e::lab::has(status, "Ready", "True", "Ready") && version == Some(charts::PATCH)
+            has(status, "Ready", "True", "Ready") && version == Some(charts::PATCH)
         })
         .await;
 }
