@@ -344,8 +344,11 @@ async fn delete(tenant: &Tenant, name: &str) {
 
 /// What is in the namespace that is not there from the beginning.
 fn made(tenant: &Tenant) -> Vec<String> {
-    let kinds = "secrets,configmaps,services,deployments,statefulsets,persistentvolumeclaims,perconapgclusters";
-    let list = tenant.kubectl(&["get", kinds, "--output", "name"]).unwrap();
+    let mut kinds = "secrets,configmaps,services,deployments,statefulsets,persistentvolumeclaims".to_owned();
+    if tenant.lab.percona.is_some() {
+        kinds.push_str(",perconapgclusters");
+    }
+    let list = tenant.kubectl(&["get", &kinds, "--output", "name"]).unwrap();
     list.lines().filter(|name| !name.contains("kube-root-ca.crt")).map(str::to_owned).collect()
 }
 
