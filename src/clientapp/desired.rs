@@ -241,24 +241,27 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
     InvalidSpec { field, problem: problem.into() }
 }
 
+/// The ClientApp `tenants/acme` with this spec, for the tests of every stage.
+#[cfg(test)]
+#[must_use]
+pub fn app_for_tests(spec: Value) -> ClientApp {
+    serde_json::from_value(serde_json::json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1",
+        "kind": "ClientApp",
+        "metadata": {"name": "acme", "namespace": "tenants"},
+        "spec": spec,
+    }))
+    .expect("the spec decodes")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn app(spec: Value) -> ClientApp {
-        serde_json::from_value(json!({
-            "apiVersion": "apps.bnerd-operator.local/v1alpha1",
-            "kind": "ClientApp",
-            "metadata": {"name": "acme", "namespace": "tenants"},
-            "spec": spec,
-        }))
-        .unwrap()
-    }
-
     fn of(spec: Value) -> Result<Desired, InvalidSpec> {
-        desired(&app(spec), &Config::for_tests())
+        desired(&app_for_tests(spec), &Config::for_tests())
     }
 
     #[test]

@@ -321,10 +321,14 @@ pub async fn write(
         "status": status,
     });
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let written = api
-        .patch_status(&key.name, &params, &Patch::Apply(&patch))
-        .await
-        .map_err(Error::api(format!("write the status of ClientApp {key}")))?;
+    let written = match api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await {
+        // An object that was stored under another schema cannot be applied to, but merged into.
+        Err(kube::Error::Api(status)) if status.message.contains("failed to create typed live object") => {
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
+        }
+        written => written,
+    };
+    let written = written.map_err(Error::api(format!("write the status of ClientApp {key}")))?;
     ctx.memory.status_written(key, uid, written.metadata.resource_version.as_deref(), status);
     Ok(())
 }

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
-        desired::desired,
+        desired::{app_for_tests, desired},
         world::{DatabaseView, Workload},
     },
     config::Config,
-    crd::{ClientApp, ClientAppStatus, Release},
+    crd::{ClientAppStatus, Release},
 };
 
 const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
@@ -29,12 +29,7 @@ fn ago(seconds: i64) -> Timestamp {
 fn want(spec: Value) -> Desired {
     let mut full = json!({"hostname": "acme.example.com"});
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    let app: ClientApp = serde_json::from_value(json!({
-        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
-        "metadata": {"name": "acme", "namespace": "tenants"}, "spec": full,
-    }))
-    .unwrap();
-    desired(&app, &Config::for_tests()).unwrap()
+    desired(&app_for_tests(full), &Config::for_tests()).unwrap()
 }
 
 fn keys(keys: &[&str]) -> SecretView {

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     clientapp::{
         decide::decide,
-        desired::desired,
+        desired::{app_for_tests, desired},
         error::Error,
         world::{ClusterView, DatabaseView, Fate, SecretView, Stamp, Workload},
     },
@@ -29,12 +29,7 @@ fn key() -> Key {
 fn want(spec: serde_json::Value) -> Desired {
     let mut full = json!({"hostname": "acme.example.com", "postgres": {"enabled": false}});
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    let app: ClientApp = serde_json::from_value(json!({
-        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
-        "metadata": {"name": "acme", "namespace": "tenants"}, "spec": full,
-    }))
-    .unwrap();
-    desired(&app, &Config::for_tests()).unwrap()
+    desired(&app_for_tests(full), &Config::for_tests()).unwrap()
 }
 
 fn release(digest: &str) -> ReleaseView {
