@@ -18,6 +18,8 @@ pub struct Memory {
     pub running: Memo<Key, tokio_util::sync::CancellationToken>,
     /// How to stop the fetch of a chart for an app, and the generation that it is for.
     pub fetching: Memo<Key, (Option<i64>, tokio_util::sync::CancellationToken)>,
+    /// Apps, by uid, whose foreground deletion has begun.
+    pub foreground: Memo<Key, String>,
     written: Memo<Key, Written>,
 }
 
@@ -56,6 +58,7 @@ impl Memory {
         self.failures.take(key);
         self.running.take(key);
         self.fetching.take(key);
+        self.foreground.take(key);
         self.written.take(key);
     }
 }

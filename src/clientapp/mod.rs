@@ -195,6 +195,9 @@ fn app_changed(ctx: &Ctx, app: &Guard<ClientApp>) {
     {
         running.cancel();
     }
+    if app.metadata.deletion_timestamp.is_some() && teardown::is_foreground(&app.metadata) {
+        ctx.memory.foreground.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
+    }
     // What is fetched may be just what somebody has put right.
     if let Some((generation, fetch)) = ctx.memory.fetching.get(&key)
         && (generation != app.metadata.generation || app.metadata.deletion_timestamp.is_some())
@@ -237,11 +240,12 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<Action,
             return Ok(Action::await_change());
         }
         (true, true) => take_down(ctx, key, guard, &subject, &before).await,
-        (false, false) => {
+        // What does not decode is not acted for, and needs no teardown.
+        (false, false) if guard.object.is_ok() => {
             // The change itself brings the next reconcile.
             finalizer::add(ctx, key, meta).await.map(|()| Action::await_change())
         }
-        (false, true) => bring_up(ctx, key, guard, &subject, &before).await,
+        (false, _) => bring_up(ctx, key, guard, &subject, &before).await,
     };
     if let Err(error) = &result {
         let recorded = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());
@@ -277,8 +281,13 @@ async fn bring_up(
                 let plan = Plan::default();
                 let pass =
                     Pass { key, generation, desired: Err(&problem), world: &world, plan: &plan, installed: None };
-                say(ctx, key, subject, before, &recorded, &report::build_status(&pass, ctx.now())).await?;
-                return Ok(Action::await_change());
+                let status = report::build_status(&pass, ctx.now());
+                let said = say(ctx, key, subject, before, &recorded, &status).await;
+                if said.is_err() {
+                    // The API server may refuse any write to what it would not accept now, but never an event.
+                    report::publish(ctx, subject.reference, &report::transitions(before, &status)).await;
+                }
+                return said.map(|()| Action::await_change());
             }
         };
         let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, subject.uid, recorded);

@@ -188,6 +188,12 @@ async fn database(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolic
             let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
             // The Secret first: without it the database could be found, but not opened.
             retain(&secrets, key, &key.database_secret(), &[]).await?;
+            // Labelled only: whom the volumes belong to is Percona's business. The label keeps them from being taken for
+            // the leftovers of a later app of this name.
+            let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
+            for claim in of_cluster(&claims, key).await? {
+                mark(&claims, key, &claim.name_any(), &json!({"labels": retained(key)})).await?;
+            }
             retain(&api, key, &name, &[label::APP]).await?;
             tracing::info!(cluster = %name, "PerconaPGCluster is retained");
             Ok(None)
@@ -206,7 +212,9 @@ async fn database(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolic
 /// In a foreground deletion the garbage collector takes the database at once, before Percona could be asked to take its
 /// volumes and Secrets with it: then that is done here.
 async fn leftovers(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
-    let foreground = meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND);
+    // The collector takes its mark off the app when it has finished, which may be before this app's turn came.
+    let foreground =
+        is_foreground(meta) || ctx.memory.foreground.get(key).is_some_and(|uid| Some(&uid) == meta.uid.as_ref());
     if policy == DeletionPolicy::Retain || !foreground {
         return Ok(None);
     }
@@ -220,8 +228,26 @@ async fn leftovers(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPoli
     }))
 }
 
+/// Whether an object is deleted only after all that it owns.
+#[must_use]
+pub fn is_foreground(meta: &ObjectMeta) -> bool {
+    meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND)
+}
+
 /// Deletes what is labelled with the app's database, and returns the name of one such object if there was any.
 async fn delete_of_cluster<K>(api: &Api<K>, key: &Key) -> Result<Option<String>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let objects = of_cluster(api, key).await?;
+    for object in objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
+        delete(api, &object.name_any(), object.metadata.uid.clone()).await?;
+    }
+    Ok(objects.first().map(|object| object.name_any()))
+}
+
+/// What is labelled with the app's database, but for what an earlier app has left.
+async fn of_cluster<K>(api: &Api<K>, key: &Key) -> Result<Vec<PartialObjectMeta<K>>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -230,10 +256,7 @@ where
         ListParams::default().labels(&format!("{}={cluster},!{}", percona::CLUSTER_LABEL, label::RETAINED_FROM));
     let what = || format!("list each {} of PerconaPGCluster {}/{cluster}", K::kind(&()), key.namespace);
     let objects = api.list_metadata(&params).await.map_err(|error| Error::api(what())(error))?;
-    for object in objects.items.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
-        delete(api, &object.name_any(), object.metadata.uid.clone()).await?;
-    }
-    Ok(objects.items.first().map(|object| object.name_any()))
+    Ok(objects.items)
 }
 
 /// Without these finalizers Percona leaves volumes and Secrets, and a later app of the same name would get them. They
@@ -265,10 +288,21 @@ async fn retain<K>(api: &Api<K>, key: &Key, name: &str, without: &[&str]) -> Res
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let mut labels = serde_json::Map::from_iter([(label::RETAINED_FROM.to_owned(), json!(key.name))]);
+    let mut labels = retained(key);
     labels.extend(without.iter().map(|label| ((*label).to_owned(), json!(null))));
-    let patch = json!({"metadata": {"ownerReferences": null, "labels": labels}});
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    mark(api, key, name, &json!({"ownerReferences": null, "labels": labels})).await
+}
+
+fn retained(key: &Key) -> serde_json::Map<String, serde_json::Value> {
+    serde_json::Map::from_iter([(label::RETAINED_FROM.to_owned(), json!(key.name))])
+}
+
+/// Merges a patch into an object's metadata; one that is gone needs none.
+async fn mark<K>(api: &Api<K>, key: &Key, name: &str, metadata: &serde_json::Value) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&json!({"metadata": metadata}))).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("retain {} {}/{name}", K::kind(&()), key.namespace))(error)),
         Ok(_) => Ok(()),
