@@ -308,7 +308,12 @@ async fn bring_up(
             // The queue may have been long: what is true now decides, not what was true when it began.
             latest = ctx.watches.apps.get(&ObjectRef::new(&key.name).within(&key.namespace));
             match &latest {
-                Some(app) if app.metadata.deletion_timestamp.is_none() => continue,
+                Some(app)
+                    if app.metadata.deletion_timestamp.is_none()
+                        && app.metadata.uid.as_deref() == Some(subject.uid) =>
+                {
+                    continue;
+                }
                 _ => return Ok(Action::await_change()),
             }
         }
