@@ -426,9 +426,3 @@ pub fn has(status: &ClientAppStatus, type_: &str, state: &str, reason: &str) -> 
 pub fn hostname(tenant: &Tenant, name: &str) -> String {
     format!("{name}.{}.example.com", tenant.namespace)
 }
-
-/// The object's name and uid, to tell it from a successor.
-#[must_use]
-pub fn identity<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
-    (object.name_any(), object.uid().unwrap_or_default())
-}
