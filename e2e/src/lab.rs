@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -397,19 +397,21 @@ impl Tenant {
     }
 }
 
-/// Runs kubectl.
+/// Runs kubectl, with its cache beside the kubeconfig.
 ///
 /// # Errors
 /// What it printed when it failed.
 pub fn kubectl(kubectl: &Path, kubeconfig: &Path, namespace: Option<&str>, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(kubectl);
-    command.arg("--kubeconfig").arg(kubeconfig).args(arguments);
+    command.arg("--kubeconfig").arg(kubeconfig).args(arguments).stdin(Stdio::null());
+    // What it remembers of a server must not outlive it: the next plane may have the same port.
+    command.arg("--cache-dir").arg(kubeconfig.with_file_name("kubectl"));
     if let Some(namespace) = namespace {
         command.args(["--namespace", namespace]);
     }
-    let output = command.output().context("cannot start kubectl")?;
+    let output = command.output().with_context(|| format!("cannot start {}", kubectl.display()))?;
     if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -6,14 +6,14 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
+use crate::lab;
 use crate::plane::ControlPlane;
 use crate::tools::Tools;
 
@@ -66,19 +66,7 @@ pub fn apply(plane: &ControlPlane, tools: &Tools, directory: &Path) -> Result<St
 /// # Errors
 /// Its own words.
 pub fn kubectl(plane: &ControlPlane, tools: &Tools, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(&tools.kubectl)
-        .args(arguments)
-        // What it remembers of a server must not outlive it: the next plane may have the same port.
-        .arg("--cache-dir")
-        .arg(plane.directory().join("kubectl"))
-        .env("KUBECONFIG", plane.kubeconfig())
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start {}", tools.kubectl.display()))?;
-    if !output.status.success() {
-        bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim_end());
-    }
-    Ok(String::from_utf8(output.stdout)?)
+    lab::kubectl(&tools.kubectl, &plane.kubeconfig(), None, arguments)
 }
 
 /// Writes a kubeconfig file whose user is the operator's service account, by a token of its own, and whose namespace is
