@@ -1,6 +1,7 @@
 //! The command line: `run`, `crds`, `render`.
 
 use std::{
+    collections::BTreeMap,
     fmt::Display,
     io::Read as _,
     path::{Path, PathBuf},
@@ -12,18 +13,23 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
 use kube::{
-    Client, Resource as _,
+    Client, Resource, ResourceExt as _,
     config::{KubeConfigOptions, Kubeconfig},
     runtime::events::{Recorder, Reporter},
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clientapp::{self, desired::desired, watches::key_of},
+    clientapp::{
+        self,
+        desired::{StoredProfile, desired},
+        watches::key_of,
+    },
     config::{ChartArgs, Config, RunArgs, helm_flags, helm_settings},
-    crd::{self, ClientApp},
+    crd::{self, ClientApp, Profile},
     health::{self, Readiness},
     helm::{Access, ChartCache, Helm, HelmApi, HelmCommand, ReleaseLabels, Upgrade},
     holder::Holder,
@@ -55,7 +61,7 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the CustomResourceDefinitions.
     Crds,
-    /// Print what helm would be run with for a ClientApp. Needs no cluster.
+    /// Print what helm would be run with for a ClientApp. Needs no cluster; a Profile it names has to be in the file too.
     Render {
         /// File with the ClientApp; `-` for standard input.
         #[arg(short, long, value_name = "FILE")]
@@ -115,28 +121,41 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
         text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     }
     let config = Config::new(args)?;
-    let mut documents = String::new();
+    let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
     for document in serde_yaml::Deserializer::from_str(&text) {
         let value = <Value as serde::Deserialize>::deserialize(document)
             .with_context(|| format!("{}: not YAML", file.display()))?;
         if value.is_null() {
             continue;
         }
-        let mut app = read(&value).with_context(|| file.display().to_string())?;
+        if value["kind"] == *Profile::kind(&()) {
+            let profile: Profile = read(&value).with_context(|| file.display().to_string())?;
+            profiles.insert(profile.name_any(), Ok(profile.spec));
+            continue;
+        }
+        let mut app: ClientApp = read(&value).with_context(|| file.display().to_string())?;
         app.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
-        let rendered =
-            rendered(&app, &config).with_context(|| format!("{}: ClientApp {}", file.display(), key_of(&app)))?;
-        documents += &format!("---\n{}\n", rendered.trim_end());
+        apps.push(app);
     }
-    if documents.is_empty() {
+    if apps.is_empty() {
         bail!("{}: there is no ClientApp in it", file.display());
+    }
+    let mut documents = String::new();
+    for app in apps {
+        let profile = app.spec.profile.as_ref();
+        let rendered = match profile.filter(|name| !profiles.contains_key(*name)) {
+            Some(name) => Err(anyhow!("spec.profile: put the Profile {name} into the same file")),
+            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &config),
+        };
+        let rendered = rendered.with_context(|| format!("{}: ClientApp {}", file.display(), key_of(&app)))?;
+        documents += &format!("---\n{}\n", rendered.trim_end());
     }
     Ok(documents)
 }
 
-/// A ClientApp, read as strictly as `kubectl apply` has it read.
-fn read(document: &Value) -> Result<ClientApp> {
-    let (kind, version) = (ClientApp::kind(&()), ClientApp::api_version(&()));
+/// An object, read as strictly as `kubectl apply` has it read.
+fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> Result<K> {
+    let (kind, version) = (K::kind(&()), K::api_version(&()));
     if document["kind"] != *kind || document["apiVersion"] != *version {
         bail!(
             "a {kind} of {version} is expected, but kind is {} and apiVersion is {}",
@@ -144,18 +163,18 @@ fn read(document: &Value) -> Result<ClientApp> {
             document["apiVersion"]
         );
     }
-    let (app, unknown) =
+    let (object, unknown) =
         crd::decode_strictly(&document.to_string()).map_err(|problem| anyhow!("not a {kind}: {problem}"))?;
     if !unknown.is_empty() {
         bail!("unknown field {}", unknown.join(", "));
     }
-    Ok(app)
+    Ok(object)
 }
 
 /// The argv, as comments, and the values. Values hold names of Secrets, never a password; what a user wrote into
 /// `spec.values` is shown as it stands in the object.
-fn rendered(app: &ClientApp, config: &Config) -> Result<String> {
-    let desired = desired(app, config)?;
+fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<String> {
+    let desired = desired(app, profile, config)?;
     let values = serde_yaml::to_string(&desired.values)?;
     let request = Upgrade {
         release: desired.key.name.parse()?,

@@ -15,6 +15,7 @@
 //!
 //! Start reading at [`clientapp`]: its driver is one reconcile.
 
+pub mod api;
 pub mod cli;
 pub mod clientapp;
 pub mod config;

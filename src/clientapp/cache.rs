@@ -132,6 +132,11 @@ impl<V: Clone> Cache<V> {
         self.version.send_modify(|version| *version += 1);
     }
 
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.lock().live.objects.is_empty()
+    }
+
     /// One object.
     pub fn get(&self, key: &Key) -> Option<V> {
         self.lock().live.objects.get(key).map(|(_, value)| value.clone())

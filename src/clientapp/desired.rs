@@ -10,20 +10,50 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{ClientApp, DeletionPolicy, PostgresProvider, quantity},
+    crd::{ClientApp, DeletionPolicy, PostgresProvider, ProfilePersistence, ProfileSpec, quantity},
 };
 
 /// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
 const DIGEST_LENGTH: usize = 40;
+/// Size of the files' volume where neither spec nor Profile says.
+const DEFAULT_SIZE: &str = "8Gi";
 
 /// A spec that cannot be carried out, with the field at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct InvalidSpec {
+    /// The reason for the conditions.
+    pub reason: InvalidReason,
     /// Path of the field, such as `spec.hostname`.
     pub field: &'static str,
     /// What is wrong with it and what would be right.
     pub problem: String,
+}
+
+/// What is stored under a Profile's name: the Profile, or one sentence on why it does not decode.
+pub type StoredProfile = Result<ProfileSpec, String>;
+
+/// Whose fault it is that a spec cannot be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidReason {
+    /// The spec's own.
+    InvalidSpec,
+    /// The Profile it names does not exist.
+    ProfileMissing,
+    /// The Profile it names cannot be carried out.
+    ProfileInvalid,
+}
+
+impl InvalidReason {
+    /// As in conditions.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            InvalidReason::InvalidSpec => "InvalidSpec",
+            InvalidReason::ProfileMissing => "ProfileMissing",
+            InvalidReason::ProfileInvalid => "ProfileInvalid",
+        }
+    }
 }
 
 /// What shall exist for one `ClientApp`.
@@ -87,12 +117,13 @@ pub struct DesiredDatabase {
     pub digest: String,
 }
 
-/// Validates the spec and computes everything that follows from it alone.
+/// Validates the spec and computes everything that follows from it and its Profile alone. `profile` is the one that the
+/// spec names: what is stored under that name, `None` where it names none or nothing is.
 ///
 /// # Errors
 /// The first field that cannot be carried out. The schema refuses most of these earlier; objects stored under an
 /// older schema still arrive here.
-pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec> {
+pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<Desired, InvalidSpec> {
     let key =
         Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
     let spec = &app.spec;
@@ -115,13 +146,14 @@ pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec>
                 .ok_or_else(|| invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>"))?,
         ),
     };
-    if let Some(profile) = &spec.profile {
-        return Err(invalid(
-            "spec.profile",
-            format!("names the Profile {profile:?}, but this operator serves no Profiles: remove the field"),
-        ));
-    }
-    if spec.persistence.enabled && quantity::parse_positive(&spec.persistence.size).is_none() {
+    let profile = match (&spec.profile, profile) {
+        (None, _) => Layer::default(),
+        (Some(name), None) => return Err(profile_missing(name)),
+        (Some(name), Some(profile)) => profile_layer(name, profile, spec.postgres.enabled)?,
+    };
+    let with_volume = spec.persistence.enabled.or(profile.persistence.enabled).unwrap_or(true);
+    let size = spec.persistence.size.as_deref().or(profile.persistence.size.as_deref()).unwrap_or(DEFAULT_SIZE);
+    if with_volume && quantity::parse_positive(size).is_none() {
         return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
     }
     values::check_user_values(&spec.values, spec.postgres.enabled)
@@ -145,15 +177,12 @@ pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec>
             name: DATABASE_USER,
             secret: &database_secret,
         }),
-        persistence: spec
-            .persistence
-            .enabled
-            .then_some((spec.persistence.size.as_str(), spec.persistence.storage_class_name.as_str())),
+        persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
         image,
         replicas: spec.replicas,
     });
     let user = Value::Object(spec.values.clone());
-    let values = values::merge([&config.base_values, &user, &computed]);
+    let values = values::merge([&config.base_values, &profile.values, &user, &computed]);
 
     Ok(Desired {
         url: format!("https://{hostname}"),
@@ -167,6 +196,52 @@ pub fn desired(app: &ClientApp, config: &Config) -> Result<Desired, InvalidSpec>
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
         key,
+    })
+}
+
+/// What an app takes from its Profile.
+struct Layer {
+    values: Value,
+    persistence: ProfilePersistence,
+}
+
+impl Default for Layer {
+    fn default() -> Self {
+        Layer { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default() }
+    }
+}
+
+fn profile_missing(name: &str) -> InvalidSpec {
+    InvalidSpec {
+        reason: InvalidReason::ProfileMissing,
+        field: "spec.profile",
+        problem: format!("there is no Profile {name}: create it, or name another"),
+    }
+}
+
+/// The Profile's defaults as values, under its raw ones.
+fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Result<Layer, InvalidSpec> {
+    let refused = |problem: String| InvalidSpec {
+        reason: InvalidReason::ProfileInvalid,
+        field: "spec.profile",
+        problem: format!("Profile {name} cannot be carried out: {problem}"),
+    };
+    let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
+    let ProfileSpec { description: _, defaults, helm } = profile;
+    if defaults.persistence.size.as_deref().is_some_and(|size| quantity::parse_positive(size).is_none()) {
+        return Err(refused("defaults.persistence.size: must be a quantity above zero such as 10Gi".to_owned()));
+    }
+    let written = values::of_profile(defaults);
+    let of_defaults = written.as_object().cloned().unwrap_or_default();
+    values::check_profile_values(&of_defaults, with_database)
+        .map_err(|problem| refused(format!("defaults.apps: {problem}")))?;
+    values::check_profile_values(&helm.values, with_database)
+        .map_err(|problem| refused(format!("helm.values: {problem}")))?;
+    let replicas = defaults.replica_count.map(|replicas| serde_json::json!({"replicaCount": replicas}));
+    let raw = Value::Object(helm.values.clone());
+    Ok(Layer {
+        values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
+        persistence: defaults.persistence.clone(),
     })
 }
 
@@ -238,7 +313,7 @@ fn digest(parts: &[&str]) -> String {
 }
 
 fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
-    InvalidSpec { field, problem: problem.into() }
+    InvalidSpec { reason: InvalidReason::InvalidSpec, field, problem: problem.into() }
 }
 
 /// The ClientApp `tenants/acme` with this spec, for the tests of every stage.
@@ -261,7 +336,7 @@ mod tests {
     use super::*;
 
     fn of(spec: Value) -> Result<Desired, InvalidSpec> {
-        desired(&app_for_tests(spec), &Config::for_tests())
+        desired(&app_for_tests(spec), None, &Config::for_tests())
     }
 
     #[test]

@@ -49,7 +49,7 @@ use tracing::Instrument as _;
 use self::{
     act::Subject,
     decide::Plan,
-    desired::desired,
+    desired::{InvalidReason, desired},
     error::Error,
     memory::Memory,
     names::Key,
@@ -271,16 +271,19 @@ async fn bring_up(
         let generation = guard.metadata.generation;
         let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
         let wanted = match &guard.object {
-            Ok(app) => desired(app, &ctx.config).map_err(|error| error.to_string()),
-            Err(problem) => Err(format!("the stored object does not decode: {problem}")),
+            Ok(app) => {
+                let profile = app.spec.profile.as_deref().and_then(|name| ctx.watches.profile(name));
+                desired(app, profile.as_deref(), &ctx.config).map_err(|error| (error.reason, error.to_string()))
+            }
+            Err(problem) => Err((InvalidReason::InvalidSpec, format!("the stored object does not decode: {problem}"))),
         };
         let desired = match wanted {
             Ok(desired) => desired,
-            Err(problem) => {
+            Err((reason, problem)) => {
                 let world = observe::observe_without_spec(ctx, key, recorded.clone()).await?;
                 let plan = Plan::default();
-                let pass =
-                    Pass { key, generation, desired: Err(&problem), world: &world, plan: &plan, installed: None };
+                let desired = Err((reason, problem.as_str()));
+                let pass = Pass { key, generation, desired, world: &world, plan: &plan, installed: None };
                 let status = report::build_status(&pass, ctx.now());
                 let said = say(ctx, key, subject, before, &recorded, &status).await;
                 if said.is_err() {

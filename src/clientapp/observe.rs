@@ -39,9 +39,9 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, uid: &str, recorded: ClientAp
     let database = match &desired.database {
         None => DatabaseView::default(),
         Some(database) => DatabaseView {
-            installed: watches.percona_installed(),
+            installed: watches.clusters.installed(),
             app_uid: uid.to_owned(),
-            cluster: watches.clusters.get(&Key::new(&key.namespace, &database.name)),
+            cluster: watches.clusters.objects.get(&Key::new(&key.namespace, &database.name)),
             secret: secret_keys(ctx, &Key::new(&key.namespace, key.database_secret())).await?,
             reachable: watches
                 .endpoints

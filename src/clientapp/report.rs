@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{
     Ctx,
     decide::{Because, Hold, Plan},
-    desired::Desired,
+    desired::{Desired, InvalidReason},
     error::Error,
     names::Key,
     world::{Phase, ReleaseView, World},
@@ -40,7 +40,7 @@ pub struct Pass<'a> {
     /// The app's `metadata.generation`.
     pub generation: Option<i64>,
     /// The validated spec, or why there is none.
-    pub desired: Result<&'a Desired, &'a str>,
+    pub desired: Result<&'a Desired, (InvalidReason, &'a str)>,
     /// What was seen, after acting.
     pub world: &'a World,
     /// What is still to do or to wait for, after acting.
@@ -60,7 +60,7 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         ..previous.clone()
     };
     let verdicts = match desired {
-        Err(problem) => invalid(problem, world),
+        Err((reason, problem)) => invalid(*reason, problem, world),
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
@@ -155,14 +155,15 @@ fn amended(recorded: &ClientAppStatus, verdicts: Verdicts, generation: Option<i6
 
 type Verdicts = Vec<(&'static str, Verdict)>;
 
-fn invalid(problem: &str, world: &World) -> Verdicts {
+fn invalid(reason: InvalidReason, problem: &str, world: &World) -> Verdicts {
+    let reason = reason.as_str();
     vec![
-        (kind::READY, Verdict::no("InvalidSpec", problem)),
+        (kind::READY, Verdict::no(reason, problem)),
         (kind::POSTGRES_READY, kept(world, kind::POSTGRES_READY)),
         (kind::RELEASED, kept(world, kind::RELEASED)),
         (kind::WORKLOADS_READY, workloads(world)),
-        (kind::RECONCILING, Verdict::no("InvalidSpec", problem)),
-        (kind::STALLED, Verdict::yes("InvalidSpec", problem)),
+        (kind::RECONCILING, Verdict::no(reason, problem)),
+        (kind::STALLED, Verdict::yes(reason, problem)),
     ]
 }
 

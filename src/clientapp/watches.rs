@@ -21,17 +21,19 @@ use kube::{
         watcher,
     },
 };
+use serde::de::DeserializeOwned;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     build::postgres::DIGEST_ANNOTATION,
     cache::{Cache, Change, Entry},
+    desired::StoredProfile,
     names::Key,
     world::{ClusterView, Workload},
 };
 use crate::{
     crd::{
-        ClientApp, Guard,
+        ClientApp, Guard, Profile,
         conditions::{find, kind},
         label,
         percona::{self, PerconaPGCluster},
@@ -45,6 +47,8 @@ const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// Selects what Helm manages.
 const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
+/// Name of the definition of Profile.
+const PROFILES: &str = "profiles.apps.bnerd-operator.local";
 /// On an EndpointSlice: its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -89,11 +93,11 @@ pub struct Watches {
     /// The StatefulSets that Helm manages, filed under their release.
     pub stateful_sets: Cache<Workload>,
     /// Every PerconaPGCluster.
-    pub clusters: Cache<ClusterView>,
+    pub clusters: Optional<ClusterView>,
     /// Whether an EndpointSlice of PgBouncer has a ready address, filed under its Service.
     pub endpoints: Cache<bool>,
-    /// The definition of PerconaPGCluster, while it is established.
-    pub percona: Cache<()>,
+    /// Every Profile, or why it does not decode.
+    pub profiles: Optional<Arc<StoredProfile>>,
     triggers: mpsc::UnboundedSender<ObjectRef<Guard<ClientApp>>>,
 }
 
@@ -114,9 +118,9 @@ impl Watches {
             secrets: Cache::default(),
             deployments: Cache::default(),
             stateful_sets: Cache::default(),
-            clusters: Cache::default(),
+            clusters: Optional::default(),
             endpoints: Cache::default(),
-            percona: Cache::default(),
+            profiles: Optional::default(),
             triggers,
         });
         let config = watcher::Config::default();
@@ -139,45 +143,29 @@ impl Watches {
         spawn(
             feed(watches.clone(), "endpointslices", slices, |w| &w.endpoints, slice, Watches::service_changed).boxed(),
         );
-        let definition = watcher(
-            Api::<CustomResourceDefinition>::all(client.clone()),
-            config.fields(&format!("metadata.name={}", percona::CRD_NAME)),
-        );
-        spawn(
-            feed(
-                watches.clone(),
-                "customresourcedefinitions",
-                definition,
-                |w| &w.percona,
-                established,
-                |w, _| {
-                    w.trigger_all();
-                },
-            )
-            .boxed(),
-        );
-        spawn(watch_clusters(watches.clone(), client.clone()).boxed());
+        let clusters = Installed { definition: percona::CRD_NAME, of: |w| &w.clusters };
+        spawn(clusters.watch(watches.clone(), client.clone(), cluster, Watches::cluster_changed).boxed());
+        let profiles = Installed { definition: PROFILES, of: |w| &w.profiles };
+        spawn(profiles.watch(watches.clone(), client.clone(), profile, Watches::profile_changed).boxed());
         (watches, triggered)
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
     pub async fn synced(&self) {
-        let Watches { apps, secrets, deployments, stateful_sets, clusters, endpoints, percona, triggers: _ } = self;
+        let Watches { apps, secrets, deployments, stateful_sets, clusters, endpoints, profiles, triggers: _ } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = apps.wait_until_ready().await;
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
         endpoints.synced().await;
-        percona.synced().await;
-        if self.percona_installed() {
-            clusters.synced().await;
-        }
+        clusters.synced().await;
+        profiles.synced().await;
     }
 
-    /// Whether the cluster knows the kind PerconaPGCluster.
-    pub fn percona_installed(&self) -> bool {
-        self.percona.get(&Key::new("", percona::CRD_NAME)).is_some()
+    /// What is stored under a Profile's name.
+    pub fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
+        self.profiles.objects.get(&Key::new("", name))
     }
 
     /// The release's Deployments and StatefulSets.
@@ -240,6 +228,13 @@ impl Watches {
         });
     }
 
+    fn profile_changed(&self, profile: &Key) {
+        self.trigger_where(|app| {
+            let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
+            named == Some(&profile.name)
+        });
+    }
+
     fn service_changed(&self, service: &Key) {
         self.trigger_where(|app| {
             let key = key_of(app);
@@ -299,21 +294,80 @@ fn watch_sentence(error: &watcher::Error) -> String {
     }
 }
 
-/// Watches PerconaPGClusters while the kind exists: a watch of a kind that does not would be a poll.
-async fn watch_clusters(watches: Arc<Watches>, client: Client) {
-    let installed = |watches: &Watches| watches.percona_installed().then_some(());
-    let removed = |watches: &Watches| (!watches.percona_installed()).then_some(());
-    const FOREVER: std::time::Duration = std::time::Duration::from_secs(u32::MAX as u64);
-    loop {
-        watches.percona.wait_for(FOREVER, |_| installed(&watches)).await;
-        let clusters = watcher(Api::<PerconaPGCluster>::all(client.clone()), watcher::Config::default());
-        let fed =
-            feed(watches.clone(), "perconapgclusters", clusters, |w| &w.clusters, cluster, Watches::cluster_changed);
-        let gone = watches.percona.wait_for(FOREVER, |_| removed(&watches));
-        tokio::select! {
-            () = fed => {}
-            _ = gone => watches.clusters.clear(),
+/// A kind that a cluster may do without: whether it is there, and its objects while it is.
+pub struct Optional<V> {
+    definition: Cache<()>,
+    /// Its objects.
+    pub objects: Cache<V>,
+}
+
+impl<V> Default for Optional<V> {
+    fn default() -> Self {
+        Optional { definition: Cache::default(), objects: Cache::default() }
+    }
+}
+
+impl<V: Clone> Optional<V> {
+    /// Whether the cluster knows the kind.
+    pub fn installed(&self) -> bool {
+        !self.definition.is_empty()
+    }
+
+    async fn synced(&self) {
+        self.definition.synced().await;
+        if self.installed() {
+            self.objects.synced().await;
         }
+    }
+}
+
+/// The watch of a kind that a cluster may do without.
+struct Installed<V: 'static> {
+    /// Name of its CustomResourceDefinition. The watch selects it alone, so permission for this name is enough.
+    definition: &'static str,
+    of: fn(&Watches) -> &Optional<V>,
+}
+
+impl<V: Clone + Send> Installed<V> {
+    /// Watches the objects while the kind exists: a watch of a kind that does not would be a poll.
+    async fn watch<K>(
+        self,
+        watches: Arc<Watches>,
+        client: Client,
+        entry: fn(K) -> Entry<V>,
+        changed: fn(&Watches, &Key),
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        const FOREVER: std::time::Duration = std::time::Duration::from_secs(u32::MAX as u64);
+        let Installed { definition, of } = self;
+        let only = watcher::Config::default().fields(&format!("metadata.name={definition}"));
+        let definitions = watcher(Api::<CustomResourceDefinition>::all(client.clone()), only);
+        let definitions = feed(
+            watches.clone(),
+            "customresourcedefinitions",
+            definitions,
+            move |w| &of(w).definition,
+            established,
+            |w, _| w.trigger_all(),
+        );
+        let kind = of(&watches);
+        let objects = async {
+            let installed = || kind.installed().then_some(());
+            let removed = || (!kind.installed()).then_some(());
+            loop {
+                kind.definition.wait_for(FOREVER, |_| installed()).await;
+                let objects = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+                let resource = definition.split('.').next().unwrap_or(definition);
+                let fed = feed(watches.clone(), resource, objects, move |w| &of(w).objects, entry, changed);
+                let gone = kind.definition.wait_for(FOREVER, |_| removed());
+                tokio::select! {
+                    () = fed => {}
+                    _ = gone => kind.objects.clear(),
+                }
+            }
+        };
+        tokio::join!(definitions, objects);
     }
 }
 
@@ -446,6 +500,11 @@ fn cluster(cluster: PerconaPGCluster) -> Entry<ClusterView> {
         created: cluster.metadata.creation_timestamp.as_ref().map(|time| time.0),
     };
     Entry { key, group: None, value: Some(view) }
+}
+
+fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {
+    let key = key_of(&profile);
+    Entry { key, group: None, value: Some(Arc::new(profile.object.map(|profile| profile.spec))) }
 }
 
 fn slice(slice: EndpointSlice) -> Entry<bool> {

@@ -86,7 +86,7 @@ pub struct ClientAppSpec {
     /// Further values for the chart, merged over the operator's base values and under the computed ones. A key
     /// that the operator computes is refused by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    #[schemars(schema_with = "any_object")]
+    #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,
 
     /// While true the operator changes nothing for this ClientApp; its status is still kept.
@@ -154,19 +154,20 @@ pub enum PostgresProvider {
 }
 
 /// The volume for the app's files.
-#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, and not be taken back: a volume never shrinks").field_path(".size"))]
 pub struct Persistence {
-    /// Whether the app's files are kept on a volume. Without one they are gone with the pod.
-    #[serde(default = "yes")]
-    pub enabled: bool,
+    /// Whether the app's files are kept on a volume. Without one they are gone with the pod. Absent: as the Profile
+    /// says, else true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
 
-    /// Size of the volume, such as `8Gi`. Only grows.
-    #[serde(default = "default_persistence_size")]
+    /// Size of the volume, such as `8Gi`. Only grows. Absent: as the Profile says, else `8Gi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 8Gi or 500Mi (not GB)"))]
-    pub size: String,
+    pub size: Option<String>,
 
     /// StorageClass of the volume. Empty: the cluster's default class.
     #[serde(default)]
@@ -293,9 +294,6 @@ fn default_postgres_version() -> String {
 fn default_postgres_storage() -> String {
     "1Gi".to_owned()
 }
-fn default_persistence_size() -> String {
-    "8Gi".to_owned()
-}
 
 impl Default for Redis {
     fn default() -> Self {
@@ -313,17 +311,4 @@ impl Default for Postgres {
             instances: one(),
         }
     }
-}
-
-impl Default for Persistence {
-    fn default() -> Self {
-        Persistence { enabled: yes(), size: default_persistence_size(), storage_class_name: String::new() }
-    }
-}
-
-fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": true,
-    })
 }

@@ -4,6 +4,7 @@ mod clientapp;
 pub mod conditions;
 mod guard;
 pub mod percona;
+mod profile;
 pub mod quantity;
 
 pub use clientapp::{
@@ -11,6 +12,9 @@ pub use clientapp::{
     Release,
 };
 pub use guard::{Guard, decode_strictly};
+pub use profile::{
+    Amount, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfilePersistence, ProfileResources, ProfileSpec,
+};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -24,6 +28,8 @@ pub mod label {
     pub const APP: &str = "apps.bnerd-operator.local/clientapp";
     /// On what `deletionPolicy: Retain` left behind: the name of the `ClientApp` it served.
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
+    /// On a namespace that was made for a `ClientApp`: its name. Such a namespace goes with the last `ClientApp` in it.
+    pub const INSTANCE: &str = "apps.bnerd-operator.local/instance";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on everything this operator makes itself.
@@ -36,7 +42,15 @@ pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 /// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![ClientApp::crd()]
+    vec![ClientApp::crd(), Profile::crd()]
+}
+
+/// Schema of raw chart values.
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
 }
 
 #[cfg(test)]

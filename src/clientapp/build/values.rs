@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::crd::{ProfileDefaults, ProfileResources};
+
 /// `spec.values` may nest this deep; the chart's own values are far below it.
 const MAX_DEPTH: usize = 32;
 /// `spec.values` may be this large, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
@@ -169,6 +171,49 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
         }
     }
     Ok(())
+}
+
+/// [`check_user_values`] for what a Profile sets.
+///
+/// # Errors
+/// One sentence, which begins with the key.
+pub fn check_profile_values(values: &Map<String, Value>, with_database: bool) -> Result<(), String> {
+    check_user_values(values, with_database).map_err(|problem| {
+        let instead = [
+            ("spec.persistence.enabled", "defaults.persistence.enabled"),
+            ("spec.persistence.size", "defaults.persistence.size"),
+            ("spec.replicas", "defaults.replicaCount"),
+        ];
+        for (field, own) in instead {
+            if let Some(sentence) = problem.strip_suffix(&format!(": set {field} instead")) {
+                return format!("{sentence}: set {own} instead");
+            }
+        }
+        match problem.strip_suffix(" instead") {
+            Some(sentence) => format!("{sentence} of each ClientApp instead"),
+            None => problem,
+        }
+    })
+}
+
+/// A Profile's defaults as values, but for those that a ClientApp's own fields decide with it.
+#[must_use]
+pub fn of_profile(defaults: &ProfileDefaults) -> Value {
+    let ProfileDefaults { replica_count: _, resources, persistence: _, apps } = defaults;
+    let mut values = Map::new();
+    for (name, app) in apps {
+        values.insert(name.clone(), json!({"enabled": app.enabled}));
+    }
+    if let Some(ProfileResources { requests, limits }) = resources {
+        let mut written = Map::new();
+        for (kind, amounts) in [("requests", requests), ("limits", limits)] {
+            if !amounts.is_empty() {
+                written.insert(kind.to_owned(), json!(amounts));
+            }
+        }
+        values.insert("resources".to_owned(), Value::Object(written));
+    }
+    Value::Object(values)
 }
 
 /// Levels of maps and lists in a value; a scalar has none.

@@ -29,7 +29,7 @@ fn ago(seconds: i64) -> Timestamp {
 fn want(spec: Value) -> Desired {
     let mut full = json!({"hostname": "acme.example.com"});
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    desired(&app_for_tests(full), &Config::for_tests()).unwrap()
+    desired(&app_for_tests(full), None, &Config::for_tests()).unwrap()
 }
 
 fn keys(keys: &[&str]) -> SecretView {

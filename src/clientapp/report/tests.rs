@@ -29,7 +29,7 @@ fn key() -> Key {
 fn want(spec: serde_json::Value) -> Desired {
     let mut full = json!({"hostname": "acme.example.com", "postgres": {"enabled": false}});
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    desired(&app_for_tests(full), &Config::for_tests()).unwrap()
+    desired(&app_for_tests(full), None, &Config::for_tests()).unwrap()
 }
 
 fn release(digest: &str) -> ReleaseView {
@@ -179,8 +179,14 @@ fn an_invalid_spec_keeps_what_is_known() {
     world.recorded = status(&desired, &world);
     let plan = Plan::default();
     let problem = "spec.chartVersion: must be one exact version such as 5.5.2";
-    let pass =
-        Pass { key: &key(), generation: Some(8), desired: Err(problem), world: &world, plan: &plan, installed: None };
+    let pass = Pass {
+        key: &key(),
+        generation: Some(8),
+        desired: Err((InvalidReason::InvalidSpec, problem)),
+        world: &world,
+        plan: &plan,
+        installed: None,
+    };
     let status = build_status(&pass, now());
     insta::assert_snapshot!(conditions(&status));
     assert_eq!(status.observed_generation, Some(8));

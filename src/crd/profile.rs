@@ -1,0 +1,121 @@
+//! `Profile`: a class of instances, as an administrator sells or grants them.
+//!
+//! It has no controller and no status of its own: the ClientApps that name it follow it, and say so in theirs.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What the ClientApps that name a Profile take from it.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[kube(
+    group = "apps.bnerd-operator.local",
+    version = "v1alpha1",
+    kind = "Profile",
+    plural = "profiles",
+    derive = "PartialEq",
+    doc = "A Profile is a class of ClientApps: defaults and chart values that every ClientApp with its name in spec.profile takes, and takes anew when the Profile changes.",
+    printcolumn(name = "Description", type_ = "string", json_path = ".spec.description"),
+    printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.defaults.replicaCount"),
+    printcolumn(name = "Size", type_ = "string", json_path = ".spec.defaults.persistence.size"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileSpec {
+    /// What this class of instances is, for people.
+    #[serde(default)]
+    #[schemars(length(max = 1024))]
+    pub description: String,
+
+    /// What holds for a ClientApp that does not say otherwise in its own spec.
+    #[serde(default)]
+    pub defaults: ProfileDefaults,
+
+    /// Settings for helm.
+    #[serde(default)]
+    pub helm: ProfileHelm,
+}
+
+/// What holds for a ClientApp that does not say otherwise.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileDefaults {
+    /// Number of app pods; `spec.replicas` of a ClientApp wins. More than one needs storage that many pods can write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub replica_count: Option<i32>,
+
+    /// Requests and limits of an app pod; `spec.values.resources` of a ClientApp wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ProfileResources>,
+
+    /// The volume for the app's files; `spec.persistence` of a ClientApp wins.
+    #[serde(default)]
+    pub persistence: ProfilePersistence,
+
+    /// Optional parts of the chart to switch on or off, by their key in the chart's values, such as `cronjob` or
+    /// `metrics`; `spec.values` of a ClientApp wins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub apps: BTreeMap<String, ProfileApp>,
+}
+
+/// Requests and limits of an app pod.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileResources {
+    /// What the scheduler sets aside, by resource, such as `{cpu: 200m, memory: 512Mi}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
+    pub requests: BTreeMap<String, Amount>,
+
+    /// What a pod may use at most, by resource, such as `{cpu: 1000m, memory: 1024Mi}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
+    pub limits: BTreeMap<String, Amount>,
+}
+
+/// A quantity, such as `200m` or `512Mi`.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[schemars(inline)]
+pub struct Amount(#[schemars(length(max = 32))] pub String);
+
+/// The volume for the app's files.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfilePersistence {
+    /// Whether the app's files are kept on a volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+
+    /// Size of the volume, such as `10Gi`. To raise it grows the volumes of all ClientApps that take it from here; a
+    /// volume never shrinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 10Gi or 500Mi (not GB)"))]
+    pub size: Option<String>,
+}
+
+/// An optional part of the chart.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileApp {
+    /// Whether it is switched on.
+    pub enabled: bool,
+}
+
+/// Settings for helm.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileHelm {
+    /// Further values for the chart, merged over the operator's base values and under `spec.values` of the ClientApp. A
+    /// key that the operator computes is refused by name.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "super::any_object")]
+    pub values: Map<String, Value>,
+}
