@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    api::{self, auth::Auth},
     clientapp::{
         self,
         desired::{StoredProfile, desired},
@@ -202,8 +203,22 @@ async fn run(args: &RunArgs) -> Result<()> {
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let serving = tokio::spawn(health::serve(listener, readiness, metrics.clone(), stop.clone()));
 
-    let led = lead(args, config, metrics, &ready, &stop).await;
+    let api_listener =
+        health::bind(args.api.api_listen).await.with_context(|| format!("--api-listen {}", args.api.api_listen))?;
+    tracing::info!(api = %api_listener.local_addr()?, "serving the API");
+
+    let (kube_config, access) = cluster(args).await?;
+    let parts = api::Parts {
+        client: client(&kube_config, REQUEST_TIMEOUT)?,
+        watch_client: client(&kube_config, WATCH_SILENCE)?,
+        config: config.clone(),
+        auth: Auth::None,
+        namespace: kube_config.default_namespace.clone(),
+    };
+    let api = tokio::spawn(api::serve(api_listener, parts, stop.clone()));
+    let led = lead(args, config, metrics, (kube_config, access), &ready, &stop).await;
     stop.cancel();
+    api.await.context("the API ended")??;
     serving.await.context("the health server ended")??;
     led
 }
@@ -213,10 +228,10 @@ async fn lead(
     args: &RunArgs,
     config: Arc<Config>,
     metrics: Arc<Metrics>,
+    (kube_config, access): (kube::Config, Access),
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let (kube_config, access) = cluster(args).await?;
     let helm: Arc<dyn HelmApi> = Arc::new(Helm::new(helm_settings(args), access)?);
     if !usable_helm(helm.as_ref(), ready, stop).await {
         return Ok(());

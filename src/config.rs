@@ -76,9 +76,20 @@ pub struct RunArgs {
     /// Address for /healthz, /readyz and /metrics.
     #[arg(long, env = "CLIENTAPP_HEALTH_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub health_listen: SocketAddr,
+    #[command(flatten)]
+    /// The HTTP API.
+    pub api: ApiArgs,
     /// Namespace of the Lease that makes one operator the leader; without it the operator's own namespace.
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
+}
+
+/// How the HTTP API is served, for `run`.
+#[derive(Args, Clone, Debug)]
+pub struct ApiArgs {
+    /// Address for the HTTP API.
+    #[arg(long, env = "CLIENTAPP_API_LISTEN", default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
+    pub api_listen: SocketAddr,
 }
 
 /// clap quotes a value that it refuses; one with a credential in it shall not get into logs.

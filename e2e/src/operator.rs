@@ -138,6 +138,7 @@ impl Operator {
             .arg(cache)
             .args(["--lease-namespace", &options.lease_namespace])
             .args(["--health-listen", "127.0.0.1:0"])
+            .args(["--api-listen", "127.0.0.1:0"])
             .args(&options.arguments)
             .env_clear()
             .env("TMPDIR", home.path().join("tmp"))
@@ -196,6 +197,18 @@ impl Operator {
         let log = self.log();
         let served = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let address = served.into_iter().find_map(|line| line["address"].as_str().map(str::to_owned));
+        Ok(format!("http://{}", address.context("the operator does not log its address")?))
+    }
+
+    /// Base URL of its HTTP API.
+    ///
+    /// # Errors
+    /// When it does not serve it, with its log.
+    pub fn api_url(&mut self) -> Result<String> {
+        self.wait_for_log("serving the API")?;
+        let log = self.log();
+        let served = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let address = served.into_iter().find_map(|line| line["api"].as_str().map(str::to_owned));
         Ok(format!("http://{}", address.context("the operator does not log its address")?))
     }
 
