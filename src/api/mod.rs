@@ -7,7 +7,7 @@ mod body;
 mod create;
 pub mod dto;
 mod events;
-mod idempotency;
+pub mod idempotency;
 mod instances;
 mod names;
 mod openapi;
