@@ -133,7 +133,7 @@ async fn a_client_that_hangs_up_leaves_a_whole_instance() {
         let body = small(&format!("hung-up-{index}.api.example"));
         let body = with(with(body, "name", format!("hung-up-{index}")), "namespace", "api-hung-up").to_string();
         let request = format!(
-            "POST /instances HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST /instances HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         let mut connection = TcpStream::connect(http.address()).unwrap();

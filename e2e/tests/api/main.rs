@@ -9,7 +9,7 @@ mod watching;
 
 use std::time::Duration;
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_operator::crd::{ClientApp, Guard};
 use e2e::lab::{Lab, PATIENCE};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::PostParams;
@@ -161,6 +161,7 @@ async fn is_gone(client: &Client, namespace: &str) -> bool {
 
 /// The ClientApps with a hostname.
 async fn with_hostname(client: &Client, hostname: &str) -> Vec<String> {
-    let apps = Api::<ClientApp>::all(client.clone()).list(&Default::default()).await.unwrap();
-    apps.iter().filter(|app| app.spec.hostname == hostname).map(|app| app.name_any()).collect()
+    let apps = Api::<Guard<ClientApp>>::all(client.clone()).list(&Default::default()).await.unwrap();
+    let has = |app: &Guard<ClientApp>| app.object.as_ref().is_ok_and(|app| app.spec.hostname == hostname);
+    apps.iter().filter(|app| has(app)).map(|app| app.name_any()).collect()
 }
