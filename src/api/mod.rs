@@ -3,13 +3,18 @@
 
 pub mod audit;
 pub mod auth;
+pub mod gate;
+pub mod limits;
+pub mod origin;
 pub mod problem;
+pub mod serve;
+pub mod settings;
+pub mod tls;
 
 use std::sync::Arc;
 
 use axum::Router;
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::auth::Auth;
@@ -33,12 +38,4 @@ pub struct Parts {
 pub fn router(parts: Parts, _stop: &CancellationToken) -> Router {
     let Parts { client: _, watch_client: _, config: _, auth: _, namespace: _ } = parts;
     Router::new()
-}
-
-/// Serves until `stop`.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router(parts, &stop)).with_graceful_shutdown(stop.cancelled_owned()).await
 }
