@@ -26,8 +26,11 @@ use super::{
     problem::Problem,
 };
 
-/// From the whole request to the head of its answer. An event stream may go on after that.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
+/// From the whole request to the head of its answer: more than any route waits by itself, which a deletion does for five
+/// minutes if asked to. An event stream may go on after that.
+const REQUEST_TIME: Duration = Duration::from_secs(330);
+/// Seconds after which a client shall try again whose request took too long.
+const RETRY: u64 = 30;
 /// Of a refusal in plain text, what is told of it.
 const LONGEST_REFUSAL: usize = 4 << 10;
 
@@ -96,7 +99,7 @@ impl Gate {
         request.headers_mut().remove(header::AUTHORIZATION);
         tokio::time::timeout(REQUEST_TIME, next.run(request)).await.map_err(|_| {
             let detail = format!("No answer within {REQUEST_TIME:?}: the cluster is slow. Try again.");
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Timeout", detail).retry_after(REQUEST_TIME.as_secs())
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Timeout", detail).retry_after(RETRY)
         })
     }
 }
@@ -199,7 +202,7 @@ mod tests {
             (request(Method::GET, "/text"), 418, "Refused"),
             (request(Method::GET, "/nowhere"), 404, "Refused"),
             (request(Method::DELETE, "/headers"), 405, "Refused"),
-            (large, 413, "TooLarge"),
+            (large, 413, "PayloadTooLarge"),
             (elsewhere, 421, "WrongHost"),
         ];
         for (request, status, reason) in cases {

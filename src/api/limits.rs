@@ -146,7 +146,7 @@ async fn whole(mut stream: BodyDataStream, discard: usize) -> Result<Bytes, Prob
 
 fn too_large() -> Problem {
     let detail = format!("The body of the request has more than {} KiB.", BODY >> 10);
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", detail)
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", detail)
 }
 
 #[cfg(test)]

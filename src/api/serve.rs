@@ -94,13 +94,14 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`; requests that are under way then are finished, within bounds.
+    /// Serves until `stop`, and until everything is complete that was begun. Connections that do not end are cut off.
     pub async fn serve(self, parts: Parts, stop: CancellationToken) {
         let Server { listener, address, settings, tls } = self;
         let scheme = if tls.is_some() { "https" } else { "http" };
         tracing::info!(api = %address, scheme, auth = ?settings.auth, "serving the API");
         let auth = parts.auth.clone();
-        let routes = gate::behind(router(parts, &stop), auth);
+        let tasks = TaskTracker::new();
+        let routes = gate::behind(router(parts, &tasks, &stop), auth);
         let (certificate, acceptor) = tls.unzip();
         let current = async {
             match certificate {
@@ -109,6 +110,8 @@ impl Server {
             }
         };
         tokio::join!(current, accept(listener, routes, acceptor, &stop));
+        tasks.close();
+        tasks.wait().await;
     }
 }
 

@@ -20,7 +20,7 @@ async fn a_large_body_is_refused_however_it_comes() {
     for body in bodies {
         let request = api.request(Method::POST, "/instances").header("content-type", "application/json");
         let answer = send(request.body(body)).await;
-        assert!(answer.refused(413, "TooLarge").contains("64 KiB"), "{answer:?}");
+        assert!(answer.refused(413, "PayloadTooLarge").contains("64 KiB"), "{answer:?}");
     }
 }
 
