@@ -76,7 +76,7 @@ async fn one_that_was_left_half_way_is_completed() {
     let client = lab.plane.client().await.unwrap();
     let stamp = |key: &'static str, body: &serde_json::Value| {
         let headers = HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_static(key))]);
-        let user = User { name: "anonymous".to_owned(), groups: Vec::new() };
+        let user = User { name: "anonymous".to_owned(), ..User::default() };
         Stamp::of(&headers, &user, body).unwrap().unwrap()
     };
     // As an operator leaves it that is killed right after it made the namespace.
