@@ -98,8 +98,14 @@ pub async fn create(shared: &Shared, request: &Request) -> Result<Answer, Proble
     };
     // Held until the watch shows the instance, so that there is no moment at which nobody has the hostname.
     let _hostname = shared.reservations.take(format!("hostname {}", instance.hostname)).ok_or_else(conflict)?;
-    if !shared.instances.with_hostname(&instance.hostname).is_empty() {
-        return Err(conflict());
+    if let Some((_, holder)) = shared.instances.with_hostname(&instance.hostname).first() {
+        return match stamp {
+            // Another replica has made it since the question above.
+            Some(stamp) if stamp.compare(holder.stamp.as_ref()) == Match::Same => {
+                replay(stamp, holder.stamp.as_ref(), &holder.instance)
+            }
+            _ => Err(conflict()),
+        };
     }
 
     for attempt in 0..ATTEMPTS {

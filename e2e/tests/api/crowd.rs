@@ -8,13 +8,14 @@ use clientapp_operator::crd::ClientApp;
 use e2e::lab::Lab;
 use e2e::operator::{Operator, Options};
 use futures::StreamExt as _;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use nix::sys::signal::Signal;
 
-use crate::{Http, small, until};
+use crate::{Http, small, until, with_hostname};
 
 /// Namespaces of ours, ClientApps and administrators' Secrets, each as the instance's name.
 async fn made(client: &Client) -> [BTreeSet<String>; 3] {
@@ -32,7 +33,7 @@ async fn made(client: &Client) -> [BTreeSet<String>; 3] {
 }
 
 #[tokio::test]
-async fn two_hundred_at_once_and_then_a_stop() {
+async fn two_hundred_at_once_two_replicas_and_a_stop() {
     let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
     let options = Options { helm: PathBuf::from("/nonexistent/helm"), ..lab.options() };
     let start = async || {
@@ -44,9 +45,8 @@ async fn two_hundred_at_once_and_then_a_stop() {
     let client = lab.plane.client().await.unwrap();
     let (operator, http) = start().await;
 
-    let requests: FuturesUnordered<_> =
-        (0..200).map(|index| http_post(&http, format!("crowd-{index}.api.example"))).collect();
-    let answers: Vec<_> = requests.collect().await;
+    let bodies: Vec<_> = (0..200).map(|index| small(&format!("crowd-{index}.api.example"))).collect();
+    let answers = join_all(bodies.iter().map(|body| http.post(body))).await;
     let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
     assert_eq!(count(201) + count(429), 200, "{answers:?}");
     let expected: BTreeSet<_> =
@@ -61,6 +61,20 @@ async fn two_hundred_at_once_and_then_a_stop() {
     let taken = answers.iter().find(|answer| answer.status == 201).unwrap().word("hostname");
     let answer = http.post(&small(&taken)).await;
     answer.is_problem(409, "HostnameConflict", Some("hostname"), &taken);
+
+    // Two replicas are asked for the same at the same moment, and make one.
+    let (second, there) = start().await;
+    for round in 0..10 {
+        let (key, hostname) = (format!("replicas-{round}"), format!("replicas-{round}.api.example"));
+        let body = small(&hostname);
+        let (one, two) = tokio::join!(http.post_with_key(&key, &body), there.post_with_key(&key, &body));
+        let (made, other) = if one.status == 201 { (one, two) } else { (two, one) };
+        let (_, name) = made.made();
+        assert_eq!((other.status, other.json["name"].as_str()), (200, Some(name.as_str())), "{other:?}");
+        assert!(other.json.get("adminPassword").is_none(), "{other:?}");
+        assert_eq!(with_hostname(&client, &hostname).await, [name]);
+    }
+    assert!(second.stop().unwrap());
 
     // Among many requests it is told to stop: none is left half way.
     let mut requests: FuturesUnordered<_> = (0..60)
@@ -87,8 +101,4 @@ async fn two_hundred_at_once_and_then_a_stop() {
         (namespaces == apps).then_some(())
     })
     .await;
-}
-
-async fn http_post(http: &Http, hostname: String) -> crate::Answer {
-    http.post(&small(&hostname)).await
 }
