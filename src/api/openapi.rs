@@ -1,7 +1,13 @@
 //! `GET /openapi.json`: the API's own description, from the code that serves it.
 
 use axum::{http::StatusCode, response::Response};
-use utoipa::OpenApi;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{
+        OpenApi as Description,
+        security::{Http, HttpAuthScheme, SecurityScheme},
+    },
+};
 
 use super::routes::{self, json};
 
@@ -10,9 +16,21 @@ use super::routes::{self, json};
     info(title = "ClientApp operator", description = "Instances of a web app, on demand."),
     paths(routes::list, routes::make, routes::show, routes::remove, routes::follow, document),
     components(schemas(super::dto::Happened)),
+    modifiers(&Tokens),
+    security((), ("token" = [])),
     tags((name = "instances", description = "Instances of the app"))
 )]
 struct Document;
+
+/// How callers say who they are, unless the API is served to its own machine only.
+struct Tokens;
+
+impl Modify for Tokens {
+    fn modify(&self, description: &mut Description) {
+        let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        description.components.get_or_insert_default().add_security_scheme("token", token);
+    }
+}
 
 /// This document
 #[utoipa::path(

@@ -249,6 +249,7 @@ async fn the_document_lists_every_route() {
         assert!(answer.json["reason"] != "MethodNotAllowed", "{route}: {answer:?}");
         assert!(!answer.text.contains("there is nothing at"), "{route}: {answer:?}");
     }
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let made = &paths["/instances"]["post"]["responses"]["201"]["content"]["application/json"]["schema"]["$ref"];
     assert_eq!(made, "#/components/schemas/Created");
     let created = document["components"]["schemas"]["Created"]["properties"].as_object().unwrap();
