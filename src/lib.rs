@@ -6,6 +6,7 @@
 //! config        flags and environment -> Config               every error at start-up
 //! crd/          the kinds, their schemas, their conditions     pure
 //! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
+//! api/          the HTTP API: instances on demand
 //! helm/         the helm CLI: argv, process, charts, what its words mean
 //! holder        which operator process holds a release
 //! lease         one leader at a time
