@@ -9,7 +9,7 @@ mod operator;
 mod own;
 mod screen;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
