@@ -18,7 +18,10 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 use super::{Ctx, error::Error, names::Key, report::Note, watches::key_of};
-use crate::crd::{ClientApp, Guard, label, percona::PerconaPGCluster};
+use crate::crd::{
+    ClientApp, Guard, label,
+    percona::{CLUSTER_LABEL, PerconaPGCluster},
+};
 
 /// In every namespace, made by Kubernetes itself.
 const OF_KUBERNETES: &[(&str, &str)] = &[("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
@@ -189,8 +192,8 @@ fn is_anybodys(kind: &str, meta: &ObjectMeta, app: Option<(&Key, &str)>) -> bool
     let owned = meta.owner_references.iter().flatten().any(|owner| owner.uid == uid);
     let itself = kind == "ClientApp" && name == app.name && meta.uid.as_deref() == Some(uid);
     // The garbage collector is on its way to the pods of the workloads that are gone.
-    let leftover = kind == "Pod" && label("app.kubernetes.io/instance") == Some(&app.name)
-        || kind == "Pod" && label(crate::crd::percona::CLUSTER_LABEL) == Some(&app.cluster());
+    let leftover = kind == "Pod"
+        && (label("app.kubernetes.io/instance") == Some(&app.name) || label(CLUSTER_LABEL) == Some(&app.cluster()));
     !(owned || itself || leftover)
 }
 
