@@ -9,6 +9,7 @@
 //! api/          the HTTP API: instances on demand
 //! helm/         the helm CLI: argv, process, charts, what its words mean
 //! holder        which operator process holds a release
+//! plugin/       kubectl clientapp
 //! lease         one leader at a time
 //! health        /healthz, /readyz, /metrics
 //! metrics, telemetry, shutdown
@@ -26,5 +27,6 @@ pub mod helm;
 pub mod holder;
 pub mod lease;
 pub mod metrics;
+pub mod plugin;
 pub mod shutdown;
 pub mod telemetry;

@@ -298,7 +298,7 @@ async fn bring_up(
                 return said.map(|()| Action::await_change());
             }
         };
-        let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, subject.uid, recorded);
+        let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, &guard.metadata, recorded);
         let decide = |world: &World| decide::decide(&desired, world, ctx.now(), ctx.config.helm_deadline);
         let mut world = see(recorded).await?;
         let mut plan = decide(&world);

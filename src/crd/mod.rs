@@ -36,6 +36,23 @@ pub mod label {
     pub const OPERATOR: &str = "clientapp-operator";
 }
 
+/// Annotations that people and tools write on a `ClientApp`.
+pub mod annotation {
+    use super::Attempt;
+
+    /// Asks for another attempt now: the failed one that it names is not waited out. Its value is that attempt's
+    /// `status.lastAttempt.startedAt`, so that it asks for one more attempt and no further ones, whoever's clock is
+    /// wrong: the next attempt began at another time.
+    pub const RETRY: &str = "apps.bnerd-operator.local/retry";
+
+    /// The value of [`RETRY`] that has this attempt repeated, as the status shows its time.
+    #[must_use]
+    pub fn retry_after(attempt: &Attempt) -> String {
+        // Whole seconds, as they are stored: what is in memory is finer.
+        attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+}
+
 /// Removed from a `ClientApp` only after its release is verified gone and its database deleted or retained.
 pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 

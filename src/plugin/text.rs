@@ -1,0 +1,197 @@
+//! Text for terminals: colours, ages, tables, trees. Pure; what is not a terminal has the colours stripped.
+
+use anstyle::{AnsiColor, Style};
+use jiff::{SignedDuration, Timestamp};
+
+/// As it should be.
+pub const GOOD: Style = AnsiColor::Green.on_default();
+/// Not as it should be.
+pub const BAD: Style = AnsiColor::Red.on_default();
+/// Nobody knows.
+pub const UNSURE: Style = AnsiColor::Yellow.on_default();
+/// What matters least.
+pub const FAINT: Style = Style::new().dimmed();
+/// What matters most.
+pub const STRONG: Style = Style::new().bold();
+/// Like everything else.
+pub const PLAIN: Style = Style::new();
+
+/// Text in a style.
+#[must_use]
+pub fn paint(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// The colour of a condition's status; `good` is the one that is as it should be.
+#[must_use]
+pub fn verdict(status: &str, good: &str) -> Style {
+    match status {
+        "Unknown" | "" => UNSURE,
+        status if status == good => GOOD,
+        _ => BAD,
+    }
+}
+
+/// A time span in at most two units, as kubectl shows ages.
+#[must_use]
+pub fn span(span: SignedDuration) -> String {
+    let seconds = span.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    let two = |large: i64, unit: &str, rest: i64, small: &str| match rest {
+        0 => format!("{large}{unit}"),
+        rest => format!("{large}{unit}{rest}{small}"),
+    };
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        ..600 => two(minutes, "m", seconds % 60, "s"),
+        ..10_800 => format!("{minutes}m"),
+        ..28_800 => two(hours, "h", minutes % 60, "m"),
+        ..172_800 => format!("{hours}h"),
+        ..691_200 => two(days, "d", hours % 24, "h"),
+        _ => format!("{days}d"),
+    }
+}
+
+/// The same for a time that cannot be negative.
+#[must_use]
+pub fn span_of(duration: std::time::Duration) -> String {
+    span(SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))
+}
+
+/// How long ago something was; `<unknown>` where nobody says when.
+#[must_use]
+pub fn age(then: Option<Timestamp>, now: Timestamp) -> String {
+    then.map_or_else(|| "<unknown>".to_owned(), |then| span(now.duration_since(then)))
+}
+
+/// At most this many characters of the first line.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(most) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
+/// One field of a table.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    text: String,
+    style: Style,
+}
+
+/// A field in a style.
+pub fn styled(text: impl Into<String>, style: Style) -> Cell {
+    Cell { text: text.into(), style }
+}
+
+/// A field.
+pub fn cell(text: impl Into<String>) -> Cell {
+    styled(text, PLAIN)
+}
+
+/// A table as kubectl prints them: columns as wide as they need to be, three spaces apart.
+#[must_use]
+pub fn table(header: &[&str], rows: &[Vec<Cell>]) -> String {
+    let mut text = String::new();
+    let head: Vec<Cell> = header.iter().map(|title| styled(*title, STRONG)).collect();
+    for line in lines(&[std::slice::from_ref(&head), rows].concat(), 3) {
+        text += &line;
+        text.push('\n');
+    }
+    text
+}
+
+/// Rows whose columns are aligned with each other.
+#[must_use]
+pub fn lines(rows: &[Vec<Cell>], gap: usize) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let line = |row: &Vec<Cell>| {
+        let mut line = String::new();
+        for (column, Cell { text, style }) in row.iter().enumerate() {
+            line += &paint(*style, text);
+            if column + 1 < row.len() {
+                line += &" ".repeat(widths[column] - text.chars().count() + gap);
+            }
+        }
+        line
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A line with lines below it.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    line: String,
+    below: Vec<Node>,
+}
+
+impl Node {
+    /// A line with these below it.
+    pub fn new(line: impl Into<String>, below: Vec<Node>) -> Node {
+        Node { line: line.into(), below }
+    }
+
+    /// A line.
+    pub fn leaf(line: impl Into<String>) -> Node {
+        Node::new(line, Vec::new())
+    }
+
+    /// The whole tree.
+    #[must_use]
+    pub fn draw(&self) -> String {
+        let mut text = format!("{}\n", self.line);
+        self.draw_below("", &mut text);
+        text
+    }
+
+    fn draw_below(&self, indent: &str, text: &mut String) {
+        for (index, node) in self.below.iter().enumerate() {
+            let (branch, deeper) = if index + 1 == self.below.len() { ("└─", "  ") } else { ("├─", "│ ") };
+            *text += &format!("{indent}{branch} {}\n", node.line);
+            node.draw_below(&format!("{indent}{deeper} "), text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans() {
+        for (seconds, text) in [
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (4 * 3600 + 120, "4h2m"),
+            (30 * 3600, "30h"),
+            (50 * 3600, "2d2h"),
+            (30 * 86400, "30d"),
+        ] {
+            assert_eq!(span(SignedDuration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn shortening() {
+        assert_eq!(shortened("äöüß", 4), "äöüß");
+        assert_eq!(shortened("äöüßx", 4), "äöü…");
+        assert_eq!(shortened("one\ntwo", 10), "one");
+    }
+
+    #[test]
+    fn colours_do_not_count_as_width() {
+        let rows = [vec![styled("a", GOOD), cell("b")], vec![cell("longer"), cell("c")]];
+        let text = table(&["X", "Y"], &rows);
+        assert!(text.contains("\u{1b}[32ma\u{1b}[0m"));
+        assert_eq!(anstream::adapter::strip_str(&text).to_string(), "X        Y\na        b\nlonger   c\n");
+    }
+}
