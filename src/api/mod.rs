@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod page;
 pub mod problem;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct Parts {
 /// The routes. What they watch ends with `stop`.
 pub fn router(parts: Parts, _stop: &CancellationToken) -> Router {
     let Parts { client: _, watch_client: _, config: _, auth: _, namespace: _ } = parts;
-    Router::new()
+    Router::new().merge(page::routes())
 }
 
 /// Serves until `stop`.
