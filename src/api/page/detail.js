@@ -6,6 +6,8 @@ import { announce, by, conditionPill, databaseOf, fill, host, make, pill, since,
 const RETRY_MS = [1000, 2000, 5000, 10000];
 const CLOCK_MS = 10000;
 
+let chosen = null;
+let gone = null;
 let watching = null;
 let clock = null;
 let instance = null;
@@ -15,18 +17,37 @@ let events = new Map();
 /** The instance that is shown, or null. */
 export const current = () => instance;
 
-/** Shows an instance until hide, and calls gone when it is deleted. */
-export async function show(chosen, gone) {
-  const mine = (watching = new AbortController());
-  [instance, word, events] = [null, null, new Map()];
-  by("detail-title").textContent = chosen.name;
+/** Shows an instance until hide, and calls `deleted` when it is gone. */
+export function show(which, deleted) {
+  [chosen, gone, instance, word, events] = [which, deleted, null, null, new Map()];
   document.title = `${chosen.name} – ClientApp operator`;
-  by("back").href = "#/";
-  by("delete").disabled = true;
-  for (const part of ["detail-place", "detail-state", "detail-message", "facts", "events"]) by(part).replaceChildren();
-  by("conditions").tBodies[0].replaceChildren();
+  by("detail-title").textContent = chosen.name;
+  by("detail-place").textContent = chosen.namespace;
+  by("events").replaceChildren();
   by("no-events").hidden = false;
+  for (const part of ["delete", "detail-body"]) by(part).hidden = true;
   by("detail").hidden = false;
+  return watch();
+}
+
+/** Ends what show began. */
+export function hide() {
+  by("detail").hidden = true;
+  instance = null;
+  pause();
+}
+
+/** Asks for nothing more until the next watch. */
+export function pause() {
+  watching?.abort();
+  clearInterval(clock);
+  by("live").hidden = true;
+}
+
+/** Follows the instance; when the stream ends, it is taken up again. */
+export async function watch() {
+  pause();
+  const mine = (watching = new AbortController());
   clock = setInterval(() => instance && render(), CLOCK_MS);
   for (let failures = 0; !mine.signal.aborted; ) {
     try {
@@ -50,22 +71,14 @@ export async function show(chosen, gone) {
   }
 }
 
-/** Ends what show began. */
-export function hide() {
-  watching?.abort();
-  [watching, instance] = [null, null];
-  clearInterval(clock);
-  by("detail").hidden = true;
-  by("live").hidden = true;
-}
-
 function render(next = instance) {
   instance = next;
   const [state, form, tone] = stateOf(instance);
   if (word !== null && word !== state) announce(`${instance.name}: ${state}`);
   word = state;
   by("detail").dataset.state = state;
-  by("delete").disabled = instance.deleting;
+  by("delete").hidden = instance.deleting;
+  by("detail-body").hidden = false;
   fill(by("detail-place"), instance.namespace, " · ", host(instance));
   fill(by("detail-state"), pill(state, form, tone));
   fill(by("detail-message"), instance.message || instance.reason || "Nothing is said about it yet.");

@@ -92,13 +92,16 @@ function passwordDialog() {
   by("copy").addEventListener("click", async () => {
     by("password").select();
     // The clipboard is there only over https and on the loopback; the old way works everywhere.
-    if (navigator.clipboard) await navigator.clipboard.writeText(by("password").value).catch(() => document.execCommand("copy"));
-    else document.execCommand("copy");
-    by("copy").textContent = "Copied";
-    announce("The password is copied.");
+    const write = navigator.clipboard?.writeText(by("password").value) ?? Promise.reject();
+    const copied = await write.then(() => true, () => document.execCommand("copy"));
+    by("copy").textContent = copied ? "Copied" : "Copy it by hand";
+    by("copied").textContent = by("copy").textContent;
   });
   by("created-open").addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => (by("password").value = ""));
+  dialog.addEventListener("close", () => {
+    by("password").value = "";
+    by("copied").textContent = "";
+  });
 }
 
 function showPassword(made) {

@@ -12,7 +12,7 @@ let instances = [];
 let pages = 1;
 let more = false;
 let timer = null;
-let shown = null;
+let reading = null;
 const rows = new Map();
 const states = new Map();
 
@@ -33,30 +33,33 @@ export function show(chosen) {
 /** Ends what show began. */
 export function hide() {
   by("list").hidden = true;
-  shown?.abort();
-  shown = null;
+  pause();
+}
+
+/** Asks for nothing more until the next refresh. */
+export function pause() {
+  reading?.abort();
   clearTimeout(timer);
 }
 
-/** Reads the list anew; afterwards every few seconds while somebody can see it. */
+/** Reads the list anew; afterwards every few seconds. */
 export async function refresh() {
-  clearTimeout(timer);
-  shown?.abort();
-  const reading = (shown = new AbortController());
+  pause();
+  const mine = (reading = new AbortController());
   try {
-    const read = await readPages(reading.signal);
-    if (reading.signal.aborted) return;
+    const read = await readPages(mine.signal);
+    if (mine.signal.aborted) return;
     ({ instances, more } = read);
     tell(by("problem"), null);
     announceChanges();
     render();
   } catch (problem) {
-    if (reading.signal.aborted) return;
+    if (mine.signal.aborted) return;
     tell(by("problem"), problem);
     // Without a token there is nothing to try again.
     if (problem.status === 401) return;
   }
-  if (!document.hidden) timer = setTimeout(refresh, REFRESH_MS);
+  timer = setTimeout(refresh, REFRESH_MS);
 }
 
 async function readPages(signal) {
@@ -88,17 +91,18 @@ function announceChanges() {
 }
 
 function render() {
-  const wanted = by("filter").value.trim().toLowerCase();
+  const typed = by("filter").value.trim();
+  const wanted = typed.toLowerCase();
   const matches = ({ name, namespace, hostname, ...rest }) =>
     [name, namespace, hostname, rest.profile, rest.reason, stateOf(rest)[0], ...Object.entries(rest.labels ?? {}).flat()]
       .some((text) => text?.toLowerCase().includes(wanted));
   const found = instances.filter(matches);
   place(found.map(row));
-  const of = wanted ? `${found.length} of ` : "";
-  by("count").textContent = `${of}${instances.length}${more ? " and more" : ""}`;
+  const all = `${instances.length}${more ? " and more" : instances.length === 1 ? " instance" : " instances"}`;
+  by("count").textContent = wanted ? `${found.length} of ${all}` : all;
   by("instances").hidden = found.length === 0;
   by("nothing").hidden = found.length > 0;
-  by("nothing").textContent = wanted ? `Nothing here matches “${wanted}”.` : "There are no instances yet.";
+  by("nothing").textContent = wanted ? `Nothing here matches “${typed}”.` : "There are no instances yet.";
   by("more").hidden = !more;
 }
 

@@ -32,7 +32,8 @@ forms.listen(() => by("list").hidden || void list.refresh());
 by("delete").addEventListener("click", () => forms.askToRemove(detail.current()));
 by("sign-out").addEventListener("click", () => {
   forgetToken();
-  route();
+  // Nothing that was read with it stays on the page.
+  location.reload();
 });
 addEventListener("hashchange", () => {
   route();
@@ -41,5 +42,8 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 // Nothing is asked of the API while nobody looks.
-document.addEventListener("visibilitychange", () => (document.hidden ? (list.hide(), detail.hide()) : route()));
+document.addEventListener("visibilitychange", () => {
+  const view = by("list").hidden ? { pause: detail.pause, resume: detail.watch } : { pause: list.pause, resume: list.refresh };
+  void (document.hidden ? view.pause() : view.resume());
+});
 route();
