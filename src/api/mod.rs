@@ -11,6 +11,7 @@ mod idempotency;
 mod instances;
 mod names;
 mod openapi;
+pub mod page;
 pub mod problem;
 mod query;
 mod refusal;
@@ -98,6 +99,7 @@ pub fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Ro
     let instances = routes::routes().layer(from_fn_with_state(shared.clone(), authenticated));
     Router::new()
         .merge(instances)
+        .merge(page::routes())
         .route("/openapi.json", get(openapi::document))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
