@@ -98,7 +98,8 @@ async fn while_the_api_server_is_down_nobody_is_let_in() {
     let options = lab.options();
     let lead = move || Operator::leading(&options).expect("the operator leads");
     let _leader = tokio::task::spawn_blocking(lead).await.unwrap();
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let mut api = Served::start(lab, &["--api-auth", "token"]).await;
+    api.operator.wait_for_log("waiting for the lease").unwrap();
     lab.plane.kill_apiserver().unwrap();
     for token in &tokens {
         let answer = api.get("/instances", Some(token)).await;
