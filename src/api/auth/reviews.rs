@@ -182,9 +182,12 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+    /// Path and spec of each review.
+    type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+
     /// A cluster that gives this status to every review, and what it was asked.
-    fn cluster(status: Value) -> (Reviews, Arc<Mutex<Vec<(String, Value)>>>) {
-        let asked = Arc::new(Mutex::new(Vec::new()));
+    fn cluster(status: Value) -> (Reviews, Asked) {
+        let asked = Asked::default();
         let record = asked.clone();
         let answer = tower::service_fn(move |request: Request<Body>| {
             let (status, record) = (status.clone(), record.clone());
