@@ -8,7 +8,7 @@ mod create;
 pub mod dto;
 mod events;
 pub mod gate;
-mod idempotency;
+pub mod idempotency;
 mod instances;
 pub mod limits;
 mod names;

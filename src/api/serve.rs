@@ -185,6 +185,8 @@ async fn requests(
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD);
+    // Who has sent a whole request may hang up, or close its side as netcat does: the request is carried out all the same.
+    http.half_close(true);
     let connection = http.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
