@@ -141,7 +141,10 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     assert_eq!(tab.evaluate("document.querySelector('#remove [type=submit]').disabled").await.unwrap(), true);
     tab.write("e").await;
     tab.press("Enter").await;
-    tab.wait("location.hash === '#/' && document.querySelector('#announcer').textContent === 'acme is deleted.'").await;
+    tab.wait(
+        "location.hash === '#/page-keys' && document.querySelector('#announcer').textContent === 'acme is deleted.'",
+    )
+    .await;
     assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
 
     was_quiet(&tab, &url, &["422"]).await;
