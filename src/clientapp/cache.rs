@@ -142,11 +142,29 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.get(key).map(|(_, value)| value.clone())
     }
 
+    /// All objects, in the order of their names.
+    pub fn all(&self) -> Vec<(Key, V)> {
+        let mut all: Vec<_> =
+            self.lock().live.objects.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
     /// The objects of a group, in the order of their names.
     pub fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
         let members = contents.live.groups.get(group);
         members.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Tells of every change, without saying which.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        *self.version.borrow() > 0
     }
 
     /// Returns once the first list is complete.

@@ -131,7 +131,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
     if key.name.len() > 53 {
         return Err(invalid("metadata.name", "is used as the Helm release name and can have at most 53 characters"));
     }
-    if !label(&key.name) || key.name.starts_with(|first: char| first.is_ascii_digit()) {
+    if !is_label(&key.name) || key.name.starts_with(|first: char| first.is_ascii_digit()) {
         return Err(invalid(
             "metadata.name",
             "must be a DNS label: lower-case letters, digits and '-', beginning with a letter",
@@ -245,23 +245,36 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
     })
 }
 
-fn label(label: &str) -> bool {
+/// Whether this is a DNS label.
+#[must_use]
+pub fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
         && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
         && !label.starts_with('-')
         && !label.ends_with('-')
 }
 
+fn is_dns_name(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
 /// `spec.hostname` as every ClientApp's claim on it is compared.
 fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
-    if hostname.len() <= 253 && hostname.split('.').all(label) {
-        Ok(hostname)
-    } else {
-        Err(invalid(
-            "spec.hostname",
-            "must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot, at most 253 characters",
-        ))
+    if is_dns_name(hostname) {
+        return Ok(hostname);
     }
+    const RULE: &str = "must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot, at most 253 characters";
+    Err(match as_dns(hostname) {
+        Some(suggestion) => invalid("spec.hostname", format!("{RULE}; write {suggestion}")),
+        None => invalid("spec.hostname", RULE),
+    })
+}
+
+/// What somebody meant who wrote capitals, an international name, or a trailing dot.
+fn as_dns(hostname: &str) -> Option<String> {
+    let hostname = hostname.trim();
+    let name = idna::domain_to_ascii(hostname.strip_suffix('.').unwrap_or(hostname)).ok()?;
+    is_dns_name(&name).then_some(name)
 }
 
 fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
@@ -375,6 +388,27 @@ mod tests {
             (with("values", json!({"redis": {"enabled": false}})), "spec.values"),
         ] {
             assert_eq!(of(spec.clone()).map(|_| ()).map_err(|error| error.field), Err(field), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_hostname_that_is_nearly_right_gets_a_suggestion() {
+        for (hostname, suggestion) in [
+            ("Acme.Example.COM", Some("acme.example.com")),
+            ("bücher.example", Some("xn--bcher-kva.example")),
+            ("Bücher.example", Some("xn--bcher-kva.example")),
+            ("例え.テスト", Some("xn--r8jz45g.xn--zckzah")),
+            ("acme.example.com.", Some("acme.example.com")),
+            (" acme.example.com", Some("acme.example.com")),
+            ("*.example.com", None),
+            ("a_b.example", None),
+            ("https://acme.example.com/", None),
+            ("acme..example", None),
+            ("", None),
+        ] {
+            let problem = of(json!({"hostname": hostname})).unwrap_err().problem;
+            assert!(problem.starts_with("must be a DNS name in lower case, such as acme.example.com"), "{problem}");
+            assert_eq!(problem.split_once("; write ").map(|(_, written)| written), suggestion, "{hostname}");
         }
     }
 

@@ -30,7 +30,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Api, Client, Resource as _,
     runtime::{
@@ -230,7 +230,7 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<Action,
     let meta = &guard.metadata;
     let subject = Subject {
         uid: meta.uid.as_deref().unwrap_or_default(),
-        owner: &owner_reference(guard),
+        owner: &owner_reference(meta),
         reference: &guard.object_ref(&()),
     };
     let before = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());
@@ -393,12 +393,14 @@ fn next(until: Option<Timestamp>, now: Timestamp) -> Action {
     }
 }
 
-fn owner_reference(app: &Guard<ClientApp>) -> OwnerReference {
+/// What a generated object says of the ClientApp it belongs to.
+#[must_use]
+pub fn owner_reference(app: &ObjectMeta) -> OwnerReference {
     OwnerReference {
         api_version: ClientApp::api_version(&()).into_owned(),
         kind: ClientApp::kind(&()).into_owned(),
-        name: app.metadata.name.clone().unwrap_or_default(),
-        uid: app.metadata.uid.clone().unwrap_or_default(),
+        name: app.name.clone().unwrap_or_default(),
+        uid: app.uid.clone().unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }

@@ -8,6 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// What a tenant's instance shall be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -99,7 +100,7 @@ pub struct ClientAppSpec {
 }
 
 /// The tenant's Redis.
-#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Redis {
     /// Whether the instance has a Redis of its own, with a generated password.
@@ -108,7 +109,7 @@ pub struct Redis {
 }
 
 /// The tenant's PostgreSQL.
-#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
@@ -141,7 +142,7 @@ pub struct Postgres {
 }
 
 /// Who makes the database.
-#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PostgresProvider {
     /// A PerconaPGCluster, made for this instance.
@@ -154,7 +155,7 @@ pub enum PostgresProvider {
 }
 
 /// The volume for the app's files.
-#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, and not be taken back: a volume never shrinks").field_path(".size"))]
 pub struct Persistence {

@@ -1,0 +1,363 @@
+//! How an instance is made: namespace, ClientApp, Secret, in this order, and all of them or none.
+//!
+//! Every object's creation is an atomic decision of the API server, so that any number of requests and replicas may meet at
+//! the same names: who creates the ClientApp has made the instance, and everybody else is told so.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
+};
+
+use super::{
+    Shared,
+    dto::{Created, Instance, NewInstance},
+    idempotency::{Match, Stamp},
+    names,
+    problem::Problem,
+    refusal::{SOON, exists, of_request, refused},
+};
+use crate::{
+    clientapp::{
+        build::secrets::{self, ADMIN_PASSWORD},
+        desired::{InvalidSpec, StoredProfile, desired, is_label},
+        names::Key,
+        owner_reference,
+    },
+    crd::{ClientApp, Guard, Profile, label},
+};
+
+/// Generated names that are tried before giving up; each one is taken with a chance of one in billions.
+const ATTEMPTS: u32 = 8;
+/// The watch shows a new object within milliseconds; who is answered later than this may not see it in a list yet.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// A request to make an instance.
+pub struct Request {
+    /// What is asked for.
+    pub instance: NewInstance,
+    /// Where it may be repeated.
+    pub stamp: Option<Stamp>,
+}
+
+/// What came of it.
+pub enum Answer {
+    /// It was made now.
+    Made(Created),
+    /// It was made by an earlier attempt of the same request.
+    Replayed(Created),
+}
+
+/// Why one attempt at a name made nothing.
+enum Failure {
+    /// Somebody else has the name: where it was generated, another may do.
+    NameTaken(Problem),
+    /// No other name would help.
+    Refused(Problem),
+}
+
+/// Where the ClientApp goes.
+enum Space {
+    /// A namespace that this request made, with its uid.
+    Made(String),
+    /// One that was there.
+    Found,
+}
+
+/// Makes an instance, or finds the one that an earlier attempt of the request made.
+///
+/// # Errors
+/// Every reason why there is none; then nothing of it is left in the cluster, or the log says what.
+pub async fn create(shared: &Shared, request: &Request) -> Result<Answer, Problem> {
+    let Request { instance, stamp } = request;
+    shared.instances.synced()?;
+    check_places(shared, instance)?;
+    let profile = profile(shared, instance.profile.as_deref()).await?;
+    check_spec(shared, instance, &request.key(0), profile.as_ref())?;
+
+    let in_progress = || {
+        let detail = "a request with this Idempotency-Key is being carried out; repeat it to see what came of it";
+        Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(1)
+    };
+    let of_key = stamp.as_ref().map(|stamp| shared.reservations.take(format!("key {}", stamp.key())));
+    let _key = of_key.map(|taken| taken.ok_or_else(in_progress)).transpose()?;
+    if let Some(stamp) = stamp
+        && let Some(shown) = shared.instances.stamped(stamp)
+    {
+        return replay(stamp, shown.stamp.as_ref(), &shown.instance);
+    }
+    let conflict = || {
+        let detail = format!(
+            "spec.hostname: hostname {} belongs to another instance: choose another, or delete that one and wait until it is gone",
+            instance.hostname
+        );
+        Problem::new(StatusCode::CONFLICT, "HostnameConflict", detail).about("hostname")
+    };
+    // Held until the watch shows the instance, so that there is no moment at which nobody has the hostname.
+    let _hostname = shared.reservations.take(format!("hostname {}", instance.hostname)).ok_or_else(conflict)?;
+    if !shared.instances.with_hostname(&instance.hostname).is_empty() {
+        return Err(conflict());
+    }
+
+    for attempt in 0..ATTEMPTS {
+        match make(shared, request, &request.key(attempt)).await {
+            Ok(answer) => return Ok(answer),
+            Err(Failure::NameTaken(_)) if instance.name.is_none() => {}
+            Err(Failure::NameTaken(problem) | Failure::Refused(problem)) => return Err(problem),
+        }
+    }
+    let detail = "no free name was found; try again, or choose one";
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "NoFreeName", detail).retry_after(SOON))
+}
+
+impl Request {
+    /// Where the instance is made at this attempt.
+    fn key(&self, attempt: u32) -> Key {
+        let name = match (&self.instance.name, &self.stamp) {
+            (Some(name), _) => name.clone(),
+            (None, Some(stamp)) => stamp.name(attempt),
+            (None, None) => names::random(),
+        };
+        Key::new(self.instance.namespace.clone().unwrap_or_else(|| name.clone()), name)
+    }
+}
+
+/// Namespaces in which no instance is made.
+fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> {
+    let (field, namespace) = match (&instance.namespace, &instance.name) {
+        (Some(namespace), _) => ("namespace", namespace),
+        (None, Some(name)) => ("name", name),
+        (None, None) => return Ok(()),
+    };
+    let refused = |reason, problem: &str| {
+        let detail = format!("metadata.{field}: {problem}");
+        Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason, detail).about(field))
+    };
+    if field == "namespace" && !is_label(namespace) {
+        let problem = "must be a DNS label: lower-case letters, digits and '-', at most 63 characters";
+        return refused("InvalidSpec", problem);
+    }
+    if namespace == "default" || namespace.starts_with("kube-") || *namespace == shared.namespace {
+        let problem = format!("no instance is made in namespace {namespace}, which the cluster needs: choose another");
+        return refused("NamespaceReserved", &problem);
+    }
+    Ok(())
+}
+
+/// What is stored under a Profile's name.
+async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredProfile>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    // What cannot be a name is not stored under it either, and must not become part of a path.
+    if !name.split('.').all(is_label) {
+        return Ok(None);
+    }
+    let found = Api::<Guard<Profile>>::all(shared.client.clone()).get_opt(name).await;
+    let found = found.map_err(|error| refused(&format!("get Profile {name}"), &error))?;
+    Ok(found.map(|profile| profile.object.map(|profile| profile.spec)))
+}
+
+/// The controller's own judgement, in its own words.
+fn check_spec(
+    shared: &Shared,
+    instance: &NewInstance,
+    key: &Key,
+    profile: Option<&StoredProfile>,
+) -> Result<(), Problem> {
+    let app = app(instance, key)?;
+    desired(&app, profile, &shared.config).map(|_| ()).map_err(|error: InvalidSpec| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.reason.as_str(), error.to_string())
+            .about(of_request(error.field))
+    })
+}
+
+fn app(instance: &NewInstance, key: &Key) -> Result<ClientApp, Problem> {
+    let unfit = |error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidSpec", format!("{error}"));
+    instance.app(key).map_err(unfit)
+}
+
+/// The answer to a request that found what was made with its key.
+fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<Answer, Problem> {
+    if stamp.compare(found) != Match::Same {
+        return Err(reused());
+    }
+    Ok(Answer::Replayed(Created {
+        name: instance.name.clone(),
+        namespace: instance.namespace.clone(),
+        hostname: instance.hostname.clone(),
+        admin_secret: instance.admin_secret.clone().unwrap_or_default(),
+        admin_password: None,
+        chart_version: instance.chart_version.clone(),
+    }))
+}
+
+fn reused() -> Problem {
+    let detail = "Idempotency-Key: was used for another request already: take a new key for a new request";
+    Problem::new(StatusCode::CONFLICT, "IdempotencyKeyReused", detail).about("Idempotency-Key")
+}
+
+/// One attempt at one name.
+async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
+    let space = namespace(shared, request, key).await?;
+    let made = make_in(shared, request, key).await;
+    if let (Err(_), Space::Made(uid)) = (&made, &space) {
+        undo_namespace(shared, &key.namespace, uid).await;
+    }
+    made
+}
+
+/// Makes the namespace, or finds that it is one of ours.
+async fn namespace(shared: &Shared, request: &Request, key: &Key) -> Result<Space, Failure> {
+    let namespaces = Api::<Namespace>::all(shared.client.clone());
+    let name = key.namespace.as_str();
+    let fresh = Namespace {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(
+                [(label::MANAGED_BY, label::OPERATOR), (label::INSTANCE, &key.name)]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+            annotations: request.stamp.as_ref().map(Stamp::annotations),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    match namespaces.create(&PostParams::default(), &fresh).await {
+        Ok(made) => return Ok(Space::Made(made.uid().unwrap_or_default())),
+        Err(error) if exists(&error) => {}
+        Err(error) => return Err(Failure::Refused(refused(&format!("create Namespace {name}"), &error))),
+    }
+    let found = namespaces.get(name).await;
+    let found = found.map_err(|error| Failure::Refused(refused(&format!("get Namespace {name}"), &error)))?;
+    let stamped = Stamp::on(found.metadata.annotations.as_ref());
+    let ours = found.labels().get(label::MANAGED_BY).is_some_and(|by| by == label::OPERATOR);
+    let generated = request.instance.name.is_none() && request.instance.namespace.is_none();
+    let earlier = request.stamp.as_ref().map_or(Match::Other, |stamp| stamp.compare(stamped.as_ref()));
+    if !ours || (generated && earlier == Match::Other) {
+        let detail = format!(
+            "metadata.namespace: namespace {name} was not made by this operator: choose another, or have its owner label it {}={}",
+            label::MANAGED_BY,
+            label::OPERATOR
+        );
+        let problem = Problem::new(StatusCode::CONFLICT, "NamespaceNotOurs", detail).about("namespace");
+        // A namespace that was asked for stays the one that was asked for.
+        return Err(if generated { Failure::NameTaken(problem) } else { Failure::Refused(problem) });
+    }
+    if found.metadata.deletion_timestamp.is_some() {
+        let detail = format!("metadata.namespace: namespace {name} is being deleted: wait until it is gone");
+        let problem = Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).about("namespace");
+        return Err(Failure::Refused(problem.retry_after(SOON)));
+    }
+    Ok(match earlier {
+        Match::Same => Space::Made(found.uid().unwrap_or_default()),
+        Match::Reused if generated => return Err(Failure::Refused(reused())),
+        Match::Reused | Match::Other => Space::Found,
+    })
+}
+
+/// Makes the ClientApp and its Secret.
+async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
+    let mut app = app(&request.instance, key).map_err(Failure::Refused)?;
+    app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
+    let apps = Api::<ClientApp>::namespaced(shared.client.clone(), &key.namespace);
+    let made = match apps.create(&PostParams::default(), &app).await {
+        Ok(made) => made,
+        Err(error) if exists(&error) => return found(shared, request, key).await,
+        Err(error) => return Err(Failure::Refused(refused(&format!("create ClientApp {key}"), &error))),
+    };
+    let uid = made.uid().unwrap_or_default();
+    match password(shared, key, &made).await {
+        Ok(password) => {
+            shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
+            Ok(Answer::Made(Created {
+                name: key.name.clone(),
+                namespace: key.namespace.clone(),
+                hostname: made.spec.hostname,
+                admin_secret: key.admin_secret(),
+                admin_password: Some(password),
+                chart_version: made.spec.chart_version,
+            }))
+        }
+        Err(problem) => {
+            match apps.delete(&key.name, &only(&uid)).await {
+                Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason(), "took the ClientApp away again"),
+                Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
+            }
+            Err(Failure::Refused(problem))
+        }
+    }
+}
+
+/// A ClientApp of this name that was there before.
+async fn found(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
+    let found = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace).get(&key.name).await;
+    let found = found.map_err(|error| Failure::Refused(refused(&format!("get ClientApp {key}"), &error)))?;
+    let stamped = Stamp::on(found.metadata.annotations.as_ref());
+    match &request.stamp {
+        Some(stamp) if stamp.compare(stamped.as_ref()) != Match::Other => {
+            replay(stamp, stamped.as_ref(), &Instance::of(&found)).map_err(Failure::Refused)
+        }
+        _ => {
+            let detail = format!("metadata.name: there is an instance {key} already: choose another name, or none");
+            Err(Failure::NameTaken(Problem::new(StatusCode::CONFLICT, "NameTaken", detail).about("name")))
+        }
+    }
+}
+
+/// The administrator's password as it is in the cluster: the controller may have been faster in making one.
+async fn password(shared: &Shared, key: &Key, app: &ClientApp) -> Result<String, Problem> {
+    let owner = owner_reference(&app.metadata);
+    let uid = owner.uid.clone();
+    let name = key.admin_secret();
+    let secrets = Api::<Secret>::namespaced(shared.client.clone(), &key.namespace);
+    let secret = secrets::admin(key, owner);
+    let stored = match secrets.create(&PostParams::default(), &secret).await {
+        Ok(_) => secret,
+        Err(error) if exists(&error) => {
+            let found = secrets.get(&name).await;
+            let found = found.map_err(|error| refused(&format!("get Secret {}/{name}", key.namespace), &error))?;
+            if !found.owner_references().iter().any(|owner| owner.uid == uid) {
+                let detail = format!(
+                    "metadata.name: Secret {}/{name} belongs to something else: choose another name, or remove it",
+                    key.namespace
+                );
+                return Err(Problem::new(StatusCode::CONFLICT, "SecretNotOurs", detail).about("name"));
+            }
+            found
+        }
+        Err(error) => return Err(refused(&format!("create Secret {}/{name}", key.namespace), &error)),
+    };
+    let value = stored.data.and_then(|mut data| data.remove(ADMIN_PASSWORD));
+    let text = value.and_then(|value| String::from_utf8(value.0).ok());
+    text.ok_or_else(|| {
+        let detail = format!("Secret {}/{name} has no readable {ADMIN_PASSWORD}", key.namespace);
+        Problem::new(StatusCode::CONFLICT, "AdminSecretKeyMissing", detail)
+    })
+}
+
+/// Takes a namespace away that was made for an instance which was not. One with a ClientApp in it stays: it goes with the
+/// last of them.
+async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), name);
+    match apps.list(&ListParams::default().limit(1)).await {
+        Ok(apps) if apps.items.is_empty() => {}
+        Ok(_) => return,
+        Err(error) => {
+            tracing::warn!(namespace = name, %error, "could not take the namespace away again");
+            return;
+        }
+    }
+    match Api::<Namespace>::all(shared.client.clone()).delete(name, &only(uid)).await {
+        Ok(_) => tracing::info!(namespace = name, "took the namespace away again"),
+        Err(error) => tracing::warn!(namespace = name, %error, "could not take the namespace away again"),
+    }
+}
+
+/// Deletes this object and no successor of its name.
+pub fn only(uid: &str) -> DeleteParams {
+    let uid = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+    DeleteParams::default().preconditions(uid)
+}

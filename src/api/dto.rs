@@ -1,0 +1,424 @@
+//! What the API takes and answers, as JSON. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    clientapp::names::Key,
+    crd::{
+        ClientApp, ClientAppStatus, Guard, Persistence, Postgres, PostgresProvider, Redis,
+        conditions::{State, find, kind},
+    },
+};
+
+/// An instance to make.
+#[derive(Clone, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewInstance {
+    /// The DNS name it is served under, in lower case. Nobody else's.
+    #[schema(example = "acme.example.com", max_length = 253)]
+    pub hostname: String,
+    /// IngressClass to serve the hostname with. Absent: no Ingress is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "traefik")]
+    pub ingress_class_name: Option<String>,
+    /// Its name, a DNS label of at most 53 characters. Absent: one is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 53)]
+    pub name: Option<String>,
+    /// Its namespace. Absent: one of the instance's own name. It is made if it does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 63)]
+    pub namespace: Option<String>,
+    /// Exact version of the chart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "5.5.2")]
+    pub chart_version: Option<String>,
+    /// Name of the Profile whose defaults it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Its Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redis: Option<Redis>,
+    /// Its PostgreSQL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postgres: Option<Postgres>,
+    /// The volume for its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<Persistence>,
+}
+
+impl NewInstance {
+    /// The ClientApp that it asks for.
+    ///
+    /// # Errors
+    /// Never in practice: all fields are those of the spec.
+    pub fn app(&self, key: &Key) -> serde_json::Result<ClientApp> {
+        let spec = serde_json::from_value(serde_json::to_value(self)?)?;
+        let mut app = ClientApp::new(&key.name, spec);
+        app.metadata.namespace = Some(key.namespace.clone());
+        Ok(app)
+    }
+}
+
+/// An instance that was made, with the administrator's password: in this one answer and in no other. It has no `Debug`, so
+/// that nothing prints it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The DNS name it is served under.
+    pub hostname: String,
+    /// The Secret with the administrator's name and password.
+    pub admin_secret: String,
+    /// The administrator's password. Absent where the answer repeats an earlier one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_password: Option<String>,
+    /// The version of the chart.
+    pub chart_version: String,
+}
+
+/// Some instances.
+#[derive(Serialize, ToSchema)]
+pub struct InstanceList {
+    /// In the order of namespace and name.
+    pub items: Vec<Instance>,
+    /// Where there are more: what to give as `continue` for the next of them.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// An instance, and how it is.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The DNS name it is served under; empty where the stored object does not decode.
+    pub hostname: String,
+    /// Where it is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The version of the chart that is asked for.
+    pub chart_version: String,
+    /// The Profile it takes defaults from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it was made, as RFC 3339 has it.
+    pub created: String,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Nothing is changed for now.
+    pub suspended: bool,
+    /// `True`, `False` or `Unknown`.
+    pub ready: String,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
+    /// Work is under way, or the newest spec was not looked at yet.
+    pub reconciling: bool,
+    /// Nothing goes on until somebody changes something.
+    pub stalled: bool,
+    /// Revision of the release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The Helm release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<InstanceRelease>,
+    /// The Secret with the administrator's name and password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_secret: Option<String>,
+    /// Its database.
+    pub database: Database,
+    /// All conditions.
+    pub conditions: Vec<InstanceCondition>,
+}
+
+/// A Helm release.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceRelease {
+    /// As in `helm history`.
+    pub revision: i64,
+    /// Helm's word for its state.
+    pub status: String,
+    /// Name of the chart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chart: Option<String>,
+    /// Version of the chart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chart_version: Option<String>,
+    /// Version of the app in the chart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_version: Option<String>,
+    /// When the revision was written, as RFC 3339 has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deployed_at: Option<String>,
+}
+
+/// The database of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Database {
+    /// Who makes it; absent where the instance has none of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<PostgresProvider>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `True`, `False`, `Unknown`, or `None` where the instance has no database of its own.
+    pub ready: String,
+    /// Why, in one word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
+    /// Since when, as RFC 3339 has it.
+    pub last_transition_time: String,
+}
+
+/// Something that happened to an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Happened {
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What, in one word.
+    pub reason: String,
+    /// What, in a sentence.
+    pub message: String,
+    /// When, or when last, as RFC 3339 has it.
+    pub time: String,
+    /// How often, where more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<i32>,
+}
+
+impl Instance {
+    /// What the API shows of a ClientApp, be it one that does not decode.
+    #[must_use]
+    pub fn of(guard: &Guard<ClientApp>) -> Instance {
+        match &guard.object {
+            Ok(app) => Instance::of_app(&guard.metadata, app),
+            Err(problem) => Instance::undecodable(&guard.metadata, problem),
+        }
+    }
+
+    fn of_app(meta: &ObjectMeta, app: &ClientApp) -> Instance {
+        let spec = &app.spec;
+        let none = ClientAppStatus::default();
+        let status = app.status.as_ref().unwrap_or(&none);
+        let holds = |kind| find(&status.conditions, kind).is_some_and(|found| found.status == State::True.as_str());
+        let (ready, reason, message) = match find(&status.conditions, kind::READY) {
+            Some(ready) => (ready.status.clone(), ready.reason.clone(), ready.message.clone()),
+            None => ("Unknown".to_owned(), "Pending".to_owned(), "not seen by the operator yet".to_owned()),
+        };
+        let own = Instance::bare(meta);
+        let generated = || Key::new(&own.namespace, &own.name).admin_secret();
+        let admin_secret = status.admin_secret_name.clone().or_else(|| spec.admin_secret.clone());
+        Instance {
+            hostname: spec.hostname.clone(),
+            url: status.url.clone(),
+            chart_version: spec.chart_version.clone(),
+            profile: spec.profile.clone(),
+            suspended: spec.suspend,
+            ready,
+            reason,
+            message,
+            reconciling: holds(kind::RECONCILING) || status.observed_generation != meta.generation,
+            stalled: holds(kind::STALLED),
+            revision: status.release.as_ref().map(|release| release.revision),
+            release: status.release.as_ref().map(|release| InstanceRelease {
+                revision: release.revision,
+                status: release.status.clone(),
+                chart: release.chart.clone(),
+                chart_version: release.chart_version.clone(),
+                app_version: release.app_version.clone(),
+                deployed_at: release.deployed_at.as_ref().map(|time| time.0.to_string()),
+            }),
+            admin_secret: Some(admin_secret.unwrap_or_else(generated)),
+            database: Database::of(app, status),
+            conditions: status.conditions.iter().map(InstanceCondition::of).collect(),
+            ..own
+        }
+    }
+
+    fn undecodable(meta: &ObjectMeta, problem: &str) -> Instance {
+        Instance {
+            ready: State::False.as_str().to_owned(),
+            reason: "InvalidSpec".to_owned(),
+            message: format!("the stored object does not decode: {problem}"),
+            stalled: true,
+            ..Instance::bare(meta)
+        }
+    }
+
+    /// What the metadata says.
+    fn bare(meta: &ObjectMeta) -> Instance {
+        Instance {
+            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            hostname: String::new(),
+            url: None,
+            chart_version: String::new(),
+            profile: None,
+            labels: meta.labels.clone().unwrap_or_default(),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+            suspended: false,
+            ready: State::Unknown.as_str().to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            reconciling: false,
+            stalled: false,
+            revision: None,
+            release: None,
+            admin_secret: None,
+            database: Database { provider: None, name: None, ready: "Unknown".to_owned(), reason: None, message: None },
+            conditions: Vec::new(),
+        }
+    }
+
+    /// Whether it is Ready as its newest spec asks, and stays.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready == State::True.as_str() && !self.reconciling && !self.deleting
+    }
+}
+
+impl Database {
+    fn of(app: &ClientApp, status: &ClientAppStatus) -> Database {
+        let condition = find(&status.conditions, kind::POSTGRES_READY);
+        let postgres = &app.spec.postgres;
+        Database {
+            provider: postgres.enabled.then_some(postgres.provider),
+            name: status.postgres_cluster_name.clone(),
+            ready: match condition {
+                _ if !postgres.enabled => "None".to_owned(),
+                Some(condition) => condition.status.clone(),
+                None => State::Unknown.as_str().to_owned(),
+            },
+            reason: condition.map(|condition| condition.reason.clone()),
+            message: condition.map(|condition| condition.message.clone()),
+        }
+    }
+}
+
+impl InstanceCondition {
+    fn of(condition: &Condition) -> InstanceCondition {
+        InstanceCondition {
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            last_transition_time: condition.last_transition_time.0.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn instance(object: Value) -> Value {
+        serde_json::to_value(Instance::of(&serde_json::from_value(object).unwrap())).unwrap()
+    }
+
+    fn object(spec: Value, status: Value) -> Value {
+        json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+            "metadata": {"name": "acme", "namespace": "tenants", "generation": 1, "creationTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {"tier": "gold"}},
+            "spec": spec, "status": status,
+        })
+    }
+
+    #[test]
+    fn one_that_nobody_has_seen() {
+        assert_eq!(
+            instance(object(json!({"hostname": "a.example"}), json!({}))),
+            json!({
+                "name": "acme", "namespace": "tenants", "hostname": "a.example", "chartVersion": "5.5.2",
+                "labels": {"tier": "gold"}, "created": "2026-01-02T03:04:05Z", "deleting": false, "suspended": false,
+                "ready": "Unknown", "reason": "Pending", "message": "not seen by the operator yet", "reconciling": true,
+                "stalled": false, "adminSecret": "acme-admin-secret",
+                "database": {"provider": "percona", "ready": "Unknown"}, "conditions": [],
+            })
+        );
+    }
+
+    #[test]
+    fn one_that_is_ready() {
+        let condition = |kind: &str, status: &str| {
+            json!({"type": kind, "status": status, "reason": "Ready", "message": "fine",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"})
+        };
+        let status = json!({
+            "observedGeneration": 1, "url": "https://a.example", "adminSecretName": "mine", "postgresClusterName": "acme-pg",
+            "conditions": [condition("Ready", "True"), condition("PostgresReady", "True"), condition("Reconciling", "False")],
+            "release": {"name": "acme", "namespace": "tenants", "revision": 2, "status": "deployed", "chart": "nextcloud",
+                "deployedAt": "2026-01-02T03:04:05Z"},
+        });
+        let spec = json!({"hostname": "a.example", "profile": "gold", "suspend": true});
+        let shown = instance(object(spec, status));
+        assert_eq!(shown["release"]["deployedAt"], "2026-01-02T03:04:05Z");
+        assert_eq!(shown["conditions"][0], condition("Ready", "True"));
+        assert_eq!(
+            (&shown["ready"], &shown["reconciling"], &shown["revision"], &shown["profile"], &shown["suspended"]),
+            (&json!("True"), &json!(false), &json!(2), &json!("gold"), &json!(true))
+        );
+        assert_eq!(
+            shown["database"],
+            json!({"provider": "percona", "name": "acme-pg", "ready": "True", "reason": "Ready", "message": "fine"})
+        );
+    }
+
+    #[test]
+    fn one_without_a_database_and_one_that_does_not_decode() {
+        let shown = instance(object(json!({"hostname": "a.example", "postgres": {"enabled": false}}), json!({})));
+        assert_eq!(shown["database"], json!({"ready": "None"}));
+        let shown = instance(object(json!({"hostname": 7}), json!({})));
+        assert_eq!((&shown["reason"], &shown["ready"]), (&json!("InvalidSpec"), &json!("False")));
+        assert!(shown["message"].as_str().unwrap().contains("spec.hostname"), "{shown}");
+    }
+
+    #[test]
+    fn a_request_becomes_a_spec() {
+        let request: NewInstance =
+            serde_json::from_value(json!({"hostname": "a.example", "name": "b", "postgres": {"version": "16"}}))
+                .unwrap();
+        let app = request.app(&Key::new("c", "d")).unwrap();
+        assert_eq!((app.metadata.name.as_deref(), app.metadata.namespace.as_deref()), (Some("d"), Some("c")));
+        assert_eq!((app.spec.postgres.version.as_str(), app.spec.postgres.instances), ("16", 1));
+        assert_eq!(app.spec.chart_version, "5.5.2");
+    }
+}

@@ -1,0 +1,142 @@
+//! `GET /instances/{name}/events`: what becomes of an instance, as server-sent events.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::response::{
+    IntoResponse as _, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use kube::{
+    Api, ResourceExt as _,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{
+    Shared,
+    dto::{Happened, Instance},
+};
+use crate::clientapp::{names::Key, watches::interrupted};
+
+/// How often a silent stream says that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The events so far are listed within this time, or else told later.
+const LISTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Tells of an instance until it is Ready, or with `follow` until it is gone; in any case until the operator stops.
+pub fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -> Response {
+    // One event at a time: a reader that is slow holds up the watch, and no memory.
+    let (sender, receiver) = mpsc::channel(1);
+    let (tasks, stop) = (shared.tasks.clone(), shared.stop.clone());
+    let gone = sender.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = gone.closed() => {}
+            _ = Teller { shared, key, uid, follow, sender }.tell() => {}
+        }
+    });
+    let events = ReceiverStream::new(receiver).map(Ok::<_, Infallible>);
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+struct Teller {
+    shared: Arc<Shared>,
+    key: Key,
+    uid: String,
+    follow: bool,
+    sender: mpsc::Sender<Event>,
+}
+
+/// The reader has gone.
+struct Gone;
+
+impl Teller {
+    async fn tell(self) -> Result<(), Gone> {
+        let mut changes = self.shared.instances.changes();
+        let happened = self.happened();
+        tokio::pin!(happened);
+        let mut told: Option<Instance> = None;
+        // Before it ends, a stream tells what happened so far.
+        let mut listed = false;
+        let began = Instant::now();
+        loop {
+            changes.mark_unchanged();
+            let shown = self.shared.instances.get(&self.key).filter(|shown| shown.uid == self.uid);
+            let Some(shown) = shown else {
+                return self.say("gone", &json!({"name": self.key.name, "namespace": self.key.namespace})).await;
+            };
+            if told.as_ref() != Some(&shown.instance) {
+                self.say("status", &shown.instance).await?;
+                told = Some(shown.instance.clone());
+            }
+            if !self.follow && shown.instance.is_ready() && (listed || began.elapsed() >= LISTED_WITHIN) {
+                return self.say("ready", &shown.instance).await;
+            }
+            tokio::select! {
+                changed = changes.changed() => changed.map_err(|_| Gone)?,
+                Some(event) = happened.next() => match event {
+                    Some(event) => self.say("event", &event).await?,
+                    None => listed = true,
+                },
+                () = tokio::time::sleep(LISTED_WITHIN), if !listed => listed = true,
+            }
+        }
+    }
+
+    async fn say(&self, name: &str, data: &impl Serialize) -> Result<(), Gone> {
+        // What is serialized here has string keys only, so it cannot fail.
+        let data = serde_json::to_string(data).unwrap_or_default();
+        self.sender.send(Event::default().event(name).data(data)).await.map_err(|_| Gone)
+    }
+
+    /// What happened to the instance and happens; `None` once all that happened before is told.
+    fn happened(&self) -> impl Stream<Item = Option<Happened>> + use<> {
+        let events = Api::<KubeEvent>::namespaced(self.shared.watch_client.clone(), &self.key.namespace);
+        let of_this = watcher::Config::default().fields(&format!("regarding.uid={}", self.uid));
+        // A watch that begins anew repeats what it told before.
+        let mut told = HashMap::new();
+        watcher(events, of_this).default_backoff().filter_map(move |event| {
+            let happened = match event {
+                Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => {
+                    let version = event.resource_version();
+                    (told.insert(event.name_any(), version.clone()) != Some(version)).then(|| Some(happened(&event)))
+                }
+                Ok(watcher::Event::Delete(event)) => {
+                    told.remove(&event.name_any());
+                    None
+                }
+                Ok(watcher::Event::Init) => None,
+                Ok(watcher::Event::InitDone) => Some(None),
+                Err(error) => {
+                    interrupted("events", &error);
+                    None
+                }
+            };
+            std::future::ready(happened)
+        })
+    }
+}
+
+fn happened(event: &KubeEvent) -> Happened {
+    let series = event.series.as_ref();
+    let time = series.map(|series| series.last_observed_time.0).or(event.event_time.as_ref().map(|time| time.0));
+    let time = time.or(event.deprecated_last_timestamp.as_ref().map(|time| time.0));
+    Happened {
+        kind: event.type_.clone().unwrap_or_default(),
+        reason: event.reason.clone().unwrap_or_default(),
+        message: event.note.clone().unwrap_or_default(),
+        time: time.map(|time| time.to_string()).unwrap_or_default(),
+        count: series.map(|series| series.count).or(event.deprecated_count).filter(|count| *count > 1),
+    }
+}

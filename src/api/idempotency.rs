@@ -1,0 +1,152 @@
+//! `Idempotency-Key`: a POST that is repeated makes no second instance. What is remembered is remembered in the cluster, as
+//! annotations, so that it holds for every replica and over restarts. Pure.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, StatusCode};
+use sha2::{Digest as _, Sha256};
+
+use super::{auth::User, names, problem::Problem};
+use crate::clientapp::names::hex;
+
+/// The header.
+const HEADER: &str = "idempotency-key";
+/// On what was made: digest of user and key.
+const KEY: &str = "apps.bnerd-operator.local/idempotency-key";
+/// On what was made: digest of the body.
+const REQUEST: &str = "apps.bnerd-operator.local/request";
+const LENGTH: std::ops::RangeInclusive<usize> = 1..=255;
+
+/// What a key leaves on the objects that are made with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Digest of user and key.
+    key: String,
+    /// Digest of the body.
+    request: String,
+}
+
+/// What an object's stamp means to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It was made by an earlier attempt of this request.
+    Same,
+    /// It was made with this key for another request.
+    Reused,
+    /// It has nothing to do with this request.
+    Other,
+}
+
+impl Stamp {
+    /// The stamp of a request, where it has a key. `body` is the parsed one: spaces and the order of fields do not count.
+    ///
+    /// # Errors
+    /// 422 for a key that is none.
+    pub fn of(headers: &HeaderMap, user: &User, body: &serde_json::Value) -> Result<Option<Stamp>, Problem> {
+        let mut given = headers.get_all(HEADER).iter();
+        let Some(key) = given.next() else { return Ok(None) };
+        let key = key.as_bytes();
+        if given.next().is_some() || !LENGTH.contains(&key.len()) || !key.iter().all(u8::is_ascii_graphic) {
+            let detail = "Idempotency-Key: must be given once, as 1 to 255 visible ASCII characters, such as a UUID";
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidIdempotencyKey", detail)
+                .about("Idempotency-Key"));
+        }
+        Ok(Some(Stamp {
+            key: hex(&digest(&[user.name.as_bytes(), key])),
+            request: hex(&digest(&[body.to_string().as_bytes()])),
+        }))
+    }
+
+    /// The stamp on an object.
+    #[must_use]
+    pub fn on(annotations: Option<&BTreeMap<String, String>>) -> Option<Stamp> {
+        let annotations = annotations?;
+        Some(Stamp { key: annotations.get(KEY)?.clone(), request: annotations.get(REQUEST)?.clone() })
+    }
+
+    /// The annotations that say so.
+    #[must_use]
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(KEY.to_owned(), self.key.clone()), (REQUEST.to_owned(), self.request.clone())])
+    }
+
+    /// What the stamp on an object means to this one.
+    #[must_use]
+    pub fn compare(&self, found: Option<&Stamp>) -> Match {
+        match found {
+            Some(found) if found == self => Match::Same,
+            Some(found) if found.key == self.key => Match::Reused,
+            _ => Match::Other,
+        }
+    }
+
+    /// The instance's name where the request names none: the same on every replica, and another for each attempt.
+    #[must_use]
+    pub fn name(&self, attempt: u32) -> String {
+        names::derived(&digest(&[self.key.as_bytes(), &attempt.to_be_bytes()]))
+    }
+
+    /// What tells requests with this key from all others.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+/// sha256 over length-prefixed parts, so that no two lists of parts read the same.
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    fn stamp(user: &str, key: &str, body: &str) -> Result<Option<Stamp>, Problem> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HEADER, HeaderValue::from_str(key).unwrap());
+        let user = User { name: user.to_owned(), groups: Vec::new() };
+        Stamp::of(&headers, &user, &serde_json::from_str(body).unwrap())
+    }
+
+    #[test]
+    fn a_stamp_is_of_user_key_and_body() {
+        let body = r#"{"hostname": "a.example", "name": "a"}"#;
+        let first = stamp("jo", "k", body).unwrap().unwrap();
+        for (user, key, body, expected) in [
+            ("jo", "k", r#"{"name":"a",   "hostname":"a.example"}"#, Match::Same),
+            ("jo", "k", r#"{"hostname": "b.example"}"#, Match::Reused),
+            ("jo", "l", body, Match::Other),
+            ("mo", "k", body, Match::Other),
+            ("jok", "", body, Match::Other),
+        ] {
+            let Ok(Some(other)) = stamp(user, key, body) else {
+                assert_eq!(key, "");
+                continue;
+            };
+            assert_eq!(first.compare(Some(&other)), expected, "{user} {key} {body}");
+            assert_eq!(first.name(0) == other.name(0), expected != Match::Other);
+        }
+        assert_ne!(first.name(0), first.name(1));
+        assert_eq!(Stamp::on(Some(&first.annotations())), Some(first.clone()));
+        assert_eq!(first.compare(None), Match::Other);
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for key in ["", "a b", &"k".repeat(256)] {
+            assert_eq!(stamp("jo", key, "{}").unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY, "{key}");
+        }
+        assert!(stamp("jo", &"k".repeat(255), "{}").unwrap().is_some());
+        let none = Stamp::of(&HeaderMap::new(), &User { name: "jo".into(), groups: vec![] }, &json!({}));
+        assert_eq!(none.unwrap(), None);
+    }
+}

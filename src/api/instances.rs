@@ -1,0 +1,222 @@
+//! The ClientApps as the API shows them, from a watch of its own: reads cost no request, on every replica.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::StatusCode;
+use futures::StreamExt as _;
+use kube::{
+    Api, Client,
+    core::{Selector, SelectorExt as _},
+    runtime::{WatchStreamExt as _, watcher},
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    dto::Instance,
+    idempotency::{Match, Stamp},
+    problem::Problem,
+    query,
+    refusal::SOON,
+};
+use crate::{
+    clientapp::{
+        cache::{Cache, Entry},
+        names::Key,
+        watches::{interrupted, key_of},
+    },
+    crd::{ClientApp, Guard},
+};
+
+/// A ClientApp as it is kept here.
+#[derive(Debug)]
+pub struct Shown {
+    /// Tells it from a successor of the same name.
+    pub uid: String,
+    /// What the API shows of it.
+    pub instance: Instance,
+    /// How it was asked for.
+    pub stamp: Option<Stamp>,
+}
+
+/// All of them, filed under their hostname.
+pub struct Instances(Cache<Arc<Shown>>);
+
+impl Instances {
+    /// Starts the watch. It ends with `stop`.
+    pub fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
+        let instances = Arc::new(Instances(Cache::default()));
+        let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), watcher::Config::default());
+        let feed = {
+            let instances = instances.clone();
+            events.default_backoff().for_each(move |event| {
+                match event {
+                    Ok(event) => drop(instances.0.apply(event, entry)),
+                    Err(error) => interrupted("clientapps", &error),
+                }
+                std::future::ready(())
+            })
+        };
+        tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
+        instances
+    }
+
+    /// All that is known, which may lag behind by moments.
+    ///
+    /// # Errors
+    /// 503 while the first list is not complete.
+    pub fn synced(&self) -> Result<(), Problem> {
+        if self.0.is_synced() {
+            return Ok(());
+        }
+        let detail = "the operator has just started and does not know the instances yet; try again";
+        Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Syncing", detail).retry_after(SOON))
+    }
+
+    /// One instance.
+    pub fn get(&self, key: &Key) -> Option<Arc<Shown>> {
+        self.0.get(key)
+    }
+
+    /// The instances of this name, in the order of their namespaces.
+    pub fn named(&self, name: &str) -> Vec<(Key, Arc<Shown>)> {
+        let mut all = self.0.all();
+        all.retain(|(key, _)| key.name == name);
+        all
+    }
+
+    /// Who has a hostname, or asks for it.
+    pub fn with_hostname(&self, hostname: &str) -> Vec<(Key, Arc<Shown>)> {
+        self.0.group(&under(hostname))
+    }
+
+    /// What was made with the key of this stamp.
+    pub fn stamped(&self, stamp: &Stamp) -> Option<Arc<Shown>> {
+        let mut all = self.0.all().into_iter().map(|(_, shown)| shown);
+        all.find(|shown| stamp.compare(shown.stamp.as_ref()) != Match::Other)
+    }
+
+    /// Some of the instances, in the order of namespace and name, and where there are more, the last one's key.
+    pub fn page(
+        &self,
+        namespace: Option<&str>,
+        selector: &Selector,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> (Vec<Arc<Shown>>, Option<Key>) {
+        let mut matching = self.0.all().into_iter().filter(|(key, shown)| {
+            namespace.is_none_or(|namespace| key.namespace == namespace)
+                && after.is_none_or(|after| key > after)
+                && selector.matches(&shown.instance.labels)
+        });
+        let page: Vec<_> = matching.by_ref().take(limit).collect();
+        let next = matching.next().and_then(|_| page.last()).map(|(key, _)| key.clone());
+        (page.into_iter().map(|(_, shown)| shown).collect(), next)
+    }
+
+    /// Waits until an instance is known, or for `patience`.
+    pub async fn wait_for(&self, key: &Key, uid: &str, patience: Duration) -> bool {
+        let seen = |cache: &Cache<Arc<Shown>>| cache.get(key).filter(|shown| shown.uid == uid).map(|_| ());
+        self.0.wait_for(patience, seen).await.is_some()
+    }
+
+    /// Waits until an instance is gone, or for `patience`.
+    pub async fn wait_gone(&self, key: &Key, uid: &str, patience: Duration) -> bool {
+        let gone = |cache: &Cache<Arc<Shown>>| cache.get(key).is_none_or(|shown| shown.uid != uid).then_some(());
+        self.0.wait_for(patience, gone).await.is_some()
+    }
+
+    /// Tells of every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes()
+    }
+}
+
+fn under(hostname: &str) -> Key {
+    Key::new("", hostname)
+}
+
+fn entry(guard: Guard<ClientApp>) -> Entry<Arc<Shown>> {
+    let group = guard.object.as_ref().ok().map(|app| under(&app.spec.hostname));
+    let shown = Shown {
+        uid: guard.metadata.uid.clone().unwrap_or_default(),
+        instance: Instance::of(&guard),
+        stamp: Stamp::on(guard.metadata.annotations.as_ref()),
+    };
+    Entry { key: key_of(&guard), group, value: Some(Arc::new(shown)) }
+}
+
+/// Where a list goes on, for the next request.
+#[must_use]
+pub fn token(last: &Key) -> String {
+    last.to_string()
+}
+
+/// Reads [`token`] back.
+///
+/// # Errors
+/// 400 for what is none.
+pub fn after(token: &str) -> Result<Key, Problem> {
+    let part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c))
+    };
+    match token.split_once('/') {
+        Some((namespace, name)) if part(namespace) && part(name) => Ok(Key::new(namespace, name)),
+        _ => Err(query::refused("continue", "must be what a list answered as `continue`, unchanged".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    fn app(namespace: &str, name: &str, tier: &str) -> Guard<ClientApp> {
+        serde_json::from_value(json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+            "metadata": {"name": name, "namespace": namespace, "labels": {"tier": tier}},
+            "spec": {"hostname": format!("{name}.{namespace}.example")},
+        }))
+        .unwrap()
+    }
+
+    fn keys(page: &[Arc<Shown>]) -> Vec<String> {
+        page.iter().map(|shown| format!("{}/{}", shown.instance.namespace, shown.instance.name)).collect()
+    }
+
+    #[test]
+    fn pages() {
+        let instances = Instances(Cache::default());
+        assert_eq!(instances.synced().unwrap_err().reason(), "Syncing");
+        for event in [Event::Init, Event::InitDone] {
+            instances.0.apply(event, entry);
+        }
+        for (namespace, name, tier) in [("b", "x", "gold"), ("a", "y", "gold"), ("a", "x", "tin"), ("a-b", "z", "gold")]
+        {
+            instances.0.apply(Event::Apply(app(namespace, name, tier)), entry);
+        }
+        instances.synced().unwrap();
+        let all = Selector::default();
+        let (page, next) = instances.page(None, &all, None, 3);
+        assert_eq!(keys(&page), ["a/x", "a/y", "a-b/z"]);
+        let after = after(&token(&next.unwrap())).unwrap();
+        let (page, next) = instances.page(None, &all, Some(&after), 3);
+        assert_eq!((keys(&page), next), (vec!["b/x".to_owned()], None));
+        assert_eq!(keys(&instances.page(Some("a"), &all, None, 2).0), ["a/x", "a/y"]);
+        assert_eq!(instances.page(Some("a"), &all, None, 2).1, None);
+        let gold = crate::api::selector::parse("tier=gold").unwrap();
+        assert_eq!(keys(&instances.page(None, &gold, None, 9).0), ["a/y", "a-b/z", "b/x"]);
+        let named: Vec<_> = instances.named("x").into_iter().map(|(key, _)| key.namespace).collect();
+        assert_eq!(named, ["a", "b"]);
+        assert_eq!(instances.with_hostname("z.a-b.example").len(), 1);
+    }
+
+    #[test]
+    fn a_token_is_what_a_list_gave() {
+        for bad in ["", "a", "/", "a/", "/b", "a/b/c", "A/b", "a/b c", "%"] {
+            assert_eq!(after(bad).unwrap_err().status(), StatusCode::BAD_REQUEST, "{bad}");
+        }
+    }
+}

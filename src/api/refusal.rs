@@ -1,0 +1,85 @@
+//! What the API server's refusals are to who asked this API. Pure.
+
+use axum::http::StatusCode;
+
+use super::problem::Problem;
+
+/// Seconds after which an API server that did not answer may do so.
+const UNAVAILABLE_RETRY: u64 = 5;
+/// Seconds after which something that is in the way may be gone.
+pub const SOON: u64 = 2;
+
+/// A request to the API server that failed, with what it was for, such as `create Namespace a`.
+#[must_use]
+pub fn refused(operation: &str, error: &kube::Error) -> Problem {
+    let kube::Error::Api(status) = error else {
+        tracing::warn!(operation, %error, "the API server does not answer");
+        let detail = format!("{operation}: the cluster's API server does not answer; try again");
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(UNAVAILABLE_RETRY);
+    };
+    let told = status.message.as_str();
+    let detail = format!("{operation}: {told}");
+    match status.code {
+        403 if told.contains("being terminated") => {
+            Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).retry_after(SOON)
+        }
+        403 if told.contains("exceeded quota") => Problem::new(StatusCode::CONFLICT, "QuotaExceeded", detail),
+        403 if told.contains("cannot") => {
+            let detail = format!("the operator lacks a right, which its administrator can grant: {detail}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "AccessDenied", detail)
+        }
+        403 => Problem::new(StatusCode::FORBIDDEN, "Refused", detail),
+        409 => Problem::new(StatusCode::CONFLICT, "Conflict", detail).retry_after(SOON),
+        404 => Problem::new(StatusCode::CONFLICT, "Missing", detail).retry_after(SOON),
+        400 | 413 | 422 => {
+            let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Refused", detail);
+            match causes.iter().find(|cause| !cause.field.is_empty()) {
+                Some(cause) => problem.about(of_request(&cause.field)),
+                None => problem,
+            }
+        }
+        _ => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(UNAVAILABLE_RETRY),
+    }
+}
+
+/// A field of a ClientApp, as the request has it.
+#[must_use]
+pub fn of_request(field: &str) -> &str {
+    field.strip_prefix("spec.").or_else(|| field.strip_prefix("metadata.")).unwrap_or(field)
+}
+
+/// Whether an object of that name is there already.
+#[must_use]
+pub fn exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        for (code, message, status, reason) in [
+            (403, "namespaces is forbidden: User \"x\" cannot create resource", 503, "AccessDenied"),
+            (403, "unable to create: namespace a is being terminated", 409, "NamespaceTerminating"),
+            (403, "clientapps \"a\" is forbidden: exceeded quota: few", 409, "QuotaExceeded"),
+            (403, "admission webhook denied the request", 403, "Refused"),
+            (409, "the object was modified", 409, "Conflict"),
+            (422, "is invalid", 422, "Refused"),
+            (400, "strict decoding error", 422, "Refused"),
+            (429, "slow down", 503, "ApiUnavailable"),
+            (500, "etcd is gone", 503, "ApiUnavailable"),
+        ] {
+            let error = kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
+            let problem = refused("create ClientApp a/b", &error);
+            assert_eq!((problem.status().as_u16(), problem.reason()), (status, reason), "{message}");
+            assert!(problem.detail().contains("create ClientApp a/b: ") && problem.detail().ends_with(message));
+        }
+        assert_eq!(of_request("spec.persistence.size"), "persistence.size");
+        assert_eq!(of_request("metadata.name"), "name");
+    }
+}

@@ -1,0 +1,49 @@
+//! What requests of this process are at work on, so that two of them at the same moment do not both find it free.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// What is taken.
+#[derive(Default)]
+pub struct Reservations(Mutex<HashSet<String>>);
+
+/// Something taken, until it is dropped.
+pub struct Reservation {
+    taken: Arc<Reservations>,
+    what: String,
+}
+
+impl Reservations {
+    /// Takes something, unless another request has it.
+    pub fn take(self: &Arc<Self>, what: String) -> Option<Reservation> {
+        let free = self.lock().insert(what.clone());
+        free.then(|| Reservation { taken: self.clone(), what })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.taken.lock().remove(&self.what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_free_again_when_dropped() {
+        let reservations = Arc::new(Reservations::default());
+        let first = reservations.take("a".to_owned());
+        assert!(first.is_some() && reservations.take("b".to_owned()).is_some());
+        assert!(reservations.take("a".to_owned()).is_none());
+        drop(first);
+        assert!(reservations.take("a".to_owned()).is_some());
+    }
+}
