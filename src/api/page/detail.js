@@ -93,7 +93,7 @@ function facts({ chartVersion, release, revision, database, profile, adminSecret
   const installed = release?.chartVersion && release.chartVersion !== chartVersion ? `installed is ${release.chartVersion}` : null;
   const chips = Object.entries(labels ?? {}).map(([key, value]) => make("code", { className: "chip" }, value ? `${key}=${value}` : key));
   const rows = [
-    ["Version", chartVersion, small(installed ?? (release?.appVersion && `app ${release.appVersion}`))],
+    ["Version", chartVersion || "–", small(installed ?? (release?.appVersion && `app ${release.appVersion}`))],
     ["Revision", revision ? `${revision}` : "–", deployed || null],
     ["Database", databaseOf({ database }), small([database?.provider, database?.name].filter(Boolean).join(" · "))],
     ["Profile", profile || "None"],

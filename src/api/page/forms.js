@@ -104,15 +104,19 @@ function passwordDialog() {
   });
 }
 
-function showPassword(made) {
-  by("created-title").textContent = `${made.name} is on its way`;
-  by("password").value = made.adminPassword ?? "";
+function showPassword({ name, namespace, adminSecret, adminPassword }) {
+  by("created-title").textContent = `${name} is on its way`;
+  // The same attempt once more is answered without it.
+  by("password-field").hidden = !adminPassword;
+  by("password").value = adminPassword ?? "";
   by("copy").textContent = "Copy";
-  by("created-note").textContent =
-    `It is shown this once. Later it can only be read from the Secret ${made.adminSecret} in the namespace ${made.namespace}.`;
-  by("created-open").href = link(made);
+  const secret = `the Secret ${adminSecret} in the namespace ${namespace}`;
+  by("created-note").textContent = adminPassword
+    ? `It is shown this once. Later it can only be read from ${secret}.`
+    : `The administrator’s password was in an answer that was lost. It can be read from ${secret}.`;
+  by("created-open").href = link({ namespace, name });
   open(by("created"));
-  by("copy").focus();
+  by(adminPassword ? "copy" : "created-open").focus();
 }
 
 let leaving = null;

@@ -132,7 +132,7 @@ function row(instance) {
   fill(name, make("a", { href: key }, instance.name), quiet(instance.namespace));
   fill(state, pill(word, form, tone), tone === "good" || instance.reason === word ? null : quiet(instance.reason));
   fill(hostname, host(instance));
-  fill(version, instance.chartVersion, quiet(instance.profile));
+  fill(version, instance.chartVersion || "–", quiet(instance.profile));
   fill(revision, instance.revision ? `${instance.revision}` : "–");
   fill(database, databaseOf(instance), quiet(instance.database?.provider));
   fill(age, since(instance.created));

@@ -12,13 +12,17 @@ function route() {
   list.hide();
   detail.hide();
   tell(by("problem"), null);
-  if (name) void detail.show({ namespace, name }, gone);
-  else void list.show(namespace);
+  if (name) {
+    void detail.show({ namespace, name }, gone);
+  } else {
+    by("back").href = location.hash || "#/";
+    void list.show(namespace);
+  }
   by("sign-out").hidden = !hasToken();
 }
 
 function gone({ name }) {
-  location.hash = "#/";
+  location.hash = by("back").hash;
   announce(`${name} is deleted.`);
 }
 

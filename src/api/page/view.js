@@ -76,7 +76,7 @@ export function databaseOf({ database }) {
 
 /** The hostname, as a link once it is served. */
 export function host({ hostname, url }) {
-  if (!/^https?:\/\//.test(url ?? "")) return hostname;
+  if (!/^https?:\/\//.test(url ?? "")) return hostname || "–";
   return make("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, hostname);
 }
 
