@@ -12,6 +12,9 @@ use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus};
 use e2e::charts;
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
 use e2e::operator;
+use e2e::plane::ControlPlane;
+use e2e::progress::Progress;
+use e2e::tools::Tools;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -514,4 +517,34 @@ async fn on_a_terminal() {
     let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "acme\n", &[]).await;
     assert!(code == 0 && screen.contains("acme: deleted"), "{screen}");
     assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn all_that_belongs_to_an_app() {
+    let tenant = Lab::shared().await.tenant("plugin-whole").await;
+    let host = hostname(&tenant, "acme");
+    typed(&tenant, &["create", "acme", "--hostname", &host, "--wait"]).await.done();
+    let tree = typed(&tenant, &["status", "acme"]).await.done();
+    for part in ["PerconaPGCluster acme-pg ready, PostgreSQL 15", "instances 1/1", "PgBouncer 1/1", "1Gi Bound"] {
+        assert!(tree.contains(part), "{part} is not in {tree}");
+    }
+    for part in
+        ["Deployment acme-nextcloud 1/1", "StatefulSet acme-redis-master 1/1", "acme-nextcloud-nextcloud 8Gi Bound"]
+    {
+        assert!(tree.contains(part), "{part} is not in {tree}");
+    }
+    let leaving = typed(&tenant, &["delete", "acme", "--yes", "--wait=false"]).await.done();
+    assert_eq!(leaving, "clientapp/acme is being deleted\n");
+    typed(&tenant, &["wait", "acme", "--for", "deleted"]).await.done();
+}
+
+#[test]
+fn a_cluster_without_the_operator() {
+    let tools = Tools::ensure(&Progress::stderr()).unwrap();
+    let plane = ControlPlane::builder().start(&tools).unwrap();
+    let kubeconfig = plane.kubeconfig();
+    for line in [&["list"][..], &["list", "-A"], &["status", "acme"], &["wait", "acme"], &["suspend", "acme"]] {
+        let sentence = plugin(Some(&kubeconfig), line).failed(1, "clientapp-operator crds | kubectl apply -f -");
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Why a command could not do what it was asked for, for the person who typed it. Pure.
 
-use kube::core::Status;
+use kube::{Resource as _, core::Status};
 
 use crate::crd::ClientApp;
 
@@ -172,7 +172,6 @@ pub fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
 /// How errors name the kind.
 #[must_use]
 pub fn described(namespace: &str, name: &str) -> String {
-    use kube::Resource as _;
     format!("{} {namespace}/{name}", ClientApp::kind(&()))
 }
 
