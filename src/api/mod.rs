@@ -13,10 +13,7 @@ mod instances;
 pub mod limits;
 mod names;
 mod openapi;
-<<<<<<< HEAD
 pub mod origin;
-=======
->>>>>>> page
 pub mod page;
 pub mod problem;
 mod query;

@@ -40,16 +40,15 @@ pub mod label {
 pub mod annotation {
     use super::Attempt;
 
-    /// Asks for another attempt now: the failed one that it names is not waited out. Its value is that attempt's
-    /// `status.lastAttempt.startedAt`, so that it asks for one more attempt and no further ones, whoever's clock is
-    /// wrong: the next attempt began at another time.
+    /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
+    /// time of the asking, so that it asks for one more and no further ones, whoever's clock is wrong.
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";
 
-    /// The value of [`RETRY`] that has this attempt repeated, as the status shows its time.
+    /// The value of [`RETRY`] that has this attempt repeated: `startedAt/failures` of `status.lastAttempt`.
     #[must_use]
     pub fn retry_after(attempt: &Attempt) -> String {
-        // Whole seconds, as they are stored: what is in memory is finer.
-        attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        // Times are stored in whole seconds, and two attempts may begin within one.
+        format!("{}/{}", attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ"), attempt.failures)
     }
 }
 

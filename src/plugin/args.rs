@@ -5,6 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
+/// What every command takes, apart from its own.
+const GLOBAL: &str = "Global options";
+
 const EXAMPLES: &str = "\
 Examples:
   kubectl clientapp create acme --hostname acme.example.com --wait
@@ -44,19 +47,19 @@ pub struct Cli {
 #[derive(Args, Clone, Debug)]
 pub struct Global {
     /// Namespace; without it the one of the context.
-    #[arg(short, long, global = true, value_name = "NAME")]
+    #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub namespace: Option<String>,
     /// Context of the kubeconfig.
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub context: Option<String>,
     /// Kubeconfig; without it $KUBECONFIG or ~/.kube/config.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub kubeconfig: Option<PathBuf>,
-    /// For people, or the objects themselves.
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
+    /// `table` for people; `json` or `yaml` for the objects themselves.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, help_heading = GLOBAL, hide_possible_values = true)]
     pub output: Output,
-    /// Colours; `auto`: on a terminal, unless NO_COLOR is set.
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    /// Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN", help_heading = GLOBAL, hide_possible_values = true)]
     pub color: Color,
 }
 
@@ -199,8 +202,8 @@ pub struct Create {
     /// Size of the volume for the app's files.
     #[arg(long)]
     pub size: Option<String>,
-    /// What becomes of database and volumes when it is deleted.
-    #[arg(long, value_name = "POLICY", ignore_case = true)]
+    /// What becomes of database and volumes when it is deleted: `Delete` or `Retain`.
+    #[arg(long, value_name = "POLICY", ignore_case = true, hide_possible_values = true)]
     pub deletion_policy: Option<Policy>,
     /// YAML file with further values for the chart; `-` for standard input.
     #[arg(long, value_name = "FILE")]

@@ -76,7 +76,7 @@ pub async fn retry(session: &Session, printer: &mut Printer, args: &args::Retry)
     }
     printer.note(&sentence);
     // Only an attempt that is held back is followed by another one.
-    let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(|attempt| attempt.started_at.clone());
+    let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(annotation::retry_after);
     wait::until(session, printer, name, &Goal::Ready { but }, patience.timeout).await
 }
 

@@ -1,6 +1,6 @@
 //! Why a command could not do what it was asked for, for the person who typed it. Pure.
 
-use kube::core::Status;
+use kube::{Resource as _, core::Status};
 
 use crate::crd::ClientApp;
 
@@ -147,8 +147,13 @@ fn deepest(error: &dyn std::error::Error) -> String {
 pub fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
     let elsewhere: Vec<&str> =
         there.iter().filter(|(_, other)| other == name).map(|(namespace, _)| namespace.as_str()).collect();
-    if let Some(first) = elsewhere.first() {
-        return format!("; there is one in namespace {}: add -n {first}", elsewhere.join(", "));
+    match elsewhere[..] {
+        [] => {}
+        [one] => return format!("; there is one in namespace {one}: add -n {one}"),
+        [one, other, ..] => {
+            let more = if elsewhere.len() > 2 { ", …" } else { "" };
+            return format!("; there is one in {} namespaces: add -n {one}, -n {other}{more}", elsewhere.len());
+        }
     }
     let mut similar: Vec<(f64, &str)> = there
         .iter()
@@ -167,7 +172,6 @@ pub fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
 /// How errors name the kind.
 #[must_use]
 pub fn described(namespace: &str, name: &str) -> String {
-    use kube::Resource as _;
     format!("{} {namespace}/{name}", ClientApp::kind(&()))
 }
 
@@ -211,6 +215,8 @@ mod tests {
         let there = [("a", "acme"), ("a", "globex"), ("b", "initech")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(hint("acmee", "a", &there), "; did you mean acme?");
         assert_eq!(hint("initech", "a", &there), "; there is one in namespace b: add -n b");
+        let everywhere = ["a", "b", "c"].map(|namespace| (namespace.to_owned(), "acme".to_owned()));
+        assert_eq!(hint("acme", "d", &everywhere), "; there is one in 3 namespaces: add -n a, -n b, …");
         assert_eq!(hint("zzz", "a", &there), "; `kubectl clientapp list` shows those that are there");
     }
 }

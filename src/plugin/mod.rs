@@ -32,7 +32,7 @@ use self::{
     args::{Cli, Color, Command, Output},
     error::Error,
     session::{Printer, Session},
-    text::{BAD, paint},
+    text::{BAD, harmless, paint},
 };
 
 /// Under this name the binary is the plugin; kubectl looks for it.
@@ -78,7 +78,7 @@ fn finish(printer: &mut Printer, work: impl AsyncFnOnce(&mut Printer) -> Result<
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Closed) => ExitCode::from(Error::Closed.code()),
         Err(error) => {
-            printer.note(&format!("{} {error}", paint(BAD, "error:")));
+            printer.note(&format!("{} {}", paint(BAD, "error:"), harmless(&error.to_string())));
             ExitCode::from(error.code())
         }
     }

@@ -32,7 +32,7 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Password
     };
     if printer.output == Output::Table {
         let key = if args.username { ADMIN_USERNAME } else { ADMIN_PASSWORD };
-        return printer.out(&format!("{}\n", value(key)?));
+        return printer.raw(&format!("{}\n", value(key)?));
     }
     printer.object(&json!({"username": value(ADMIN_USERNAME)?, "password": value(ADMIN_PASSWORD)?}), "")
 }

@@ -11,10 +11,12 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     args::{Color, Global, Output},
     error::{self, Error},
+    text::harmless,
 };
 use crate::crd::ClientApp;
 
@@ -24,9 +26,9 @@ pub const FIELD_MANAGER: &str = "kubectl-clientapp";
 /// A ClientApp, as it is stored and as it is understood.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// As it is stored.
+    /// As it is stored: for programs.
     pub object: DynamicObject,
-    /// As it is understood.
+    /// As it is understood: for people, and [`harmless`] to their terminals.
     pub app: ClientApp,
 }
 
@@ -36,8 +38,21 @@ impl Stored {
     /// # Errors
     /// What in it cannot be understood.
     pub fn read(object: DynamicObject) -> Result<Stored, String> {
-        let app = serde_json::to_value(&object).and_then(serde_json::from_value);
+        let shown = serde_json::to_value(&object).map(|mut value| {
+            tame(&mut value);
+            value
+        });
+        let app = shown.and_then(serde_json::from_value);
         app.map(|app| Stored { object, app }).map_err(|error| error.to_string())
+    }
+}
+
+fn tame(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = harmless(text),
+        Value::Array(values) => values.iter_mut().for_each(tame),
+        Value::Object(fields) => fields.values_mut().for_each(tame),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -174,16 +189,21 @@ impl Printer {
         Printer { stdout, stderr, output }
     }
 
-    /// What was asked for.
+    /// What was asked for, with colours where there are any.
     ///
     /// # Errors
     /// [`Error::Closed`] when nobody reads it any more.
     pub fn out(&mut self, text: &str) -> Result<(), Error> {
-        let written = self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush());
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Error::Closed,
-            _ => Error::Output(error.to_string()),
-        })
+        written(self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()))
+    }
+
+    /// What was asked for, byte by byte.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when nobody reads it any more.
+    pub fn raw(&mut self, text: &str) -> Result<(), Error> {
+        let mut stdout = io::stdout();
+        written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
     /// A line besides.
@@ -198,13 +218,13 @@ impl Printer {
     /// [`Error::Closed`] when nobody reads it any more.
     pub fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
         let text = match self.output {
-            Output::Table => format!("{sentence}\n"),
+            Output::Table => return self.out(&format!("{sentence}\n")),
             Output::Json => {
                 format!("{}\n", serde_json::to_string_pretty(object).map_err(|error| Error::Output(error.to_string()))?)
             }
             Output::Yaml => serde_yaml::to_string(object).map_err(|error| Error::Output(error.to_string()))?,
         };
-        self.out(&text)
+        self.raw(&text)
     }
 
     /// Objects as they are, in a List as kubectl prints it, or a text about them where people read.
@@ -218,4 +238,11 @@ impl Printer {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {}});
         self.object(&list, "")
     }
+}
+
+fn written(result: io::Result<()>) -> Result<(), Error> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Error::Closed,
+        _ => Error::Output(error.to_string()),
+    })
 }

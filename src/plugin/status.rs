@@ -99,10 +99,10 @@ pub fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> String {
     let title = error::described(namespace.unwrap_or_default(), name.unwrap_or_default());
     let served = status.url.clone().unwrap_or_else(|| format!("{} (not served yet)", app.spec.hostname));
     let mut below = vec![];
-    if find(&status.conditions, kind::READY).is_none_or(|ready| ready.status != "True")
-        || status.observed_generation != app.metadata.generation
-    {
-        below.push(Node::leaf(format!("{} {}", paint(UNSURE, "waits:"), sentence(app))));
+    let holds = |type_| find(&status.conditions, type_).is_some_and(|condition| condition.status == "True");
+    if !holds(kind::READY) || status.observed_generation != app.metadata.generation {
+        let (style, word) = if holds(kind::STALLED) { (BAD, "stalled:") } else { (UNSURE, "waits:") };
+        below.push(Node::leaf(format!("{} {}", paint(style, word), sentence(app))));
     }
     if app.spec.suspend {
         below.push(Node::leaf(paint(UNSURE, "suspended: nothing is changed until it is resumed")));

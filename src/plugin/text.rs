@@ -19,7 +19,13 @@ pub const PLAIN: Style = Style::new();
 /// Text in a style.
 #[must_use]
 pub fn paint(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
+    format!("{style}{}{style:#}", harmless(text))
+}
+
+/// Text without control characters: what is in an object was written by others, who shall not write to this terminal.
+#[must_use]
+pub fn harmless(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// The colour of a condition's status; `good` is the one that is as it should be.
@@ -42,12 +48,12 @@ pub fn span(span: SignedDuration) -> String {
         rest => format!("{large}{unit}{rest}{small}"),
     };
     match seconds {
-        ..120 => format!("{seconds}s"),
-        ..600 => two(minutes, "m", seconds % 60, "s"),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 => two(hours, "h", minutes % 60, "m"),
-        ..172_800 => format!("{hours}h"),
-        ..691_200 => two(days, "d", hours % 24, "h"),
+        0..120 => format!("{seconds}s"),
+        120..600 => two(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, "d", hours % 24, "h"),
         _ => format!("{days}d"),
     }
 }
@@ -83,7 +89,7 @@ pub struct Cell {
 
 /// A field in a style.
 pub fn styled(text: impl Into<String>, style: Style) -> Cell {
-    Cell { text: text.into(), style }
+    Cell { text: harmless(&text.into()), style }
 }
 
 /// A field.
@@ -185,6 +191,13 @@ mod tests {
         assert_eq!(shortened("äöüß", 4), "äöüß");
         assert_eq!(shortened("äöüßx", 4), "äöü…");
         assert_eq!(shortened("one\ntwo", 10), "one");
+    }
+
+    #[test]
+    fn nobody_else_writes_to_the_terminal() {
+        let text = table(&["A"], &[vec![cell("a\u{1b}]0;owned\u{7}\nb\u{9b}2J")]]);
+        assert!(text.ends_with("a ]0;owned  b 2J\n"), "{text:?}");
+        assert!(!paint(GOOD, "\u{1b}[2J").contains("\u{1b}[2J"));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::{
 
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::watcher::{self, watch_object};
 
 use super::{
@@ -18,7 +17,7 @@ use super::{
     session::{Printer, Session, Stored},
 };
 use crate::crd::{
-    ClientApp,
+    ClientApp, annotation,
     conditions::{find, kind},
 };
 
@@ -28,10 +27,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What is waited for.
 #[derive(Clone, Debug)]
 pub enum Goal {
-    /// Ready, for the newest spec. What the attempt that began at `but` came to does not count.
+    /// Ready, for the newest spec.
     Ready {
-        /// The attempt that is to be followed by another.
-        but: Option<Time>,
+        /// The attempt that is to be followed by another, as [`annotation::retry_after`] names it: what it came to does
+        /// not count.
+        but: Option<String>,
     },
     /// Gone; an object of the same name with another uid is a new one.
     Deleted {
@@ -72,15 +72,14 @@ pub fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
         (Goal::Deleted { .. }, Some(app)) => Verdict::Waiting(sentence(app)),
         (Goal::Ready { .. } | Goal::Condition { .. }, None) => Verdict::Gone("there is none any more".to_owned()),
         (Goal::Ready { .. }, Some(_)) if going => Verdict::Gone("it is being deleted".to_owned()),
-        (Goal::Ready { but }, Some(app)) => ready(app, but.as_ref()),
+        (Goal::Ready { but }, Some(app)) => ready(app, but.as_deref()),
         (Goal::Condition { type_, status }, Some(app)) => condition(app, type_, status),
     }
 }
 
-fn ready(app: &ClientApp, but: Option<&Time>) -> Verdict {
+fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
     let status = app.status.clone().unwrap_or_default();
-    let began = status.last_attempt.as_ref().map(|attempt| &attempt.started_at);
-    if but.is_some() && began == but {
+    if but.is_some() && status.last_attempt.as_ref().map(annotation::retry_after).as_deref() == but {
         return Verdict::Waiting("another attempt is asked for".to_owned());
     }
     let current = |seen: Option<i64>| seen == app.metadata.generation;
@@ -246,6 +245,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -316,11 +316,12 @@ mod tests {
     #[test]
     fn what_an_earlier_attempt_came_to_does_not_count() {
         let mut status = conditions(1, &[("Ready", "False", "X", 1), ("Stalled", "True", "X", 1)]);
-        status["lastAttempt"] = json!({"digest": "d", "startedAt": "2026-01-01T12:00:00Z"});
+        status["lastAttempt"] = json!({"digest": "d", "startedAt": "2026-01-01T12:00:00Z", "failures": 2});
         let app = app(1, status);
-        let at = |time: &str| Goal::Ready { but: Some(Time(time.parse().unwrap())) };
-        assert_eq!(word(&judge(&at("2026-01-01T12:00:00Z"), Some(&app))), "waiting");
-        assert_eq!(word(&judge(&at("2026-01-01T11:00:00Z"), Some(&app))), "stalled");
+        let after = |attempt: &str| Goal::Ready { but: Some(attempt.to_owned()) };
+        assert_eq!(word(&judge(&after("2026-01-01T12:00:00Z/2"), Some(&app))), "waiting");
+        assert_eq!(word(&judge(&after("2026-01-01T12:00:00Z/1"), Some(&app))), "stalled");
+        assert_eq!(word(&judge(&after("2026-01-01T11:00:00Z/2"), Some(&app))), "stalled");
     }
 
     #[test]

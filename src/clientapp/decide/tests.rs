@@ -318,7 +318,7 @@ fn failures_are_not_repeated_before_their_time() {
             change(w);
             // Finer than it is stored, as right after a run.
             w.recorded.last_attempt.as_mut().unwrap().started_at.0 += SignedDuration::from_millis(250);
-            w.retry = Some(ago(since).to_string());
+            w.retry = Some(format!("{}/{failures}", ago(since)));
         }
     };
     let suspended = json!({"suspend": true});
@@ -326,7 +326,7 @@ fn failures_are_not_repeated_before_their_time() {
         ("somebody asks for another attempt", none(), asked(5, "UpgradeFailed", 60), "helm 4"),
         ("of a chart that could never work", none(), asked(1, "ChartInvalid", 60), "helm 4"),
         ("somebody asked before this attempt", none(), asked(5, "UpgradeFailed", 90), "hold Released/UpgradeFailed!"),
-        ("somebody whose clock is wrong", none(), asked(1, "UpgradeFailed", -600), "hold Released/UpgradeFailed"),
+        ("somebody names one to come", none(), asked(1, "UpgradeFailed", -600), "hold Released/UpgradeFailed"),
         ("while it is suspended", suspended, asked(5, "UpgradeFailed", 60), "hold Reconciling/Suspended"),
     ] {
         row(what, spec, change, plan);
