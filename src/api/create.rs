@@ -361,3 +361,6 @@ pub fn only(uid: &str) -> DeleteParams {
     let uid = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
     DeleteParams::default().preconditions(uid)
 }
+
+#[cfg(test)]
+mod tests;

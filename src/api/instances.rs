@@ -40,18 +40,19 @@ pub struct Shown {
 }
 
 /// All of them, filed under their hostname.
+#[derive(Default)]
 pub struct Instances(Cache<Arc<Shown>>);
 
 impl Instances {
     /// Starts the watch. It ends with `stop`.
     pub fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
-        let instances = Arc::new(Instances(Cache::default()));
+        let instances = Arc::new(Instances::default());
         let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), watcher::Config::default());
         let feed = {
             let instances = instances.clone();
             events.default_backoff().for_each(move |event| {
                 match event {
-                    Ok(event) => drop(instances.0.apply(event, entry)),
+                    Ok(event) => instances.apply(event),
                     Err(error) => interrupted("clientapps", &error),
                 }
                 std::future::ready(())
@@ -59,6 +60,11 @@ impl Instances {
         };
         tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
         instances
+    }
+
+    /// Takes in one event of the watch.
+    pub fn apply(&self, event: watcher::Event<Guard<ClientApp>>) {
+        self.0.apply(event, entry);
     }
 
     /// All that is known, which may lag behind by moments.
@@ -188,14 +194,14 @@ mod tests {
 
     #[test]
     fn pages() {
-        let instances = Instances(Cache::default());
+        let instances = Instances::default();
         assert_eq!(instances.synced().unwrap_err().reason(), "Syncing");
         for event in [Event::Init, Event::InitDone] {
-            instances.0.apply(event, entry);
+            instances.apply(event);
         }
         for (namespace, name, tier) in [("b", "x", "gold"), ("a", "y", "gold"), ("a", "x", "tin"), ("a-b", "z", "gold")]
         {
-            instances.0.apply(Event::Apply(app(namespace, name, tier)), entry);
+            instances.apply(Event::Apply(app(namespace, name, tier)));
         }
         instances.synced().unwrap();
         let all = Selector::default();

@@ -58,10 +58,18 @@ struct Answer {
 
 impl Served {
     async fn start(lab: &'static Lab, flags: &[&str]) -> Served {
+        Served::logging(lab, flags, "info,clientapp_operator=debug").await
+    }
+
+    /// One whose log tells all that a log could.
+    async fn talkative(lab: &'static Lab, flags: &[&str]) -> Served {
+        Served::logging(lab, flags, "trace").await
+    }
+
+    async fn logging(lab: &'static Lab, flags: &[&str], filter: &str) -> Served {
         let mut options = lab.options();
         options.arguments = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        // What a log could tell, it tells.
-        options.environment = vec![("RUST_LOG".to_owned(), "trace".to_owned())];
+        options.environment = vec![("RUST_LOG".to_owned(), filter.to_owned())];
         let start = move || {
             let mut operator = Operator::start(&options).expect("the operator starts");
             let url = operator.api_url().expect("the API is served");

@@ -33,7 +33,7 @@ async fn a_role_in_one_namespace_is_none_in_another() {
     account(&here, "jane").await;
     bind(&here, json!({"kind": "ServiceAccount", "name": "jane", "namespace": here.namespace})).await;
     let token = token(&here, "jane", AUDIENCE, None).await;
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let api = Served::talkative(lab, &["--api-auth", "token"]).await;
 
     let listed = allowed(&api, "/instances?namespace=rights-here", &token).await;
     assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{listed:?}");

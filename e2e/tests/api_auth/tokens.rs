@@ -22,7 +22,7 @@ async fn a_token_has_to_be_one_of_this_cluster_for_this_api_and_of_now() {
     let again = with_times(lab, &good, 0);
     let expired = with_times(lab, &good, -24 * 60 * 60);
     let forged = format!("{}A", &good[..good.len() - 1]);
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let api = Served::talkative(lab, &["--api-auth", "token"]).await;
 
     let sentence = api.get("/instances", None).await.refused(401, "Unauthorized").to_owned();
     assert!(
