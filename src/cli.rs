@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{self, auth::Auth},
+    api::{self, serve::Server},
     clientapp::{
         self,
         desired::{StoredProfile, desired},
@@ -203,22 +203,28 @@ async fn run(args: &RunArgs) -> Result<()> {
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let serving = tokio::spawn(health::serve(listener, readiness, metrics.clone(), stop.clone()));
 
-    let api_listener =
-        health::bind(args.api.api_listen).await.with_context(|| format!("--api-listen {}", args.api.api_listen))?;
-    tracing::info!(api = %api_listener.local_addr()?, "serving the API");
+    let server = Server::bind(&args.api).await?;
 
     let (kube_config, access) = cluster(args).await?;
-    let parts = api::Parts {
-        client: client(&kube_config, REQUEST_TIMEOUT)?,
-        watch_client: client(&kube_config, WATCH_SILENCE)?,
-        config: config.clone(),
-        auth: Auth::None,
-        namespace: kube_config.default_namespace.clone(),
+    let api = match server {
+        Some(server) => {
+            let requests = client(&kube_config, REQUEST_TIMEOUT)?;
+            let parts = api::Parts {
+                auth: server.auth(requests.clone()),
+                client: requests,
+                watch_client: client(&kube_config, WATCH_SILENCE)?,
+                config: config.clone(),
+                namespace: kube_config.default_namespace.clone(),
+            };
+            Some(tokio::spawn(server.serve(parts, stop.clone())))
+        }
+        None => None,
     };
-    let api = tokio::spawn(api::serve(api_listener, parts, stop.clone()));
     let led = lead(args, config, metrics, (kube_config, access), &ready, &stop).await;
     stop.cancel();
-    api.await.context("the API ended")??;
+    if let Some(api) = api {
+        api.await.context("the API ended")?;
+    }
     serving.await.context("the health server ended")??;
     led
 }

@@ -1,8 +1,8 @@
 //! Settings: flags and environment, checked at start-up so that no setting fails later.
 
-use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::{Arg, Args, Command, builder::TypedValueParser, error::ErrorKind};
+use clap::{Arg, Args, Command, ValueEnum, builder::TypedValueParser, error::ErrorKind};
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -84,12 +84,54 @@ pub struct RunArgs {
     pub lease_namespace: Option<String>,
 }
 
-/// How the HTTP API is served, for `run`.
+/// How the HTTP API is served, for `run`. What does not go together is refused by [`crate::api::settings`].
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// Address for the HTTP API.
+    /// Address for the HTTP API; `off` for none.
     #[arg(long, env = "CLIENTAPP_API_LISTEN", default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
-    pub api_listen: SocketAddr,
+    pub api_listen: Listen,
+    /// Who may use the API: by `token` who the cluster lets; with `none` everybody who reaches it, on a loopback address
+    /// only [default: none on a loopback address, token elsewhere]
+    #[arg(long, env = "CLIENTAPP_API_AUTH", value_name = "HOW")]
+    pub api_auth: Option<AuthMode>,
+    /// The audience that tokens have to be made for.
+    #[arg(long, env = "CLIENTAPP_API_AUDIENCE", default_value = "clientapp-operator", value_name = "AUDIENCE")]
+    pub api_audience: String,
+    /// PEM file with the API's certificate and its chain. Read again when it changes.
+    #[arg(long, env = "CLIENTAPP_API_TLS_CERT", value_name = "FILE")]
+    pub api_tls_cert: Option<PathBuf>,
+    /// PEM file with the key of that certificate.
+    #[arg(long, env = "CLIENTAPP_API_TLS_KEY", value_name = "FILE")]
+    pub api_tls_key: Option<PathBuf>,
+}
+
+/// Where the HTTP API listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    Off,
+    /// At this address.
+    At(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Listen, Self::Err> {
+        match text {
+            "off" => Ok(Listen::Off),
+            address => address.parse().map(Listen::At).map_err(|_| "neither `off` nor an address like 127.0.0.1:8090"),
+        }
+    }
+}
+
+/// How users of the HTTP API are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AuthMode {
+    /// By a token that the cluster accepts.
+    Token,
+    /// Not at all.
+    None,
 }
 
 /// clap quotes a value that it refuses; one with a credential in it shall not get into logs.

@@ -29,6 +29,11 @@ pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("manifests")
 }
 
+/// The directory with the kustomization of the operator and all of its components.
+pub fn complete() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
+
 /// The directory with the kustomization of the samples.
 pub fn samples() -> PathBuf {
     directory().join("samples")
@@ -39,13 +44,13 @@ pub fn user() -> String {
     format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}")
 }
 
-/// Makes the plane a place for an operator that runs outside it: applies the manifests, and returns the path of a
-/// [`kubeconfig`] for it.
+/// Makes the plane a place for an operator that runs outside it: applies the manifests with all components, and returns
+/// the path of a [`kubeconfig`] for it.
 ///
 /// # Errors
 /// When kubectl or the API server refuse.
 pub async fn install(plane: &ControlPlane, tools: &Tools) -> Result<PathBuf> {
-    apply(plane, tools, &directory())?;
+    apply(plane, tools, &complete())?;
     // On fake nodes its pods would only pretend to be the operator.
     kubectl(plane, tools, &["delete", "deployment", "clientapp-operator", "--namespace", NAMESPACE])?;
     kubeconfig(plane).await

@@ -138,11 +138,12 @@ impl Operator {
             .arg(cache)
             .args(["--lease-namespace", &options.lease_namespace])
             .args(["--health-listen", "127.0.0.1:0"])
-            .args(["--api-listen", "127.0.0.1:0"])
             .args(&options.arguments)
             .env_clear()
             .env("TMPDIR", home.path().join("tmp"))
             .env("RUST_BACKTRACE", "1")
+            // Where the arguments say nothing else.
+            .env("CLIENTAPP_API_LISTEN", "127.0.0.1:0")
             .envs(options.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -207,9 +208,9 @@ impl Operator {
     pub fn api_url(&mut self) -> Result<String> {
         self.wait_for_log("serving the API")?;
         let log = self.log();
-        let served = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let address = served.into_iter().find_map(|line| line["api"].as_str().map(str::to_owned));
-        Ok(format!("http://{}", address.context("the operator does not log its address")?))
+        let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let url = lines.find_map(|line| Some(format!("{}://{}", line["scheme"].as_str()?, line["api"].as_str()?)));
+        url.context("the operator does not log its address")
     }
 
     /// What it counts under this name, labels included, at `/metrics`.

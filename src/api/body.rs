@@ -28,10 +28,12 @@ pub fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Value), P
         return Err(malformed("an object such as {\"hostname\": \"acme.example.com\"} is expected".to_owned()));
     }
     let (request, unknown) = decode_strictly::<NewInstance>(text).map_err(|problem| unfit(&problem))?;
-    match unknown.first() {
+    // These two belong to an object of the cluster, and are known to who reads one.
+    let of_objects = ["apiVersion", "kind"].into_iter().filter(|field| json.get(field).is_some());
+    match unknown.iter().map(String::as_str).chain(of_objects).next() {
+        // The path has a question mark for what is optional.
         Some(field) => {
-            let known = "the fields are listed at /openapi.json";
-            Err(invalid(field, &format!("there is no such field; {known}")))
+            Err(invalid(&field.replace(".?", ""), "there is no such field; the fields are listed at /openapi.json"))
         }
         None => Ok((request, json)),
     }
@@ -105,6 +107,7 @@ mod tests {
                 br#"{"hostname":"a","postgres":{"instances":"s3cret"}}"#,
                 Some((422, Some("postgres.instances"), "invalid type: a string, expected i32")),
             ),
+            (JSON, br#"{"hostname":"a","kind":"ClientApp"}"#, Some((422, Some("kind"), "no such field"))),
             (JSON, br#"{"hostname":"a","hostname":"b"}"#, Some((422, Some("hostname"), "duplicate field"))),
         ] {
             let shown = String::from_utf8_lossy(body).into_owned();

@@ -113,7 +113,7 @@ mod tests {
     fn stamp(user: &str, key: &str, body: &str) -> Result<Option<Stamp>, Problem> {
         let mut headers = HeaderMap::new();
         headers.insert(HEADER, HeaderValue::from_str(key).unwrap());
-        let user = User { name: user.to_owned(), groups: Vec::new() };
+        let user = User { name: user.to_owned(), ..User::default() };
         Stamp::of(&headers, &user, &serde_json::from_str(body).unwrap())
     }
 
@@ -146,7 +146,7 @@ mod tests {
             assert_eq!(stamp("jo", key, "{}").unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY, "{key}");
         }
         assert!(stamp("jo", &"k".repeat(255), "{}").unwrap().is_some());
-        let none = Stamp::of(&HeaderMap::new(), &User { name: "jo".into(), groups: vec![] }, &json!({}));
+        let none = Stamp::of(&HeaderMap::new(), &User { name: "jo".into(), ..User::default() }, &json!({}));
         assert_eq!(none.unwrap(), None);
     }
 }

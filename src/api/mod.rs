@@ -7,10 +7,13 @@ mod body;
 mod create;
 pub mod dto;
 mod events;
-mod idempotency;
+pub mod gate;
+pub mod idempotency;
 mod instances;
+pub mod limits;
 mod names;
 mod openapi;
+pub mod origin;
 pub mod page;
 pub mod problem;
 mod query;
@@ -18,27 +21,24 @@ mod refusal;
 mod reservations;
 mod routes;
 mod selector;
+pub mod serve;
+pub mod settings;
+pub mod tls;
 mod words;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{Request, State},
     http::{Method, StatusCode, Uri},
-    middleware::{Next, from_fn_with_state},
-    response::{IntoResponse as _, Response},
     routing::get,
 };
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use self::{auth::Auth, instances::Instances, problem::Problem, reservations::Reservations};
 use crate::config::Config;
-
-/// How long connections may take to end once the operator stops.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// What the API is made of.
 pub struct Parts {
@@ -74,7 +74,7 @@ impl Shared {
         &self,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.tasks.spawn(work).await.unwrap_or_else(|_| {
+        self.tasks.spawn(work.in_current_span()).await.unwrap_or_else(|_| {
             let detail = "the operator failed at this; its log says why";
             Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail))
         })
@@ -96,49 +96,13 @@ pub fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Ro
         tasks: tasks.clone(),
         stop: stop.clone(),
     });
-    let instances = routes::routes().layer(from_fn_with_state(shared.clone(), authenticated));
     Router::new()
-        .merge(instances)
+        .merge(routes::routes())
         .merge(page::routes())
         .route("/openapi.json", get(openapi::document))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .with_state(shared)
-}
-
-/// Serves until `stop`, and until everything is complete that was begun.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
-    let tasks = TaskTracker::new();
-    let routes = router(parts, &tasks, &stop);
-    let late = {
-        let stop = stop.clone();
-        async move {
-            stop.cancelled().await;
-            tokio::time::sleep(GRACE).await;
-        }
-    };
-    let served = tokio::select! {
-        served = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned()).into_future() => served,
-        () = late => Ok(()),
-    };
-    stop.cancel();
-    tasks.close();
-    tasks.wait().await;
-    served
-}
-
-/// Every request is somebody's.
-async fn authenticated(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match shared.auth.authenticate(request.headers()).await {
-        Ok(user) => {
-            request.extensions_mut().insert(user);
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
-    }
 }
 
 async fn no_such_path(uri: Uri) -> Problem {

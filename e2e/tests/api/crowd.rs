@@ -1,0 +1,94 @@
+//! Many requests at once, and an operator that is told to stop among them. No helm is there, so that nobody leads and
+//! nobody but the API makes anything.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clientapp_operator::crd::ClientApp;
+use e2e::lab::Lab;
+use e2e::operator::{Operator, Options};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use nix::sys::signal::Signal;
+
+use crate::{Http, small, until};
+
+/// Namespaces of ours, ClientApps and administrators' Secrets, each as the instance's name.
+async fn made(client: &Client) -> [BTreeSet<String>; 3] {
+    let ours = ListParams::default().labels("app.kubernetes.io/managed-by=clientapp-operator");
+    let namespaces = Api::<Namespace>::all(client.clone()).list(&ours).await.unwrap();
+    let namespaces = namespaces.iter().filter(|found| found.metadata.deletion_timestamp.is_none());
+    let apps = Api::<ClientApp>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    let secrets = Api::<Secret>::all(client.clone()).list(&ours).await.unwrap();
+    let whose = |secret: &Secret| secret.name_any().strip_suffix("-admin-secret").map(str::to_owned);
+    [
+        namespaces.map(|found| found.name_any()).collect(),
+        apps.iter().map(|found| found.name_any()).collect(),
+        secrets.iter().filter_map(whose).collect(),
+    ]
+}
+
+#[tokio::test]
+async fn two_hundred_at_once_and_then_a_stop() {
+    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let options = Options { helm: PathBuf::from("/nonexistent/helm"), ..lab.options() };
+    let start = async || {
+        let options = options.clone();
+        let mut operator = tokio::task::spawn_blocking(move || Operator::start(&options).unwrap()).await.unwrap();
+        let url = operator.api_url().unwrap();
+        (operator, Http::at(url).await)
+    };
+    let client = lab.plane.client().await.unwrap();
+    let (operator, http) = start().await;
+
+    let requests: FuturesUnordered<_> =
+        (0..200).map(|index| http_post(&http, format!("crowd-{index}.api.example"))).collect();
+    let answers: Vec<_> = requests.collect().await;
+    let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    assert_eq!(count(201) + count(429), 200, "{answers:?}");
+    let expected: BTreeSet<_> =
+        answers.iter().filter(|answer| answer.status == 201).map(|answer| answer.word("name")).collect();
+    assert_eq!(expected.len(), count(201));
+    let [namespaces, apps, secrets] = made(&client).await;
+    assert_eq!((&namespaces, &apps, &secrets), (&expected, &expected, &expected));
+
+    // A restart forgets nothing: what is taken stays taken.
+    assert!(operator.stop().unwrap());
+    let (operator, http) = start().await;
+    let taken = answers.iter().find(|answer| answer.status == 201).unwrap().word("hostname");
+    let answer = http.post(&small(&taken)).await;
+    answer.is_problem(409, "HostnameConflict", Some("hostname"), &taken);
+
+    // Among many requests it is told to stop: none is left half way.
+    let mut requests: FuturesUnordered<_> = (0..60)
+        .map(|index| {
+            let request = http.request(reqwest::Method::POST, "/instances");
+            request.json(&small(&format!("stop-{index}.api.example"))).send()
+        })
+        .collect();
+    let first = requests.next().await.unwrap().unwrap();
+    assert!([201, 429].contains(&first.status().as_u16()), "{first:?}");
+    operator.signal(Signal::SIGTERM);
+    let answered = async {
+        // Later ones may be refused a connection.
+        while requests.next().await.is_some() {}
+    };
+    let stopped = tokio::task::spawn_blocking(move || operator.stop().unwrap());
+    let (stopped, ()) = tokio::join!(stopped, answered);
+    assert!(stopped.unwrap());
+    let [namespaces, apps, secrets] = made(&client).await;
+    assert_eq!((&namespaces, &apps), (&apps, &secrets));
+    assert!(apps.len() > expected.len(), "{apps:?}");
+    until("no namespace is left over", async || {
+        let [namespaces, apps, _] = made(&client).await;
+        (namespaces == apps).then_some(())
+    })
+    .await;
+}
+
+async fn http_post(http: &Http, hostname: String) -> crate::Answer {
+    http.post(&small(&hostname)).await
+}

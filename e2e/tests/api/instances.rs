@@ -1,0 +1,273 @@
+//! Making, showing, listing and deleting instances.
+
+use clientapp_operator::crd::ClientApp;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{DynamicObject, PostParams};
+use kube::{Api, ResourceExt as _};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{Http, make_namespace, ours, send, small, stored_password, until, with};
+
+#[tokio::test]
+async fn the_request_of_the_documents_word_for_word() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    let body = r#"{"hostname": "my-instance.local", "ingressClassName": "traefik"}"#;
+    let request = http.request(Method::POST, "/instances").header("Content-Type", "application/json").body(body);
+    let answer = send(request).await;
+    let (namespace, name) = answer.made();
+
+    let words: Vec<_> = name.split('-').collect();
+    assert!(words.len() == 4 && words[0] == "ca" && words[3].len() == 6, "{name}");
+    assert_eq!(namespace, name);
+    assert_eq!(answer.header("location"), format!("/instances/{name}?namespace={namespace}"));
+    assert_eq!(answer.header("cache-control"), "no-store");
+    let password = answer.word("adminPassword");
+    assert_eq!(
+        answer.json,
+        json!({"name": name, "namespace": name, "hostname": "my-instance.local", "chartVersion": "5.5.2",
+            "adminSecret": format!("{name}-admin-secret"), "adminPassword": password})
+    );
+    assert_eq!(stored_password(&client, &namespace, &answer.word("adminSecret")).await, password);
+    assert!(password.len() == 32 && password.bytes().all(|c| c.is_ascii_alphanumeric()));
+
+    let made = Api::<Namespace>::all(client.clone()).get(&namespace).await.unwrap();
+    assert_eq!(made.labels()["app.kubernetes.io/managed-by"], "clientapp-operator");
+    assert_eq!(made.labels()["apps.bnerd-operator.local/instance"], name);
+    let app = Api::<ClientApp>::namespaced(client.clone(), &namespace).get(&name).await.unwrap();
+    assert_eq!(app.spec.ingress_class_name.as_deref(), Some("traefik"));
+    let secret = Api::<Secret>::namespaced(client.clone(), &namespace).get(&answer.word("adminSecret")).await.unwrap();
+    let owner = &secret.owner_references()[0];
+    assert_eq!((&owner.uid, owner.controller), (&app.uid().unwrap(), Some(true)));
+
+    // It is seen at once, and becomes Ready; and nothing but the one answer has the password.
+    let shown = http.get(answer.header("location")).await;
+    assert_eq!((shown.status, shown.word("hostname")), (200, "my-instance.local".to_owned()));
+    let ready = until("it is Ready", async || {
+        let shown = http.get(&format!("/instances/{name}")).await;
+        (shown.json["ready"] == "True").then_some(shown)
+    })
+    .await;
+    assert_eq!(ready.json["release"]["status"], "deployed");
+    assert_eq!(ready.json["url"], "https://my-instance.local");
+    assert_eq!(ready.json["database"]["ready"], "True");
+    assert_eq!(stored_password(&client, &namespace, &answer.word("adminSecret")).await, password);
+    let list = http.get(&format!("/instances?namespace={namespace}")).await;
+    assert_eq!(list.json["items"][0], ready.json);
+    for text in [ready.text, list.text, lab.operator_log()] {
+        assert!(!text.contains(&password), "{text}");
+    }
+    let line = format!("\"clientapp\":\"{namespace}/{name}\"");
+    let log = lab.operator_log();
+    let audited = log.lines().filter(|told| told.contains("\"audit\"") && told.contains(&line));
+    assert_eq!(audited.filter(|told| told.contains("\"create\"") && told.contains("201")).count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn what_is_given_is_what_is_made() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    make_namespace(&client, "api-given", json!({"labels": ours()})).await;
+    let body = json!({"hostname": "given.api.example", "name": "acme", "namespace": "api-given", "chartVersion": "5.5.3",
+        "redis": {"enabled": false}, "postgres": {"storageSize": "2Gi"}, "persistence": {"size": "9Gi"}});
+    let answer = http.post(&body).await;
+    assert_eq!(answer.made(), ("api-given".to_owned(), "acme".to_owned()));
+    assert_eq!(answer.word("chartVersion"), "5.5.3");
+    let app = Api::<ClientApp>::namespaced(client, "api-given").get("acme").await.unwrap();
+    assert_eq!((app.spec.redis.enabled, app.spec.postgres.storage_size.as_str()), (false, "2Gi"));
+    assert_eq!((app.spec.postgres.version.as_str(), app.spec.persistence.size.as_deref()), ("15", Some("9Gi")));
+}
+
+#[tokio::test]
+async fn pages_and_filters_cost_no_request() {
+    let (lab, http) = Http::shared().await;
+    let tenants = [lab.tenant("api-list-a").await, lab.tenant("api-list-b").await];
+    let mut expected = Vec::new();
+    for tenant in &tenants {
+        for (index, tier) in ["gold", "tin", "gold"].iter().enumerate() {
+            let name = format!("app-{index}");
+            let hostname = format!("{name}.{}.example", tenant.namespace);
+            let object = json!({"apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+                "metadata": {"name": name, "labels": {"tier": tier, "list": "api"}},
+                "spec": with(small(&hostname), "suspend", true)});
+            let object: ClientApp = serde_json::from_value(object).unwrap();
+            tenant.api::<ClientApp>().create(&PostParams::default(), &object).await.unwrap();
+            expected.push(format!("{}/{name}", tenant.namespace));
+        }
+    }
+    let names = |page: &Value| -> Vec<String> {
+        let word = |item: &Value, field: &str| item[field].as_str().unwrap().to_owned();
+        let items = page["items"].as_array().unwrap().iter();
+        items.map(|item| format!("{}/{}", word(item, "namespace"), word(item, "name"))).collect()
+    };
+    until("all are known", async || {
+        (names(&http.get("/instances?labelSelector=list%3Dapi").await.json) == expected).then_some(())
+    })
+    .await;
+    let before = tenants[0].requests().await;
+    let before = before.iter().filter(|request| request.contains("list clientapps")).count();
+
+    for limit in [1, 2, 5] {
+        let (mut all, mut next) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/instances?labelSelector=list%3Dapi&limit={limit}&continue={next}");
+            let page = http.get(&path).await;
+            let found = names(&page.json);
+            assert!(found.len() <= limit, "{found:?}");
+            all.extend(found);
+            match page.json["continue"].as_str() {
+                Some(token) => next = token.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(all, expected, "{limit}");
+    }
+    for (query, found) in [
+        ("namespace=api-list-a", &expected[..3]),
+        ("namespace=api-list-a&labelSelector=tier%3Dtin", &expected[1..2]),
+        ("namespace=api-list-b&labelSelector=tier%20notin%20(gold),list", &expected[4..5]),
+        ("namespace=api-list-b&labelSelector=!list", &[]),
+        ("namespace=nobody", &[]),
+    ] {
+        let page = http.get(&format!("/instances?{query}")).await;
+        assert_eq!(names(&page.json), found, "{query}");
+        assert!(page.json.get("continue").is_none(), "{page:?}");
+    }
+    let after = tenants[0].requests().await;
+    assert_eq!(after.iter().filter(|request| request.contains("list clientapps")).count(), before, "{after:?}");
+
+    for (query, field) in [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("continue=x", "continue"),
+        ("labelSelector=a%3Db%3Dc", "labelSelector"),
+        ("namespce=a", "namespce"),
+    ] {
+        http.get(&format!("/instances?{query}")).await.is_problem(400, "InvalidParameter", Some(field), field);
+    }
+}
+
+#[tokio::test]
+async fn one_name_in_two_namespaces_and_none() {
+    let (lab, http) = Http::shared().await;
+    for namespace in ["api-twice-a", "api-twice-b"] {
+        let tenant = lab.tenant(namespace).await;
+        let spec = with(small(&format!("{namespace}.example")), "suspend", true);
+        tenant.create("twice", spec).await.unwrap();
+    }
+    until("both are known", async || (http.get("/instances/twice").await.status == 409).then_some(())).await;
+    let told = http.get("/instances/twice").await;
+    told.is_problem(409, "Ambiguous", Some("namespace"), "api-twice-a, api-twice-b");
+    http.delete("/instances/twice").await.is_problem(409, "Ambiguous", Some("namespace"), "api-twice-a, api-twice-b");
+    let shown = http.get("/instances/twice?namespace=api-twice-b").await;
+    assert_eq!((shown.status, shown.word("namespace")), (200, "api-twice-b".to_owned()));
+    assert_eq!(shown.json["suspended"], true);
+    for path in ["/instances/nobody", "/instances/twice?namespace=api-twice-c", "/instances/nobody/events"] {
+        http.get(path).await.is_problem(404, "NotFound", None, "there is no instance");
+    }
+    http.delete("/instances/nobody").await.is_problem(404, "NotFound", None, "there is no instance nobody");
+}
+
+#[tokio::test]
+async fn one_that_does_not_decode_is_shown_with_the_problem() {
+    let (lab, http) = Http::shared().await;
+    let tenant = lab.tenant("api-undecodable").await;
+    // As text, since serde_json would not write it; the API server takes it.
+    let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+    let object = format!(
+        r#"{{"apiVersion":"apps.bnerd-operator.local/v1alpha1","kind":"ClientApp","metadata":{{"name":"deep"}},
+            "spec":{{"hostname":"deep.example","values":{{"a":{deep}}}}}}}"#
+    );
+    let url = "/apis/apps.bnerd-operator.local/v1alpha1/namespaces/api-undecodable/clientapps";
+    let request =
+        http::Request::post(url).header("Content-Type", "application/json").body(object.into_bytes()).unwrap();
+    tenant.client.request_text(request).await.unwrap();
+    let shown = until("it is known", async || {
+        let shown = http.get("/instances/deep").await;
+        (shown.status == 200).then_some(shown)
+    })
+    .await;
+    assert_eq!((shown.word("reason"), shown.word("ready")), ("InvalidSpec".to_owned(), "False".to_owned()));
+    assert!(shown.word("message").contains("spec.values"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn deleted_and_waited_for() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    let (namespace, name) = http.post(&small("deleted.api.example")).await.made();
+    let path = format!("/instances/{name}?namespace={namespace}");
+    // At once: it is only on its way.
+    let answer = http.delete(&path).await;
+    assert!(answer.status == 204 || (answer.status == 202 && answer.json["deleting"] == true), "{answer:?}");
+    let answer = http.delete(&format!("{path}&wait=120")).await;
+    // A second DELETE may find it gone.
+    assert!([204, 404].contains(&answer.status), "{answer:?}");
+    http.get(&path).await.is_problem(404, "NotFound", None, &name);
+    let apps = Api::<DynamicObject>::namespaced_with(
+        client.clone(),
+        &namespace,
+        &kube::api::ApiResource::erase::<ClientApp>(&()),
+    );
+    assert!(apps.get_opt(&name).await.unwrap().is_none());
+
+    let (_, name) = http.post(&small("deleted.api.example")).await.made();
+    assert_eq!(http.delete(&format!("/instances/{name}?wait=120")).await.status, 204);
+    for wait in ["301", "-1", "soon"] {
+        let answer = http.delete(&format!("/instances/{name}?wait={wait}")).await;
+        answer.is_problem(400, "InvalidParameter", Some("wait"), "0 to 300");
+    }
+}
+
+#[tokio::test]
+async fn the_document_lists_every_route() {
+    let (_, http) = Http::shared().await;
+    let document = http.get("/openapi.json").await.json;
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{document}");
+    let paths = document["paths"].as_object().unwrap();
+    let mut listed: Vec<String> = paths
+        .iter()
+        .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
+        .collect();
+    listed.sort_by_key(|route| route.split_once(' ').map(|(method, path)| (path.to_owned(), method.to_owned())));
+    assert_eq!(
+        listed,
+        [
+            "get /instances",
+            "post /instances",
+            "delete /instances/{name}",
+            "get /instances/{name}",
+            "get /instances/{name}/events",
+            "get /openapi.json",
+        ]
+    );
+    for route in &listed {
+        let (method, path) = route.split_once(' ').unwrap();
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let answer = send(http.request(method, &path.replace("{name}", "nobody"))).await;
+        assert!(answer.json["reason"] != "MethodNotAllowed", "{route}: {answer:?}");
+        assert!(!answer.text.contains("there is nothing at"), "{route}: {answer:?}");
+    }
+    let made = &paths["/instances"]["post"]["responses"]["201"]["content"]["application/json"]["schema"]["$ref"];
+    assert_eq!(made, "#/components/schemas/Created");
+    let created = document["components"]["schemas"]["Created"]["properties"].as_object().unwrap();
+    let mut fields: Vec<_> = created.keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["adminPassword", "adminSecret", "chartVersion", "hostname", "name", "namespace"]);
+    let asked = document["components"]["schemas"]["NewInstance"]["properties"].as_object().unwrap();
+    let mut fields: Vec<_> = asked.keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    let all = [
+        "chartVersion",
+        "hostname",
+        "ingressClassName",
+        "name",
+        "namespace",
+        "persistence",
+        "postgres",
+        "profile",
+        "redis",
+    ];
+    assert_eq!(fields, all);
+}

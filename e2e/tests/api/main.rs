@@ -1,0 +1,167 @@
+//! The HTTP API as its users see it: a real operator serves it, on a real control plane.
+
+mod bodies;
+mod crowd;
+mod idempotency;
+mod instances;
+mod places;
+mod watching;
+
+use std::time::Duration;
+
+use clientapp_operator::crd::{ClientApp, Guard};
+use e2e::lab::{Lab, PATIENCE};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+/// The API of one operator.
+struct Http {
+    client: reqwest::Client,
+    base: String,
+}
+
+/// What it answered.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+    /// Null where it is not JSON.
+    json: Value,
+}
+
+impl Http {
+    /// That of the operator that all tests share.
+    async fn shared() -> (&'static Lab, Http) {
+        let lab = Lab::shared().await;
+        let base = lab.operator().as_mut().expect("an operator runs").api_url().unwrap();
+        (lab, Http::at(base).await)
+    }
+
+    /// That at an address, once it knows the instances.
+    async fn at(base: String) -> Http {
+        // Another test of this process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = Http { client: reqwest::Client::new(), base };
+        until("the API is in sync", async || (http.get("/instances").await.status == 200).then_some(())).await;
+        http
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.base)).timeout(PATIENCE)
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        send(self.request(Method::GET, path)).await
+    }
+
+    async fn delete(&self, path: &str) -> Answer {
+        send(self.request(Method::DELETE, path)).await
+    }
+
+    async fn post(&self, body: &Value) -> Answer {
+        send(self.request(Method::POST, "/instances").json(body)).await
+    }
+
+    async fn post_with_key(&self, key: &str, body: &Value) -> Answer {
+        send(self.request(Method::POST, "/instances").header("Idempotency-Key", key).json(body)).await
+    }
+
+    /// Host and port, for what no client would send.
+    fn address(&self) -> &str {
+        self.base.trim_start_matches("http://")
+    }
+}
+
+async fn send(request: RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let text = response.text().await.unwrap();
+    let json = serde_json::from_str(&text).unwrap_or_default();
+    Answer { status, headers, text, json }
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+
+    fn word(&self, field: &str) -> String {
+        self.json[field].as_str().unwrap_or_else(|| panic!("there is no {field} in {self:?}")).to_owned()
+    }
+
+    /// It is a problem document with this status, reason and field, and a sentence with this in it.
+    fn is_problem(&self, status: u16, reason: &str, field: Option<&str>, sentence: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        assert_eq!((&self.json["status"], &self.json["reason"]), (&json!(status), &json!(reason)), "{self:?}");
+        assert_eq!(self.json["field"].as_str(), field, "{self:?}");
+        assert!(self.word("detail").contains(sentence), "{sentence:?} is not in {self:?}");
+        assert!(self.json["title"].is_string(), "{self:?}");
+    }
+
+    /// It is an instance that was made just now; returns namespace and name.
+    fn made(&self) -> (String, String) {
+        assert_eq!(self.status, 201, "{self:?}");
+        (self.word("namespace"), self.word("name"))
+    }
+}
+
+/// Waits until a question has an answer.
+async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it never was so that {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A request for an instance that is up within moments.
+fn small(hostname: &str) -> Value {
+    json!({"hostname": hostname, "postgres": {"enabled": false}, "redis": {"enabled": false},
+        "persistence": {"enabled": false}})
+}
+
+/// A request with more in it.
+fn with(mut body: Value, field: &str, value: impl Into<Value>) -> Value {
+    body[field] = value.into();
+    body
+}
+
+/// A namespace, with the operator's mark or without.
+async fn make_namespace(client: &Client, name: &str, metadata: Value) {
+    let mut object = json!({"metadata": metadata});
+    object["metadata"]["name"] = json!(name);
+    let object = serde_json::from_value(object).unwrap();
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+}
+
+/// The labels of a namespace that the operator made.
+fn ours() -> Value {
+    json!({"app.kubernetes.io/managed-by": "clientapp-operator"})
+}
+
+/// The administrator's password as the cluster has it.
+async fn stored_password(client: &Client, namespace: &str, secret: &str) -> String {
+    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(secret).await.unwrap();
+    String::from_utf8(secret.data.unwrap()["nextcloud-password"].0.clone()).unwrap()
+}
+
+async fn is_gone(client: &Client, namespace: &str) -> bool {
+    let found = Api::<Namespace>::all(client.clone()).get_opt(namespace).await.unwrap();
+    found.is_none_or(|found| found.metadata.deletion_timestamp.is_some())
+}
+
+/// The ClientApps with a hostname.
+async fn with_hostname(client: &Client, hostname: &str) -> Vec<String> {
+    let apps = Api::<Guard<ClientApp>>::all(client.clone()).list(&Default::default()).await.unwrap();
+    let has = |app: &Guard<ClientApp>| app.object.as_ref().is_ok_and(|app| app.spec.hostname == hostname);
+    apps.iter().filter(|app| has(app)).map(|app| app.name_any()).collect()
+}

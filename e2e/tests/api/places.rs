@@ -1,0 +1,87 @@
+//! Names, hostnames and namespaces that are taken.
+
+use clientapp_operator::crd::ClientApp;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+
+use crate::{Http, make_namespace, ours, small, until, with, with_hostname};
+
+#[tokio::test]
+async fn one_hostname_is_given_once() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    let body = small("once.api.example");
+    let answers = join_all((0..10).map(|_| http.post(&body))).await;
+    let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 201);
+    assert_eq!(made.len(), 1, "{refused:?}");
+    for answer in refused {
+        answer.is_problem(409, "HostnameConflict", Some("hostname"), "once.api.example");
+    }
+    assert_eq!(with_hostname(&client, "once.api.example").await, [made[0].word("name")]);
+    http.post(&body).await.is_problem(409, "HostnameConflict", Some("hostname"), "choose another");
+    // It is free again when that one is gone.
+    let path = format!("/instances/{}?wait=120", made[0].word("name"));
+    assert_eq!(http.delete(&path).await.status, 204);
+    http.post(&body).await.made();
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_stays_whose_it_is() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    let body = with(small("first.taken.example"), "name", "api-taken");
+    http.post(&body).await.made();
+    let second = with(small("second.taken.example"), "name", "api-taken");
+    let answer = http.post(&second).await;
+    answer.is_problem(409, "NameTaken", Some("name"), "there is an instance api-taken/api-taken already");
+    let app = Api::<ClientApp>::namespaced(client.clone(), "api-taken").get("api-taken").await.unwrap();
+    assert_eq!(app.spec.hostname, "first.taken.example");
+    assert!(!crate::is_gone(&client, "api-taken").await);
+    // Another name in that namespace of ours is free.
+    let third = with(with(small("third.taken.example"), "name", "other"), "namespace", "api-taken");
+    http.post(&third).await.made();
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_ours_stays_empty() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    make_namespace(&client, "api-foreign", json!({})).await;
+    for body in [
+        with(small("foreign.api.example"), "namespace", "api-foreign"),
+        with(small("foreign.api.example"), "name", "api-foreign"),
+    ] {
+        let answer = http.post(&body).await;
+        answer.is_problem(409, "NamespaceNotOurs", Some("namespace"), "was not made by this operator");
+    }
+    assert!(with_hostname(&client, "foreign.api.example").await.is_empty());
+    assert!(!crate::is_gone(&client, "api-foreign").await);
+}
+
+#[tokio::test]
+async fn a_secret_in_the_way_is_told_and_nothing_stays() {
+    let (lab, http) = Http::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    make_namespace(&client, "api-secret", json!({"labels": ours()})).await;
+    let secret = json!({"metadata": {"name": "acme-admin-secret"}, "stringData": {"nextcloud-password": "not-yours"}});
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let secrets = Api::<Secret>::namespaced(client.clone(), "api-secret");
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let body = with(with(small("secret.api.example"), "name", "acme"), "namespace", "api-secret");
+    let answer = http.post(&body).await;
+    answer.is_problem(
+        409,
+        "SecretNotOurs",
+        Some("name"),
+        "Secret api-secret/acme-admin-secret belongs to something else",
+    );
+    assert!(!answer.text.contains("not-yours"), "{answer:?}");
+    until("the ClientApp is taken away again", async || {
+        with_hostname(&client, "secret.api.example").await.is_empty().then_some(())
+    })
+    .await;
+    assert!(secrets.get_opt("acme-admin-secret").await.unwrap().is_some());
+}

@@ -1,0 +1,100 @@
+//! What a user may do: what the cluster's Roles say, in one namespace and not in another.
+
+use e2e::lab::hostname;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::DeleteParams;
+
+use super::*;
+
+/// Lets somebody use the API in a namespace.
+async fn bind(tenant: &Tenant, subject: Value) {
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": "api-users"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "clientapp-api-user"},
+        "subjects": [subject],
+    }));
+    tenant.api::<RoleBinding>().create(&PostParams::default(), &binding.unwrap()).await.unwrap();
+}
+
+/// Waits until the API server itself has noticed.
+async fn allowed(api: &Served, path: &str, token: &str) -> Answer {
+    eventually("the right is there", async || {
+        Some(api.get(path, Some(token)).await).filter(|answer| ![403, 503].contains(&answer.status))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_role_in_one_namespace_is_none_in_another() {
+    let (lab, _turn) = lab().await;
+    let (here, there) = (lab.tenant("rights-here").await, lab.tenant("rights-there").await);
+    account(&here, "jane").await;
+    bind(&here, json!({"kind": "ServiceAccount", "name": "jane", "namespace": here.namespace})).await;
+    let token = token(&here, "jane", AUDIENCE, None).await;
+    let api = Served::start(lab, &["--api-auth", "token"]).await;
+
+    let listed = allowed(&api, "/instances?namespace=rights-here", &token).await;
+    assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{listed:?}");
+    let jane = "User \"system:serviceaccount:rights-here:jane\" cannot";
+    let resource = "resource \"clientapps\" in API group \"apps.bnerd-operator.local\"";
+    let refused = api.get("/instances?namespace=rights-there", Some(&token)).await;
+    let expected = format!(
+        "clientapps.apps.bnerd-operator.local is forbidden: {jane} list {resource} in the namespace \"rights-there\""
+    );
+    assert_eq!(refused.refused(403, "Forbidden"), expected);
+    let everywhere = api.get("/instances", Some(&token)).await;
+    assert!(everywhere.refused(403, "Forbidden").contains(&format!("{jane} list {resource} at the cluster scope")));
+
+    let new = |namespace: &str| {
+        let spec = json!({
+            "name": "acme", "namespace": namespace, "hostname": hostname(&here, "acme"),
+            "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+        });
+        send(api.request(Method::POST, "/instances").bearer_auth(&token).json(&spec))
+    };
+    let refused = new("rights-there").await;
+    let sentence = refused.refused(403, "Forbidden");
+    assert!(sentence.contains(&format!("{jane} create {resource}")), "{sentence}");
+    assert!(there.kubectl(&["get", "clientapps,secrets", "--output", "name"]).unwrap().is_empty());
+    // A namespace that is not there is made for nobody who may not.
+    new("rights-nowhere").await.refused(403, "Forbidden");
+    let namespaces = Api::<Namespace>::all(here.client.clone());
+    assert!(namespaces.get_opt("rights-nowhere").await.unwrap().is_none());
+    let made = new("rights-here").await;
+    assert_eq!(made.status, 201, "{made:?}");
+
+    // All of it is in the log, under the request's id, and nothing that is secret.
+    let log = api.operator.log();
+    let audit: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    for (answer, status, reason) in [(&refused, 403, "Forbidden"), (&made, 201, "Done")] {
+        let id = answer.headers["x-request-id"].to_str().unwrap();
+        let of_request = |line: &&Value| line["target"] == "audit" && line["span"]["request_id"] == id;
+        let lines: Vec<_> = audit.iter().filter(of_request).filter(|line| line["verb"] == "create").collect();
+        let [line] = lines.as_slice() else { panic!("{id}: {lines:?}") };
+        assert_eq!(line["user"], "system:serviceaccount:rights-here:jane", "{line}");
+        assert_eq!(line["span"]["peer"], "127.0.0.1", "{line}");
+        assert_eq!((&line["status"], &line["reason"]), (&json!(status), &json!(reason)), "{line}");
+    }
+    assert!(!log.contains(made.body["adminPassword"].as_str().unwrap()), "a password is in the log");
+    assert!(!log.contains(token.rsplit('.').next().unwrap()), "a token is in the log");
+}
+
+#[tokio::test]
+async fn a_right_may_be_a_groups_and_ends_when_it_is_taken() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("rights-taken").await;
+    account(&tenant, "jane").await;
+    let group = "system:serviceaccounts:rights-taken";
+    bind(&tenant, json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": group})).await;
+    let token = token(&tenant, "jane", AUDIENCE, None).await;
+    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let path = "/instances?namespace=rights-taken";
+    assert_eq!(allowed(&api, path, &token).await.status, 200);
+    tenant.api::<RoleBinding>().delete("api-users", &DeleteParams::default()).await.unwrap();
+    let refused = eventually("the right is gone", async || {
+        Some(api.get(path, Some(&token)).await).filter(|answer| answer.status != 200)
+    });
+    refused.await.refused(403, "Forbidden");
+}

@@ -1,0 +1,114 @@
+//! What the operator refuses to start with, and what it is started with in a cluster.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use clap::{Args as _, FromArgMatches as _};
+use clientapp_operator::api::settings::settings;
+use clientapp_operator::config::{AuthMode, RunArgs};
+use e2e::{manifests, operator};
+use k8s_openapi::api::apps::v1::Deployment;
+
+use super::*;
+
+/// Runs the operator, which ends by itself, and returns what it says last.
+fn refused(flags: &[&str]) -> String {
+    let mut command = Command::new(operator::binary().unwrap());
+    command.env_clear().args(["run", "--health-listen", "127.0.0.1:0"]).args(flags);
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{flags:?}");
+    let log = String::from_utf8(output.stderr).unwrap();
+    log.lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn settings_that_would_let_anybody_in_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (made, other) = (tls::made(), tls::made());
+    let (cert, key) = (put("cert", &made.0), put("key", &made.1));
+    let (other, rubbish) = (put("other", &other.1), put("rubbish", "rubbish"));
+    let missing = dir.path().join("missing").display().to_string();
+    let with_tls = ["--api-tls-cert", &cert, "--api-tls-key", &key];
+    let outside = ["--api-listen", "0.0.0.0:0"];
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cases: &[(&[&str], &str)] = &[
+        (
+            &[&outside, with_tls.as_slice(), &["--api-auth", "none"]].concat(),
+            "--api-auth none is for a loopback address only",
+        ),
+        (&[outside.as_slice(), &["--api-auth", "none"]].concat(), "--api-auth none is for a loopback address only"),
+        (&outside, "tokens would cross the network in the clear"),
+        (&["--api-tls-cert", &cert], "both or not at all"),
+        (&["--api-auth", "token", "--api-audience="], "--api-audience is empty"),
+        (&["--api-tls-cert", &missing, "--api-tls-key", &key], "No such file or directory"),
+        (&["--api-tls-cert", &cert, "--api-tls-key", &missing], "No such file or directory"),
+        (&["--api-tls-cert", &rubbish, "--api-tls-key", &key], "there is no certificate in PEM in it"),
+        (&["--api-tls-cert", &cert, "--api-tls-key", &rubbish], "there is no private key in PEM in it"),
+        (&["--api-tls-cert", &cert, "--api-tls-key", &other], "KeyMismatch"),
+        (&["--api-listen", &taken], "Address already in use"),
+        (&["--api-listen", "nowhere"], "neither `off` nor an address"),
+    ];
+    for (flags, sentence) in cases {
+        let said = refused(flags);
+        assert!(said.contains(sentence) || sentence.starts_with("neither"), "{flags:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn it_can_be_switched_off() {
+    let (lab, _turn) = lab().await;
+    let mut options = lab.options();
+    options.arguments = vec!["--api-listen".to_owned(), "off".to_owned()];
+    let run = move || {
+        let mut operator = Operator::start(&options).unwrap();
+        operator.wait_for_log("waiting for the lease").unwrap();
+        assert!(!operator.log().contains("serving the API"));
+        assert!(operator.stop().unwrap());
+    };
+    tokio::task::spawn_blocking(run).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_component_agrees_with_the_program() {
+    let lab = started().await;
+    let directory = manifests::complete();
+    let rendered = manifests::kubectl(&lab.plane, &lab.tools, &["kustomize", directory.to_str().unwrap()]).unwrap();
+    let documents = serde_yaml::Deserializer::from_str(&rendered);
+    let documents: Vec<Value> = documents.map(|document| serde::Deserialize::deserialize(document).unwrap()).collect();
+    let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap().clone();
+    let deployment: Deployment = serde_json::from_value(of_kind("Deployment")).unwrap();
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
+    let container = pod.containers.into_iter().next().unwrap();
+
+    let command = RunArgs::augment_args(clap::Command::new("run"));
+    let given: BTreeMap<_, _> = container.env.unwrap().into_iter().map(|env| (env.name, env.value.unwrap())).collect();
+    let flags = command.get_arguments().filter_map(|flag| {
+        let value = given.get(flag.get_env()?.to_str()?)?;
+        Some(format!("--{}={value}", flag.get_long()?))
+    });
+    let arguments: Vec<_> = ["run".to_owned()].into_iter().chain(flags).collect();
+    let run = RunArgs::from_arg_matches(&command.clone().try_get_matches_from(arguments).unwrap()).unwrap();
+    let settings = settings(&run.api).unwrap().unwrap();
+    assert_eq!(settings.auth, AuthMode::Token);
+
+    let port = container.ports.unwrap().into_iter().find(|port| port.name.as_deref() == Some("api")).unwrap();
+    assert_eq!(i32::from(settings.listen.port()), port.container_port);
+    assert!(of_kind("Service")["spec"]["ports"].as_array().unwrap().iter().any(|port| port["targetPort"] == "api"));
+    let admitted = &of_kind("NetworkPolicy")["spec"]["ingress"];
+    assert!(admitted.as_array().unwrap().iter().any(|rule| rule["ports"][0]["port"] == "api"), "{admitted}");
+
+    let files = settings.tls.unwrap();
+    let mount = container.volume_mounts.unwrap().into_iter().find(|mount| mount.name == "api-tls").unwrap();
+    for (file, name) in [(files.cert, "tls.crt"), (files.key, "tls.key")] {
+        assert_eq!(file, std::path::Path::new(&mount.mount_path).join(name));
+        assert_eq!(mount.sub_path, None);
+    }
+    let volume = pod.volumes.unwrap().into_iter().find(|volume| volume.name == "api-tls").unwrap();
+    assert_eq!(volume.secret.unwrap().secret_name.unwrap(), "clientapp-operator-api-tls");
+}

@@ -1,0 +1,88 @@
+//! TLS with a certificate that is mounted as the kubelet does it, and renewed.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A volume of a Secret: the files are links into a directory that is swapped as a whole.
+struct Volume(tempfile::TempDir);
+
+impl Volume {
+    fn new() -> Volume {
+        let volume = Volume(tempfile::tempdir().unwrap());
+        for file in ["tls.crt", "tls.key"] {
+            symlink(Path::new("..data").join(file), volume.path(file)).unwrap();
+        }
+        volume
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// Puts other content in place, at once.
+    fn swap(&self, version: &str, cert: &str, key: &str) {
+        std::fs::create_dir(self.path(version)).unwrap();
+        std::fs::write(self.path(version).join("tls.crt"), cert).unwrap();
+        std::fs::write(self.path(version).join("tls.key"), key).unwrap();
+        symlink(version, self.path("..data_tmp")).unwrap();
+        std::fs::rename(self.path("..data_tmp"), self.path("..data")).unwrap();
+    }
+}
+
+/// A new certificate for this machine, with its key.
+pub fn made() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    (made.cert.pem(), made.signing_key.serialize_pem())
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_not() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("certificates").await;
+    account(&tenant, "jane").await;
+    let token = token(&tenant, "jane", AUDIENCE, None).await;
+    let (volume, first, second) = (Volume::new(), made(), made());
+    volume.swap("1", &first.0, &first.1);
+    let (cert, key) = (volume.path("tls.crt"), volume.path("tls.key"));
+    let files = ["--api-tls-cert", cert.to_str().unwrap(), "--api-tls-key", key.to_str().unwrap()];
+    let mut api = Served::start(lab, &[&["--api-auth", "token"], files.as_slice()].concat()).await;
+    assert!(api.url.starts_with("https://"), "{}", api.url);
+    // A new client makes a new connection.
+    let reached = async |trusted: &str, token: Option<&str>| {
+        let request = client(Some(trusted)).get(format!("{}/nowhere", api.url));
+        let answer = token.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth).send().await;
+        answer.ok().map(|answer| answer.status().as_u16())
+    };
+    assert_eq!(reached(&first.0, None).await, Some(401));
+    assert_eq!(reached(&first.0, Some(&token)).await, Some(404));
+    assert_eq!(reached(&second.0, None).await, None);
+
+    // The second certificate without its key.
+    volume.swap("2", &second.0, &first.1);
+    eventually("it is told", async || api.operator.log().contains("keeps its old certificate").then_some(())).await;
+    assert_eq!(reached(&first.0, None).await, Some(401));
+
+    volume.swap("3", &second.0, &second.1);
+    eventually("the new one is shown", async || reached(&second.0, None).await.filter(|status| *status == 401)).await;
+    assert_eq!(reached(&first.0, None).await, None);
+    assert_eq!(api.operator.log().matches("keeps its old certificate").count(), 1);
+    api.operator.wait_for_log("has a new certificate").unwrap();
+}
+
+#[tokio::test]
+async fn whoever_speaks_no_tls_gets_nowhere() {
+    let (lab, _turn) = lab().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = (dir.path().join("cert"), dir.path().join("key"));
+    let made = made();
+    std::fs::write(&cert, &made.0).unwrap();
+    std::fs::write(&key, &made.1).unwrap();
+    let api =
+        Served::start(lab, &["--api-tls-cert", cert.to_str().unwrap(), "--api-tls-key", key.to_str().unwrap()]).await;
+    let plain = api.client.get(format!("http://{}/nowhere", api.address())).send().await;
+    assert!(plain.is_err(), "{plain:?}");
+    let status = client(Some(&made.0)).get(format!("{}/nowhere", api.url)).send().await.unwrap().status();
+    assert_eq!(status.as_u16(), 404);
+}

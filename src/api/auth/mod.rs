@@ -1,0 +1,118 @@
+//! Who may do what: the cluster's own answer.
+
+pub mod cache;
+mod reviews;
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use kube::Client;
+
+use self::reviews::Reviews;
+use super::problem::Problem;
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct User {
+    /// As the cluster names them; `anonymous` without authentication.
+    pub name: String,
+    /// Their groups.
+    pub groups: Vec<String>,
+    /// The cluster's id of them.
+    pub uid: Option<String>,
+    /// What else the cluster knows of them, such as the pod that a token is bound to.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// How users are known, and what they may do.
+#[derive(Clone)]
+pub enum Auth {
+    /// Everybody who can reach the API may do everything; on a loopback address only.
+    None,
+    /// By a token that the cluster accepts; what its user may do, the cluster says.
+    Token(Arc<Reviews>),
+}
+
+impl Auth {
+    /// By tokens for this audience. The client needs `create` on TokenReviews and SubjectAccessReviews.
+    #[must_use]
+    pub fn by_token(client: Client, audience: String) -> Auth {
+        Auth::Token(Arc::new(Reviews::new(client, audience)))
+    }
+
+    /// Who asks, from the address `peer`.
+    ///
+    /// # Errors
+    /// 401 without a token that the cluster accepts, 429 after too many attempts from one address, 503 when the cluster
+    /// does not answer.
+    pub async fn authenticate(&self, headers: &HeaderMap, peer: IpAddr) -> Result<User, Problem> {
+        match self {
+            Auth::None => Ok(User { name: "anonymous".to_owned(), ..User::default() }),
+            Auth::Token(reviews) => reviews.user(bearer(headers), peer).await,
+        }
+    }
+
+    /// Whether the user may do this to ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, to one object
+    /// or (`None`) to any.
+    ///
+    /// # Errors
+    /// 403 where not, 503 when the cluster does not answer.
+    pub async fn allow(
+        &self,
+        user: &User,
+        verb: &'static str,
+        namespace: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<(), Problem> {
+        match self {
+            Auth::None => Ok(()),
+            Auth::Token(reviews) => reviews.allow(user, verb, namespace, name).await,
+        }
+    }
+}
+
+/// The token of a request that has exactly one.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn unauthorized(problem: &str, audience: &str) -> Problem {
+    let detail = format!(
+        "{problem} Send `Authorization: Bearer TOKEN` with the output of `kubectl create token SERVICEACCOUNT --namespace \
+         NAMESPACE --audience {audience}`."
+    );
+    Problem::new(StatusCode::UNAUTHORIZED, "Unauthorized", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_bearer_token() {
+        let of = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, value.parse().unwrap());
+            }
+            bearer(&headers).map(str::to_owned)
+        };
+        let cases: &[(&[&str], Option<&str>)] = &[
+            (&[], None),
+            (&["Bearer a.b.c"], Some("a.b.c")),
+            (&["bearer  a.b.c "], Some("a.b.c")),
+            (&["Bearer"], None),
+            (&["Bearer "], None),
+            (&["Basic YTpi"], None),
+            (&["a.b.c"], None),
+            (&["Bearer a", "Bearer b"], None),
+        ];
+        for (values, token) in cases {
+            assert_eq!(of(values).as_deref(), *token, "{values:?}");
+        }
+    }
+}

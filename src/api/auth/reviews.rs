@@ -1,0 +1,335 @@
+//! TokenReview: whose token it is. SubjectAccessReview: what they may do.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use axum::http::StatusCode;
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
+};
+use kube::{Api, Client, Resource, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+use sha2::{Digest as _, Sha256};
+
+use super::{User, cache::Cache, unauthorized};
+use crate::{
+    api::{limits::PeerLimit, problem::Problem},
+    crd::ClientApp,
+};
+
+/// How long a yes counts: so much later a revoked right is gone, and no busy user costs the API server more than this.
+const KEEP: Duration = Duration::from_secs(10);
+/// More users, and more questions about them, than are asked within that time.
+const CAPACITY: usize = 4096;
+/// A review that takes longer is not answered any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Seconds after which a client shall try again when the cluster did not answer.
+const RETRY: u64 = 5;
+
+/// Asks the cluster, and remembers a yes for a short time.
+pub struct Reviews {
+    client: Client,
+    audience: String,
+    /// By the token's sha256: the token itself is not kept.
+    users: Cache<[u8; 32], User>,
+    rights: Cache<Question, ()>,
+    /// For those that are not known: a token is not guessed quickly.
+    strangers: PeerLimit,
+}
+
+/// May this user do that?
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    user: User,
+    verb: &'static str,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl Reviews {
+    pub(super) fn new(client: Client, audience: String) -> Reviews {
+        let (users, rights) = (Cache::new(KEEP, CAPACITY), Cache::new(KEEP, CAPACITY));
+        Reviews { client, audience, users, rights, strangers: PeerLimit::for_strangers() }
+    }
+
+    pub(super) async fn user(&self, token: Option<&str>, peer: IpAddr) -> Result<User, Problem> {
+        let Some(token) = token else {
+            self.strangers.check(peer)?;
+            return Err(unauthorized("This request has no token.", &self.audience));
+        };
+        let ask = || {
+            self.strangers.check(peer)?;
+            let (client, audience, token) = (self.client.clone(), self.audience.clone(), token.to_owned());
+            Ok(async move {
+                let spec = TokenReviewSpec { token: Some(token), audiences: Some(vec![audience.clone()]) };
+                let review = TokenReview { spec, ..TokenReview::default() };
+                identified(asked(client, &review).await?.status, &audience)
+            })
+        };
+        self.users.get(Sha256::digest(token).into(), Instant::now(), ask).await
+    }
+
+    pub(super) async fn allow(
+        &self,
+        user: &User,
+        verb: &'static str,
+        namespace: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<(), Problem> {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let question = Question { user: user.clone(), verb, namespace: owned(namespace), name: owned(name) };
+        let (client, asks) = (self.client.clone(), question.clone());
+        let ask = || {
+            Ok(async move {
+                let review = SubjectAccessReview { spec: asks.spec(), ..SubjectAccessReview::default() };
+                let status = asked(client, &review).await?.status.unwrap_or_default();
+                if permits(&status) { Ok(()) } else { Err(asks.forbidden()) }
+            })
+        };
+        self.rights.get(question, Instant::now(), ask).await
+    }
+}
+
+impl Question {
+    fn spec(&self) -> SubjectAccessReviewSpec {
+        let User { name, groups, uid, extra } = self.user.clone();
+        SubjectAccessReviewSpec {
+            user: Some(name),
+            groups: Some(groups),
+            uid,
+            extra: Some(extra),
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some(self.verb.to_owned()),
+                group: Some(ClientApp::group(&()).into_owned()),
+                version: Some(ClientApp::version(&()).into_owned()),
+                resource: Some(ClientApp::plural(&()).into_owned()),
+                namespace: self.namespace.clone(),
+                name: self.name.clone(),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        }
+    }
+
+    /// As `kubectl` would have said it.
+    fn forbidden(&self) -> Problem {
+        let (resource, group) = (ClientApp::plural(&()), ClientApp::group(&()));
+        let object = self.name.as_ref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
+        let place = match &self.namespace {
+            Some(namespace) => format!("in the namespace \"{namespace}\""),
+            None => "at the cluster scope".to_owned(),
+        };
+        let detail = format!(
+            "{resource}.{group}{object} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \
+             \"{group}\" {place}",
+            self.user.name, self.verb
+        );
+        Problem::new(StatusCode::FORBIDDEN, "Forbidden", detail)
+    }
+}
+
+/// Sends a review, and has its answer.
+async fn asked<K>(client: Client, review: &K) -> Result<K, Problem>
+where
+    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+{
+    let (reviews, options) = (Api::<K>::all(client), PostParams::default());
+    let error = match tokio::time::timeout(PATIENCE, reviews.create(&options, review)).await {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {PATIENCE:?}"),
+    };
+    let kind = K::kind(&());
+    tracing::warn!("{kind}: {error}; the operator needs create on it: manifests/components/api grants that");
+    let detail = format!("The cluster's API server does not answer a {kind}, so that nobody is let in. Try again.");
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
+}
+
+/// Whose token it is. Only a server that knows about audiences says for which one it answers.
+fn identified(status: Option<TokenReviewStatus>, audience: &str) -> Result<User, Problem> {
+    let status = status.unwrap_or_default();
+    let user = status.user.unwrap_or_default();
+    let name = user.username.unwrap_or_default();
+    let ours = status.audiences.is_some_and(|audiences| audiences.iter().any(|found| found == audience));
+    if status.authenticated != Some(true) || !ours || name.is_empty() {
+        tracing::info!(error = status.error, "a token was refused");
+        let problem = "The cluster does not accept this token: it is not valid, or expired, or for another audience.";
+        return Err(unauthorized(problem, audience));
+    }
+    let (groups, extra) = (user.groups.unwrap_or_default(), user.extra.unwrap_or_default());
+    Ok(User { name, groups, uid: user.uid.filter(|uid| !uid.is_empty()), extra })
+}
+
+fn permits(status: &SubjectAccessReviewStatus) -> bool {
+    status.allowed && status.denied != Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    /// A cluster that gives this status to every review, and what it was asked.
+    fn cluster(status: Value) -> (Reviews, Arc<Mutex<Vec<(String, Value)>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let record = asked.clone();
+        let answer = tower::service_fn(move |request: Request<Body>| {
+            let (status, record) = (status.clone(), record.clone());
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut review: Value = serde_json::from_slice(&body).unwrap();
+                record.lock().unwrap().push((path, review["spec"].clone()));
+                review["status"] = status;
+                Ok::<_, std::convert::Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
+            }
+        });
+        (Reviews::new(Client::new(answer, "default"), "ours".to_owned()), asked)
+    }
+
+    fn known() -> Value {
+        let user = json!({
+            "username": "jane", "uid": "7", "groups": ["devs"], "extra": {"scopes": ["read", "write"]},
+        });
+        json!({"authenticated": true, "audiences": ["other", "ours"], "user": user})
+    }
+
+    fn jane() -> User {
+        let extra = [("scopes".to_owned(), vec!["read".to_owned(), "write".to_owned()])].into();
+        User { name: "jane".to_owned(), groups: vec!["devs".to_owned()], uid: Some("7".to_owned()), extra }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_reviewed_for_our_audience_and_once() {
+        let (reviews, asked) = cluster(known());
+        for _ in 0..3 {
+            assert_eq!(reviews.user(Some("abc"), PEER).await, Ok(jane()));
+        }
+        let asked = asked.lock().unwrap().clone();
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews".to_owned();
+        assert_eq!(asked, [(path, json!({"token": "abc", "audiences": ["ours"]}))]);
+    }
+
+    #[tokio::test]
+    async fn whom_the_cluster_does_not_name_for_us_is_nobody() {
+        let with = |change: fn(&mut Value)| {
+            let mut status = known();
+            change(&mut status);
+            status
+        };
+        let cases = [
+            ("nothing", Value::Null),
+            ("not authenticated", with(|status| status["authenticated"] = json!(false))),
+            ("silent about it", with(|status| status["authenticated"] = Value::Null)),
+            ("no audience", with(|status| status["audiences"] = Value::Null)),
+            ("another audience", with(|status| status["audiences"] = json!(["other"]))),
+            ("no user", with(|status| status["user"] = Value::Null)),
+            ("an empty user", with(|status| status["user"]["username"] = json!(""))),
+        ];
+        for (what, status) in cases {
+            let (reviews, asked) = cluster(status);
+            for times in 1..=2 {
+                let problem = reviews.user(Some("abc"), PEER).await.expect_err(what);
+                assert_eq!(problem.status(), StatusCode::UNAUTHORIZED, "{what}");
+                assert!(problem.detail().contains("kubectl create token"), "{what}: {}", problem.detail());
+                assert!(problem.detail().contains("--audience ours"), "{what}: {}", problem.detail());
+                assert_eq!(asked.lock().unwrap().len(), times, "{what}: a no is not kept");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_token_nobody_is_asked() {
+        let (reviews, asked) = cluster(known());
+        assert_eq!(reviews.user(None, PEER).await.unwrap_err().status(), StatusCode::UNAUTHORIZED);
+        assert!(asked.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn guessing_ends_and_those_who_are_known_go_on() {
+        let (reviews, asked) = cluster(known());
+        reviews.user(Some("right"), PEER).await.unwrap();
+        let mut attempts = 0;
+        let problem = loop {
+            attempts += 1;
+            match reviews.user(Some(&attempts.to_string()), PEER).await {
+                Ok(_) => {}
+                Err(problem) => break problem,
+            }
+        };
+        assert_eq!(problem.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(asked.lock().unwrap().len(), attempts, "what is refused is not asked");
+        reviews.user(Some("right"), PEER).await.unwrap();
+        reviews.user(Some("new"), IpAddr::from([192, 0, 2, 1])).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_right_is_asked_for_with_all_that_is_known_of_the_user() {
+        let (reviews, asked) = cluster(json!({"allowed": true}));
+        for _ in 0..3 {
+            assert_eq!(reviews.allow(&jane(), "get", Some("tenant"), Some("acme")).await, Ok(()));
+        }
+        let asked = asked.lock().unwrap().clone();
+        let attributes = json!({
+            "verb": "get", "group": "apps.bnerd-operator.local", "version": "v1alpha1", "resource": "clientapps",
+            "namespace": "tenant", "name": "acme",
+        });
+        let spec = json!({
+            "user": "jane", "uid": "7", "groups": ["devs"], "extra": {"scopes": ["read", "write"]},
+            "resourceAttributes": attributes,
+        });
+        assert_eq!(asked, [("/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned(), spec)]);
+    }
+
+    #[tokio::test]
+    async fn only_a_clear_yes_is_one() {
+        for status in [json!(null), json!({"allowed": false}), json!({"allowed": true, "denied": true})] {
+            let (reviews, asked) = cluster(status);
+            let in_namespace = reviews.allow(&jane(), "create", Some("tenant"), None).await.unwrap_err();
+            assert_eq!(in_namespace.status(), StatusCode::FORBIDDEN);
+            assert_eq!(
+                in_namespace.detail(),
+                "clientapps.apps.bnerd-operator.local is forbidden: User \"jane\" cannot create resource \"clientapps\" in \
+                 API group \"apps.bnerd-operator.local\" in the namespace \"tenant\""
+            );
+            let everywhere = reviews.allow(&jane(), "list", None, None).await.unwrap_err();
+            assert!(everywhere.detail().ends_with("at the cluster scope"), "{}", everywhere.detail());
+            let one = reviews.allow(&jane(), "get", Some("tenant"), Some("acme")).await.unwrap_err();
+            assert!(one.detail().starts_with("clientapps.apps.bnerd-operator.local \"acme\" is"), "{}", one.detail());
+            assert_eq!(asked.lock().unwrap().len(), 3);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_does_not_answer_lets_nobody_in() {
+        let down = tower::service_fn(|_: Request<Body>| async {
+            Err::<Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
+        });
+        let forbidden = tower::service_fn(|_: Request<Body>| async {
+            let status =
+                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": ""});
+            let answer = Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
+            Ok::<_, std::io::Error>(answer.unwrap())
+        });
+        for client in [Client::new(down, "default"), Client::new(forbidden, "default")] {
+            let reviews = Reviews::new(client, "ours".to_owned());
+            let refusals = [
+                reviews.user(Some("abc"), PEER).await.unwrap_err(),
+                reviews.allow(&jane(), "list", None, None).await.unwrap_err(),
+            ];
+            for problem in refusals {
+                assert_eq!(problem.status(), StatusCode::SERVICE_UNAVAILABLE);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What every request passes before it reaches a route, and every answer on its way out.
+
+use std::{
+    any::Any,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::to_bytes,
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+};
+use futures::FutureExt as _;
+use tracing::Instrument as _;
+
+use super::{
+    auth::Auth,
+    limits::{UserLimit, with_whole_body},
+    origin,
+    problem::Problem,
+};
+
+/// From the whole request to the head of its answer: more than any route waits by itself, which a deletion does for five
+/// minutes if asked to. An event stream may go on after that.
+const REQUEST_TIME: Duration = Duration::from_secs(330);
+/// Seconds after which a client shall try again whose request took too long.
+const RETRY: u64 = 30;
+/// Of a refusal in plain text, what is told of it.
+const LONGEST_REFUSAL: usize = 4 << 10;
+
+/// What nothing but a browser minds. A page says itself what it may load, and a file how long it may be kept.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+struct Gate {
+    auth: Auth,
+    users: UserLimit,
+}
+
+/// The routes, behind all checks. They find the user as `Extension<User>`.
+pub fn behind(routes: Router, auth: Auth) -> Router {
+    let gate = Arc::new(Gate { auth, users: UserLimit::for_users() });
+    routes.layer(middleware::from_fn_with_state(gate, pass))
+}
+
+/// Answers whatever happens, with an id that the log has too.
+async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let id = format!("{:016x}", rand::random::<u64>());
+    // Of the audit log's target, so that its lines have the id however the log is filtered.
+    let span = tracing::info_span!(target: "audit", "request", request_id = id, peer = %peer(&request));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answer = async {
+        let started = Instant::now();
+        let response = match AssertUnwindSafe(gate.admit(request, next)).catch_unwind().await {
+            Ok(Ok(response)) => as_problem(response).await,
+            Ok(Err(problem)) => {
+                tracing::debug!(reason = problem.reason(), "{}", problem.detail());
+                problem.into_response()
+            }
+            Err(panic) => panicked(panic.as_ref(), &id),
+        };
+        tracing::debug!(%method, path, status = response.status().as_u16(), elapsed = ?started.elapsed(), "answered");
+        response
+    };
+    let mut response = answer.instrument(span).await;
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert("x-request-id", id);
+    }
+    response
+}
+
+impl Gate {
+    async fn admit(&self, request: Request, next: Next) -> Result<Response, Problem> {
+        if matches!(self.auth, Auth::None) {
+            origin::check(request.method(), request.uri(), request.headers())?;
+        }
+        // Before anybody is refused: who is answered while still sending may not see the answer.
+        let mut request = with_whole_body(request).await?;
+        if !is_public(request.method(), request.uri().path()) {
+            let user = self.auth.authenticate(request.headers(), peer(&request)).await?;
+            self.users.check(&user.name)?;
+            request.extensions_mut().insert(user);
+        }
+        // Nobody after this can log it.
+        request.headers_mut().remove(header::AUTHORIZATION);
+        tokio::time::timeout(REQUEST_TIME, next.run(request)).await.map_err(|_| {
+            let detail = format!("No answer within {REQUEST_TIME:?}: the cluster is slow. Try again.");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Timeout", detail).retry_after(RETRY)
+        })
+    }
+}
+
+/// The page, which asks for a token, and the description of the API.
+fn is_public(method: &Method, path: &str) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+        && (matches!(path, "/" | "/openapi.json") || path.starts_with("/page/"))
+}
+
+fn peer(request: &Request) -> IpAddr {
+    let connection = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    connection.map_or(Ipv4Addr::UNSPECIFIED.into(), |ConnectInfo(address)| address.ip())
+}
+
+/// A refusal that is not a problem document yet, such as axum's own.
+async fn as_problem(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind == "application/problem+json")
+        || !(status.is_client_error() || status.is_server_error())
+    {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = to_bytes(body, LONGEST_REFUSAL).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let detail = if text.is_empty() { status.canonical_reason().unwrap_or("Refused").into() } else { text };
+    let mut problem = Problem::new(status, "Refused", detail).into_response();
+    if let Some(allow) = parts.headers.remove(header::ALLOW) {
+        problem.headers_mut().insert(header::ALLOW, allow);
+    }
+    problem
+}
+
+/// One request fails; the operator goes on.
+fn panicked(panic: &(dyn Any + Send), id: &str) -> Response {
+    let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = words.unwrap_or("something that is not text"), "a request of the API panicked");
+    let detail = format!("The operator failed at this request; its log says more about the request {id}.");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Extension, body::Body, http::HeaderMap, routing::get};
+    use serde_json::Value;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::api::auth::User;
+
+    async fn ask(request: Request) -> (StatusCode, HeaderMap, Value) {
+        let headers = |headers: HeaderMap, Extension(user): Extension<User>| async move {
+            format!("\"{} {}\"", user.name, headers.contains_key(header::AUTHORIZATION))
+        };
+        let page = || async { ([(header::CONTENT_SECURITY_POLICY, "default-src 'self'")], "\"page\"") };
+        let panic = || async {
+            if true {
+                panic!("what only the log shall say")
+            }
+        };
+        let text = || async { (StatusCode::IM_A_TEAPOT, "short and stout") };
+        let routes = Router::new()
+            .route("/", get(page))
+            .route("/headers", get(headers).post(headers))
+            .route("/panic", get(panic))
+            .route("/text", get(text));
+        let (parts, body) = behind(routes, Auth::None).oneshot(request).await.unwrap().into_parts();
+        let body = to_bytes(body, usize::MAX).await.unwrap();
+        (parts.status, parts.headers, serde_json::from_slice(&body).unwrap())
+    }
+
+    fn request(method: Method, path: &str) -> Request {
+        let request = axum::http::Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        request.header(header::AUTHORIZATION, "Bearer secret").body(Body::empty()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn routes_know_the_user_and_not_the_token() {
+        let (status, headers, body) = ask(request(Method::GET, "/headers")).await;
+        assert_eq!((status, body), (StatusCode::OK, Value::from("anonymous false")));
+        assert_eq!(headers["x-request-id"].len(), 16);
+        for (name, value) in HEADERS {
+            assert_eq!(headers[name], value);
+        }
+        let (_, headers, body) = ask(request(Method::GET, "/")).await;
+        assert_eq!(body, Value::from("page"));
+        assert_eq!(headers[header::CONTENT_SECURITY_POLICY], "default-src 'self'");
+    }
+
+    #[tokio::test]
+    async fn every_refusal_is_a_problem_document() {
+        let mut large = request(Method::POST, "/headers");
+        *large.body_mut() = Body::from(vec![b'x'; 1 << 20]);
+        let mut elsewhere = request(Method::GET, "/headers");
+        elsewhere.headers_mut().insert(header::HOST, HeaderValue::from_static("example.com"));
+        let cases = [
+            (request(Method::GET, "/panic"), 500, "InternalError"),
+            (request(Method::GET, "/text"), 418, "Refused"),
+            (request(Method::GET, "/nowhere"), 404, "Refused"),
+            (request(Method::DELETE, "/headers"), 405, "Refused"),
+            (large, 413, "PayloadTooLarge"),
+            (elsewhere, 421, "WrongHost"),
+        ];
+        for (request, status, reason) in cases {
+            let uri = request.uri().clone();
+            let (found, headers, problem) = ask(request).await;
+            assert_eq!(found, status, "{uri}");
+            assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json", "{uri}");
+            assert_eq!((&problem["status"], &problem["reason"]), (&status.into(), &reason.into()), "{uri}");
+            assert!(!problem["detail"].as_str().unwrap().contains("only the log"), "{problem}");
+            assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{uri}");
+            assert_eq!(headers.contains_key(header::ALLOW), status == 405, "{uri}");
+        }
+    }
+
+    #[test]
+    fn what_is_public() {
+        let public = ["/", "/openapi.json", "/page/style.css"];
+        assert!(public.iter().all(|path| is_public(&Method::GET, path) && is_public(&Method::HEAD, path)));
+        assert!(!public.iter().any(|path| is_public(&Method::POST, path)));
+        for path in ["", "/instances", "/instances/page/x", "/page", "//", "/openapi.json/x"] {
+            assert!(!is_public(&Method::GET, path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! How much one caller may ask for: requests in a time, and bytes in a request.
+
+use std::{hash::Hash, net::IpAddr, num::NonZeroU32, time::Duration};
+
+use axum::{
+    body::{Body, BodyDataStream, Bytes},
+    http::{Request, StatusCode, header},
+};
+use futures::StreamExt as _;
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock as _, DefaultClock},
+};
+
+use super::problem::Problem;
+
+/// Bytes of the largest body. A request is about one instance.
+const BODY: usize = 64 << 10;
+/// Of a body that is too large, so many bytes are read and thrown away: a client that is still sending would not see the
+/// answer.
+const DISCARD: usize = 8 << 20;
+/// For a whole body to come.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// Requests a second, and at once, of one user.
+const USER: (u32, u32) = (100, 400);
+/// The same of one address whose user is not known; each costs the API server a TokenReview.
+const STRANGER: (u32, u32) = (50, 200);
+/// Callers that are remembered before those are forgotten that have been quiet.
+const REMEMBERED: usize = 10_000;
+
+/// Requests by user.
+pub struct UserLimit(Limit<String>);
+
+impl UserLimit {
+    /// What a busy client never reaches.
+    #[must_use]
+    pub fn for_users() -> UserLimit {
+        UserLimit(Limit::new(quota(USER)))
+    }
+
+    /// Counts one request.
+    ///
+    /// # Errors
+    /// 429 when it is one too many.
+    pub fn check(&self, user: &str) -> Result<(), Problem> {
+        self.0.check(&user.to_owned(), "this user")
+    }
+}
+
+/// Requests by address.
+pub struct PeerLimit(Limit<IpAddr>);
+
+impl PeerLimit {
+    /// For addresses from which somebody unknown asks.
+    #[must_use]
+    pub fn for_strangers() -> PeerLimit {
+        PeerLimit(Limit::new(quota(STRANGER)))
+    }
+
+    /// Counts one request.
+    ///
+    /// # Errors
+    /// 429 when it is one too many.
+    pub fn check(&self, peer: IpAddr) -> Result<(), Problem> {
+        self.0.check(&network(peer), "this address without a token that is known")
+    }
+}
+
+/// Whoever has one address of IPv6 has all of its /64.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => IpAddr::from((address.to_bits() & !u128::from(u64::MAX)).to_be_bytes()),
+        v4 => v4,
+    }
+}
+
+fn quota((per_second, burst): (u32, u32)) -> Quota {
+    let at_least_one = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+    Quota::per_second(at_least_one(per_second)).allow_burst(at_least_one(burst))
+}
+
+struct Limit<K: Eq + Hash + Clone>(DefaultKeyedRateLimiter<K>);
+
+impl<K: Eq + Hash + Clone> Limit<K> {
+    fn new(quota: Quota) -> Self {
+        Limit(RateLimiter::keyed(quota))
+    }
+
+    fn check(&self, key: &K, whose: &str) -> Result<(), Problem> {
+        if self.0.len() > REMEMBERED {
+            self.0.retain_recent();
+        }
+        self.0.check_key(key).map_err(|refused| {
+            let wait = refused.wait_time_from(DefaultClock::default().now());
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            let detail = format!("Too many requests of {whose}: wait {seconds} s.");
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", detail).retry_after(seconds)
+        })
+    }
+}
+
+/// The request with its whole body, so that nobody after this waits for a slow sender.
+///
+/// # Errors
+/// 413 when the body is too large, 408 when it does not come, 400 when it ends early.
+pub async fn with_whole_body(request: Request<Body>) -> Result<Request<Body>, Problem> {
+    within(BODY_TIME, request).await
+}
+
+async fn within(time: Duration, request: Request<Body>) -> Result<Request<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    // Who asks before sending is told without having sent.
+    let discard = if parts.headers.contains_key(header::EXPECT) { 0 } else { DISCARD };
+    let announced = parts.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let read = async {
+        if announced.is_some_and(|length| length > BODY) && discard == 0 {
+            return Err(too_large());
+        }
+        whole(body.into_data_stream(), discard).await
+    };
+    match tokio::time::timeout(time, read).await {
+        Ok(bytes) => Ok(Request::from_parts(parts, Body::from(bytes?))),
+        Err(_) => {
+            let detail = format!("The body of the request did not come within {time:?}.");
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "Timeout", detail))
+        }
+    }
+}
+
+async fn whole(mut stream: BodyDataStream, discard: usize) -> Result<Bytes, Problem> {
+    let (mut bytes, mut length) = (Vec::new(), 0usize);
+    while let Some(chunk) = stream.next().await {
+        let ended = |_| Problem::new(StatusCode::BAD_REQUEST, "Malformed", "The body of the request ended early.");
+        let chunk = chunk.map_err(ended)?;
+        length = length.saturating_add(chunk.len());
+        if length <= BODY {
+            bytes.extend_from_slice(&chunk);
+        } else if length > discard {
+            break;
+        }
+    }
+    if length > BODY { Err(too_large()) } else { Ok(bytes.into()) }
+}
+
+fn too_large() -> Problem {
+    let detail = format!("The body of the request has more than {} KiB.", BODY >> 10);
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+
+    use super::*;
+
+    #[test]
+    fn one_too_many_is_told_when_to_come_back_and_others_go_on() {
+        let limit = Limit::new(Quota::per_hour(NonZeroU32::MIN).allow_burst(NonZeroU32::new(3).unwrap()));
+        for _ in 0..3 {
+            assert_eq!(limit.check(&"jane", "this user"), Ok(()));
+        }
+        let problem = limit.check(&"jane", "this user").unwrap_err();
+        assert_eq!(problem.status(), StatusCode::TOO_MANY_REQUESTS);
+        let answer = problem.into_response();
+        let seconds: u64 = answer.headers()[header::RETRY_AFTER].to_str().unwrap().parse().unwrap();
+        assert!((1..=3600).contains(&seconds), "{seconds}");
+        assert_eq!(limit.check(&"john", "this user"), Ok(()));
+    }
+
+    #[test]
+    fn two_hundred_at_once_are_served() {
+        let limit = UserLimit::for_users();
+        assert!((0..200).all(|_| limit.check("jane").is_ok()));
+    }
+
+    #[test]
+    fn a_network_is_one_address_or_a_64() {
+        let of = |address: &str| network(address.parse().unwrap()).to_string();
+        assert_eq!(of("192.0.2.1"), "192.0.2.1");
+        assert_eq!(of("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_the_limit() {
+        let read = async |body: Body| with_whole_body(Request::new(body)).await.map_err(|problem| problem.status());
+        let chunks = |count: usize| {
+            let chunks = (0..count).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 1 << 10]));
+            Body::from_stream(futures::stream::iter(chunks))
+        };
+        for body in [Body::from(vec![b'x'; BODY]), chunks(BODY >> 10)] {
+            let whole = read(body).await.unwrap().into_body();
+            assert_eq!(axum::body::to_bytes(whole, usize::MAX).await.unwrap().len(), BODY);
+        }
+        let endless = Body::from_stream(futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b'x'; 1 << 10])));
+        for body in [Body::from(vec![b'x'; BODY + 1]), chunks((BODY >> 10) + 1), endless] {
+            assert_eq!(read(body).await.unwrap_err(), StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let broken = futures::stream::iter([Ok(vec![b'x']), Err(std::io::Error::other("gone"))]);
+        assert_eq!(read(Body::from_stream(broken)).await.unwrap_err(), StatusCode::BAD_REQUEST);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let stalled = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let problem = within(Duration::ZERO, Request::new(stalled)).await.unwrap_err();
+        assert_eq!(problem.status(), StatusCode::REQUEST_TIMEOUT);
+    }
+}

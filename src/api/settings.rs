@@ -1,0 +1,126 @@
+//! Which flags of the API go together. Pure: the decision is made before anything is opened.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use crate::config::{ApiArgs, AuthMode, Listen};
+
+/// How the API is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where.
+    pub listen: SocketAddr,
+    /// For whom.
+    pub auth: AuthMode,
+    /// The audience that a token has to be made for.
+    pub audience: String,
+    /// Files with certificate and key; `None`: in the clear.
+    pub tls: Option<TlsFiles>,
+}
+
+/// PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate and its chain.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Flags that do not go together.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSettings {
+    /// An API that everybody on the network could use.
+    #[error(
+        "--api-auth none is for a loopback address only, but --api-listen is {0}: everybody who reaches it could make and \
+         delete instances. Use --api-auth token, or listen on 127.0.0.1"
+    )]
+    OpenToAll(SocketAddr),
+    /// Tokens in the clear.
+    #[error(
+        "--api-listen {0} is not a loopback address, so that tokens would cross the network in the clear: give a \
+         certificate with --api-tls-cert and --api-tls-key, or listen on 127.0.0.1"
+    )]
+    InTheClear(SocketAddr),
+    /// Half of a certificate.
+    #[error("--api-tls-cert and --api-tls-key are given both or not at all")]
+    HalfTls,
+    /// A token for any audience would do.
+    #[error("--api-audience is empty: name the audience that tokens are made for")]
+    NoAudience,
+}
+
+/// What the flags ask for; `None`: no API.
+///
+/// # Errors
+/// When they do not go together.
+pub fn settings(args: &ApiArgs) -> Result<Option<Settings>, InvalidSettings> {
+    let Listen::At(listen) = args.api_listen else { return Ok(None) };
+    let tls = match (&args.api_tls_cert, &args.api_tls_key) {
+        (Some(cert), Some(key)) => Some(TlsFiles { cert: cert.clone(), key: key.clone() }),
+        (None, None) => None,
+        _ => return Err(InvalidSettings::HalfTls),
+    };
+    let loopback = listen.ip().to_canonical().is_loopback();
+    let auth = args.api_auth.unwrap_or(if loopback { AuthMode::None } else { AuthMode::Token });
+    match auth {
+        AuthMode::None if !loopback => return Err(InvalidSettings::OpenToAll(listen)),
+        AuthMode::Token if args.api_audience.is_empty() => return Err(InvalidSettings::NoAudience),
+        _ if !loopback && tls.is_none() => return Err(InvalidSettings::InTheClear(listen)),
+        _ => {}
+    }
+    Ok(Some(Settings { listen, auth, audience: args.api_audience.clone(), tls }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(flags: &str) -> Result<Option<Settings>, InvalidSettings> {
+        #[derive(clap::Parser)]
+        struct Parser {
+            #[command(flatten)]
+            args: ApiArgs,
+        }
+        let Parser { args } = clap::Parser::parse_from(["test"].into_iter().chain(flags.split_whitespace()));
+        settings(&args)
+    }
+
+    #[test]
+    fn what_goes_together() {
+        use AuthMode::{None as Open, Token};
+        const TLS: &str = "--api-tls-cert c --api-tls-key k";
+        let outside: SocketAddr = "0.0.0.0:8090".parse().unwrap();
+        let cases = [
+            ("", Ok((Open, false))),
+            ("--api-auth token", Ok((Token, false))),
+            ("--api-auth none", Ok((Open, false))),
+            ("--api-listen 127.9.9.9:1", Ok((Open, false))),
+            ("--api-listen [::1]:8090", Ok((Open, false))),
+            ("--api-listen [::ffff:127.0.0.1]:8090", Ok((Open, false))),
+            (TLS, Ok((Open, true))),
+            ("--api-tls-cert c", Err(InvalidSettings::HalfTls)),
+            ("--api-tls-key k", Err(InvalidSettings::HalfTls)),
+            ("--api-auth token --api-audience=", Err(InvalidSettings::NoAudience)),
+            ("--api-listen 0.0.0.0:8090", Err(InvalidSettings::InTheClear(outside))),
+            ("--api-listen 0.0.0.0:8090 --api-auth token", Err(InvalidSettings::InTheClear(outside))),
+            ("--api-listen 0.0.0.0:8090 --api-auth none", Err(InvalidSettings::OpenToAll(outside))),
+            ("--api-listen 0.0.0.0:8090 --api-tls-cert c --api-tls-key k", Ok((Token, true))),
+            (
+                "--api-listen 0.0.0.0:8090 --api-auth none --api-tls-cert c --api-tls-key k",
+                Err(InvalidSettings::OpenToAll(outside)),
+            ),
+            ("--api-listen [::]:8090 --api-tls-cert c --api-tls-key k", Ok((Token, true))),
+            ("--api-listen 192.0.2.1:8090 --api-tls-cert c", Err(InvalidSettings::HalfTls)),
+        ];
+        for (flags, expected) in cases {
+            let decided =
+                of(flags).map(|settings| settings.unwrap()).map(|settings| (settings.auth, settings.tls.is_some()));
+            assert_eq!(decided, expected, "{flags}");
+        }
+    }
+
+    #[test]
+    fn off_is_off_whatever_else_is_asked_for() {
+        assert_eq!(of("--api-listen off --api-auth none --api-tls-key k"), Ok(None));
+    }
+}
