@@ -45,6 +45,43 @@ async fn fits(tab: &Tab, what: &str) {
     assert_eq!(cut, json!([]), "{what}");
 }
 
+/// Every text has a contrast of at least 4.5 : 1 to what is behind it, as WCAG 2 asks.
+async fn is_legible(tab: &Tab, what: &str) {
+    let faint = tab
+        .evaluate(
+            "(() => {
+               const canvas = Object.assign(document.createElement('canvas'), {width: 1, height: 1});
+               const context = canvas.getContext('2d', {willReadFrequently: true});
+               const behind = (element) => element ? [...behind(element.parentElement), getComputedStyle(element).backgroundColor] : ['white'];
+               const mixed = (colours) => {
+                 for (const colour of colours) { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }
+                 return [...context.getImageData(0, 0, 1, 1).data];
+               };
+               const luminance = ([red, green, blue]) => [red, green, blue]
+                 .map((part) => part / 255)
+                 .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+                 .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+               const contrast = (element) => {
+                 const ground = behind(element);
+                 const levels = [mixed(ground), mixed([...ground, getComputedStyle(element).color])].map(luminance);
+                 return (Math.max(...levels) + 0.05) / (Math.min(...levels) + 0.05);
+               };
+               const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+               const place = document.querySelector('dialog[open]') ?? document.body;
+               const texts = [...place.querySelectorAll('*')].filter((element) =>
+                 written(element) && element.checkVisibility() && !element.closest('.unseen, thead, :disabled, svg, noscript'));
+               return {
+                 texts: texts.length,
+                 faint: texts.filter((element) => contrast(element) < 4.5).map((element) => `${contrast(element)} ${element.outerHTML.slice(0, 80)}`),
+               };
+             })()",
+        )
+        .await
+        .unwrap();
+    assert!(faint["texts"].as_u64().unwrap() > 5, "{what}: {faint}");
+    assert_eq!(faint["faint"], json!([]), "{what}");
+}
+
 /// A browser, or the end of the test on a machine without one.
 macro_rules! browser {
     ($test:literal) => {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::{Browser, DESK, PHONE, browser, fits, text, was_quiet};
+use crate::{Browser, DESK, PHONE, browser, fits, is_legible, text, was_quiet};
 
 /// The page's address.
 fn url(lab: &Lab) -> String {
@@ -200,8 +200,8 @@ async fn what_users_write_is_text_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn on_a_phone_in_the_dark_everything_fits() {
-    let browser = browser!("on_a_phone_in_the_dark_everything_fits");
+async fn on_a_phone_everything_fits_and_is_legible_by_night_and_by_day() {
+    let browser = browser!("on_a_phone_everything_fits_and_is_legible_by_night_and_by_day");
     let tenant = Lab::shared().await.tenant("page-phone").await;
     let url = url(tenant.lab);
     let long = "a-name-as-long-as-names-may-be-and-not-one-letter-less";
@@ -213,6 +213,7 @@ async fn on_a_phone_in_the_dark_everything_fits() {
     tab.prefer(&[("prefers-color-scheme", "dark"), ("prefers-reduced-motion", "reduce")]).await.unwrap();
     row(&tab, "acme", "Ready").await;
     fits(&tab, "the list").await;
+    is_legible(&tab, "the list").await;
     let background = tab.evaluate("getComputedStyle(document.body).backgroundColor").await.unwrap();
     assert_eq!(background, "rgb(17, 21, 27)");
     assert_eq!(tab.evaluate("document.getAnimations().length").await.unwrap(), 0);
@@ -220,15 +221,25 @@ async fn on_a_phone_in_the_dark_everything_fits() {
     tab.press("Enter").await;
     tab.wait("document.querySelector('#create').open").await;
     fits(&tab, "the form").await;
+    is_legible(&tab, "the form").await;
+    let outline = tab.evaluate("getComputedStyle(document.activeElement).outlineStyle").await.unwrap();
+    assert_eq!(outline, "solid");
     tab.press("Escape").await;
 
     tab.evaluate(&format!("location.hash = '#/page-phone/{}'", &long[..53])).await.unwrap();
     tab.wait("document.querySelectorAll('#conditions tbody tr').length >= 6").await;
     fits(&tab, "an instance").await;
+    is_legible(&tab, "an instance").await;
     tab.tab_to("#delete").await;
     tab.press("Enter").await;
     tab.wait("document.querySelector('#remove').open").await;
     fits(&tab, "the question").await;
+    tab.press("Escape").await;
+    tab.prefer(&[("prefers-color-scheme", "light")]).await.unwrap();
+    is_legible(&tab, "an instance by day").await;
+    tab.evaluate("location.hash = '#/page-phone'").await.unwrap();
+    row(&tab, "acme", "Ready").await;
+    is_legible(&tab, "the list by day").await;
 
     was_quiet(&tab, &url, &[]).await;
     browser.end().await.unwrap();
@@ -240,16 +251,21 @@ async fn the_picture_of_the_readme() {
     let tenant = Lab::shared().await.tenant("tenants").await;
     let url = url(tenant.lab);
     tenant.create("acme", json!({"hostname": "acme.example.com", "ingressClassName": "traefik"})).await.unwrap();
-    create(&tenant, "bluebird", json!({"hostname": "bluebird.example.com", "chartVersion": "5.9.9"})).await;
-    create(&tenant, "cedar", json!({"hostname": "cedar.example.com", "suspend": true})).await;
+    create(&tenant, "bluebird", json!({"hostname": "bluebird.example.com", "chartVersion": charts::NEVER_READY})).await;
+    create(&tenant, "cedar", json!({"hostname": "cedar.example.com", "chartVersion": "5.9.9"})).await;
+    create(&tenant, "dove", json!({"hostname": "dove.example.com", "suspend": true})).await;
+    create(&tenant, "egret", json!({"hostname": "egret.example.com", "adminSecret": "egret-admin"})).await;
     tenant.ready("acme", 1).await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
 
-    let tab = browser.open(&format!("{url}/#/tenants"), (1120, 520)).await.unwrap();
+    let tab = browser.open(&format!("{url}/#/tenants"), (1120, 630)).await.unwrap();
+    tab.prefer(&[("prefers-reduced-motion", "reduce")]).await.unwrap();
     row(&tab, "acme", "Ready").await;
-    row(&tab, "bluebird", "Stalled").await;
-    row(&tab, "cedar", "Suspended").await;
+    row(&tab, "bluebird", "Not ready").await;
+    row(&tab, "cedar", "Stalled").await;
+    row(&tab, "dove", "Suspended").await;
+    row(&tab, "egret", "In progress").await;
     let cells = tab
         .evaluate("[...document.querySelector('#instances tbody tr').cells].slice(0, 6).map((cell) => cell.innerText.split('\\n')[0])")
         .await
@@ -259,7 +275,7 @@ async fn the_picture_of_the_readme() {
     // What assistive technology is told.
     let told = tab.accessible().await.unwrap();
     let count = |role: &str| told.iter().filter(|(found, _)| found == role).count();
-    assert_eq!((count("main"), count("table"), count("columnheader"), count("rowheader")), (1, 1, 7, 3), "{told:#?}");
+    assert_eq!((count("main"), count("table"), count("columnheader"), count("rowheader")), (1, 1, 7, 5), "{told:#?}");
     for (role, name) in [
         ("heading", "Instances"),
         ("table", "Instances"),
@@ -275,7 +291,7 @@ async fn the_picture_of_the_readme() {
 
     let picture = tab.screenshot().await.unwrap();
     let seen = Picture::read(&picture);
-    assert_eq!((seen.width, seen.height), (1120, 520));
+    assert_eq!((seen.width, seen.height), (1120, 630));
     let colours: BTreeSet<_> =
         (0..seen.height).flat_map(|y| (0..seen.width).map(move |x| (x, y))).map(|at| seen.at(at)).collect();
     assert!(colours.len() > 100, "{} colours", colours.len());

@@ -1,6 +1,10 @@
 // The way to the API: requests, their refusals, the stream of events, and the token.
 
 const KEY = "clientapp-token";
+/** An answer that takes longer does not come any more. */
+const ANSWER_MS = 30000;
+/** The stream says every 15 s that it is there. */
+const SILENCE_MS = 40000;
 let askForToken = () => Promise.resolve(null);
 let asking = null;
 
@@ -31,12 +35,17 @@ export async function send(method, url, { body, headers = {}, signal } = {}) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
     const authorization = token === null ? {} : { authorization: `Bearer ${token}` };
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), ANSWER_MS);
     let response;
     try {
-      response = await fetch(url, { method, body, signal, cache: "no-store", headers: { ...headers, ...authorization } });
+      const options = { method, body, cache: "no-store", headers: { ...headers, ...authorization } };
+      response = await fetch(url, { ...options, signal: AbortSignal.any([late.signal, ...(signal ? [signal] : [])]) });
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw new Problem(0, { detail: "The API does not answer. It is tried again." });
+      throw new Problem(0, { detail: "The API does not answer." });
+    } finally {
+      clearTimeout(timer);
     }
     if (response.ok) return response;
     const problem = new Problem(response.status, await response.json().catch(() => ({})));
@@ -58,7 +67,9 @@ export async function* stream(url, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    // A connection that broke without a word would look like one on which nothing happens.
+    const silent = setTimeout(() => void reader.cancel(), SILENCE_MS);
+    const { done, value } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
     text += value;
     const messages = text.split(/\r?\n\r?\n/);

@@ -129,8 +129,9 @@ function row(instance) {
   const [word, form, tone] = stateOf(instance);
   row.dataset.state = word;
   const quiet = (text) => (text ? make("small", {}, text) : null);
-  fill(name, make("a", { href: key }, instance.name), quiet(instance.namespace));
-  fill(state, pill(word, form, tone), tone === "good" || instance.reason === word ? null : quiet(instance.reason));
+  fill(name, make("a", { href: key }, instance.name), quiet(namespace ? null : instance.namespace));
+  const told = tone === "good" || instance.reason === word.replace(" r", "R");
+  fill(state, pill(word, form, tone), told ? null : quiet(instance.reason));
   fill(hostname, host(instance));
   fill(version, instance.chartVersion || "–", quiet(instance.profile));
   fill(revision, instance.revision ? `${instance.revision}` : "–");
