@@ -491,7 +491,7 @@ async fn changes_as_they_come() {
     let events = told(events).await;
     assert!(events.starts_with("AGE "), "{events}");
     let rows = told(rows).await;
-    assert!(rows.starts_with("NAME ") && rows.matches("NAME ").count() == 1, "{rows}");
+    assert!(rows.starts_with("NAME ") && rows.matches("READY").count() == 1, "{rows}");
     assert!(told(objects).await.starts_with("{\n  \"apiVersion\""));
     tenant.delete("acme").await;
     told(gone).await;
