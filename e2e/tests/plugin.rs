@@ -22,6 +22,8 @@ use kube::api::{DeleteParams, PostParams};
 use nix::pty::{OpenptyResult, openpty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 const PLUGIN: &str = "kubectl-clientapp";
 const COMPLETER: &str = "kubectl_complete-clientapp";
@@ -420,6 +422,16 @@ async fn another_attempt_now() {
     assert!(typed(&tenant, &["retry", "acme"]).await.done().contains("there is nothing to try again"));
 }
 
+/// How many requests the little user has made so far.
+async fn requests_of_little(tenant: &Tenant) -> usize {
+    // What was asked before is in the log then.
+    tenant.requests().await;
+    let log = fs::read_to_string(tenant.lab.plane.audit_log().unwrap()).unwrap();
+    let user = format!("system:serviceaccount:{}:little", tenant.namespace);
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == *user).count()
+}
+
 #[tokio::test]
 async fn a_user_who_may_do_little() {
     let tenant = Lab::shared().await.tenant("plugin-little").await;
@@ -427,7 +439,9 @@ async fn a_user_who_may_do_little() {
     let host = hostname(&tenant, "acme");
     let make = [&["create", "acme", "--hostname", &host, "--wait"][..], &SMALL].concat();
     typed_as(&tenant, little.clone(), &make).await.done();
+    let before = requests_of_little(&tenant).await;
     assert!(typed_as(&tenant, little.clone(), &["list"]).await.done().contains("acme"));
+    assert_eq!(requests_of_little(&tenant).await, before + 1, "a list is one request");
     let tree = typed_as(&tenant, little.clone(), &["status", "acme"]).await.done();
     for resource in ["deployments", "statefulsets", "persistentvolumeclaims"] {
         assert!(tree.contains(&format!("(no permission to list {resource})")), "{resource} is not in {tree}");
@@ -465,31 +479,49 @@ async fn a_reader_who_leaves_early() {
 }
 
 #[tokio::test]
-async fn events_as_they_come() {
+async fn changes_as_they_come() {
     let tenant = Lab::shared().await.tenant("plugin-events").await;
     typed(&tenant, &["events", "acme"]).await.failed(5, "there is no ClientApp acme");
     make(&tenant, "acme", &["--wait"]).await.done();
-    let kubeconfig = tenant.lab.plane.kubeconfig();
-    let arguments = ["events", "acme", "--watch", "-n", &tenant.namespace];
-    let mut child = command(&installed().join(PLUGIN), Some(&kubeconfig), &arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let events = watching(&tenant, &["events", "acme", "--watch"], "revision 2 with chart version 5.5.3").await;
+    let rows = watching(&tenant, &["list", "--watch"], " 2          5.5.3 ").await;
+    let objects = watching(&tenant, &["list", "--watch", "-o", "json"], "\"revision\": 2").await;
+    let gone = watching(&tenant, &["list", "--watch"], " deleted ").await;
+    typed(&tenant, &["upgrade", "acme", charts::PATCH, "--wait"]).await.done();
+    let events = told(events).await;
+    assert!(events.starts_with("AGE "), "{events}");
+    let rows = told(rows).await;
+    assert!(rows.starts_with("NAME ") && rows.matches("READY").count() == 1, "{rows}");
+    assert!(told(objects).await.starts_with("{\n  \"apiVersion\""));
+    tenant.delete("acme").await;
+    told(gone).await;
+}
+
+/// What a command prints that does not end by itself, up to this text. It has begun to print by then.
+async fn watching(tenant: &Tenant, arguments: &[&str], text: &'static str) -> JoinHandle<String> {
+    let arguments = [arguments, &["-n", &tenant.namespace]].concat();
+    let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
-    typed(&tenant, &["upgrade", "acme", charts::PATCH]).await.done();
-    let read = tokio::task::spawn_blocking(move || {
-        let mut text = String::new();
+    let (begun, begins) = oneshot::channel();
+    let printed = tokio::task::spawn_blocking(move || {
+        let mut begun = Some(begun);
+        let mut printed = Vec::new();
         let mut byte = [0];
-        while !text.contains("revision 2 with chart version 5.5.3") && stdout.read(&mut byte).unwrap() == 1 {
-            text.push(char::from(byte[0]));
+        while !String::from_utf8_lossy(&printed).contains(text) && stdout.read(&mut byte).unwrap() == 1 {
+            printed.push(byte[0]);
+            begun.take().map(|begun| begun.send(()));
         }
-        text
+        child.kill().unwrap();
+        child.wait().unwrap();
+        String::from_utf8(printed).unwrap()
     });
-    let text = tokio::time::timeout(PATIENCE, read).await.expect("the event comes").unwrap();
-    assert!(text.starts_with("AGE "), "{text}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    begins.await.expect("it prints something");
+    printed
+}
+
+async fn told(watching: JoinHandle<String>) -> String {
+    tokio::time::timeout(PATIENCE, watching).await.expect("it is told").unwrap()
 }
 
 #[tokio::test]

@@ -239,6 +239,9 @@ pub struct List {
     /// Those with these labels, such as `tier=gold`.
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub selector: Option<String>,
+    /// Go on with every change.
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// What to wait for.

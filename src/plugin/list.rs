@@ -1,26 +1,34 @@
 //! `list`: the ClientApps of a namespace or of all, in one request.
 
+use std::{collections::HashMap, pin::pin, time::Duration};
+
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{DynamicObject, ListParams},
+    runtime::watcher::{self, watcher},
 };
 
 use super::{
-    args,
+    args::{self, Output},
     error::Error,
     session::{Printer, Session, Stored},
-    text::{Cell, FAINT, age, cell, shortened, styled, table, verdict},
+    text::{Cell, FAINT, age, cell, shortened, styled, table_line, verdict, widths, with_header},
 };
 use crate::crd::{
     ClientApp,
     conditions::{find, kind},
 };
 
+const HEADER: [&str; 9] =
+    ["NAMESPACE", "NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"];
+/// Between two tries of a watch that broke off.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Longer sentences are cut: `status` has them whole.
 const SENTENCE: usize = 60;
 
-/// Lists.
+/// Lists, and with `--watch` tells of every change.
 ///
 /// # Errors
 /// The server's refusal.
@@ -30,29 +38,105 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::List) ->
         true => (session.all_apps(), "any namespace".to_owned()),
         false => (session.apps(), format!("namespace {}", session.namespace)),
     };
-    let found = api.list(&params).await.map_err(Error::api(format!("list the ClientApps in {place}")))?.items;
-    if found.is_empty() && printer.output == args::Output::Table {
+    let what = format!("list the ClientApps in {place}");
+    if args.watch {
+        return watch(printer, api, args, &what).await;
+    }
+    let found = api.list(&params).await.map_err(Error::api(what))?.items;
+    if found.is_empty() && printer.output == Output::Table {
         printer.note(&format!("No ClientApps found in {place}."));
         return Ok(());
     }
     printer.objects(&found, || render(&found, args.all_namespaces, Session::now()))
 }
 
+/// One object after the other: those that are there, and each that changes.
+async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List, what: &str) -> Result<(), Error> {
+    let row = |object: &DynamicObject| row(object, args.all_namespaces, Session::now());
+    let config = watcher::Config { label_selector: args.selector.clone(), ..watcher::Config::default() };
+    let mut changes = pin!(watcher(api, config));
+    // By uid; none before the first list. A watch that breaks off begins with another list.
+    let mut known: Option<HashMap<_, DynamicObject>> = None;
+    let mut listed = Vec::new();
+    let mut columns = Vec::new();
+    while let Some(change) = changes.next().await {
+        let (changed, gone) = match change {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.push(object);
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => {
+                let now: HashMap<_, _> = listed.drain(..).map(|object| (object.uid(), object)).collect();
+                let before = known.replace(now.clone());
+                if before.is_none() && printer.output == Output::Table {
+                    let mut first: Vec<_> = now.into_values().collect();
+                    first.sort_by_key(|object| (object.namespace(), object.name_any()));
+                    let rows = rows(&first, args.all_namespaces, Session::now());
+                    columns = widths(&rows);
+                    rows.iter().try_for_each(|row| printer.out(&table_line(row, &columns)))?;
+                    continue;
+                }
+                let before = before.unwrap_or_default();
+                let same = |uid: &Option<String>, object: &DynamicObject| {
+                    before.get(uid).is_some_and(|before| before.metadata == object.metadata)
+                };
+                let gone = before.iter().filter(|(uid, _)| !now.contains_key(*uid)).map(|(_, object)| object.clone());
+                let gone: Vec<_> = gone.collect();
+                (now.into_iter().filter(|(uid, object)| !same(uid, object)).map(|(_, object)| object).collect(), gone)
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                known.get_or_insert_default().insert(object.uid(), object.clone());
+                (vec![object], Vec::new())
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                known.get_or_insert_default().remove(&object.uid());
+                (Vec::new(), vec![object])
+            }
+            Err(watcher::Error::InitialListFailed(error)) if known.is_none() => return Err(Error::api(what)(error)),
+            // Whoever may list may not always watch.
+            Err(watcher::Error::WatchStartFailed(error @ kube::Error::Api(_))) => {
+                return Err(Error::api(format!("{what} as they change"))(error));
+            }
+            Err(_) => {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        for object in changed {
+            printer.object(&object, table_line(&row(&object), &columns).trim_end())?;
+        }
+        for object in gone {
+            let mut row = row(&object);
+            if let Some(status) = row.iter_mut().nth_back(1) {
+                *status = styled("deleted", FAINT);
+            }
+            printer.object(&object, table_line(&row, &columns).trim_end())?;
+        }
+    }
+    Ok(())
+}
+
 /// The table. **Pure.**
 #[must_use]
 pub fn render(objects: &[DynamicObject], with_namespace: bool, now: Timestamp) -> String {
-    let mut header = vec!["NAMESPACE", "NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"];
-    let mut rows: Vec<Vec<Cell>> = objects.iter().map(|object| row(object, now)).collect();
-    if !with_namespace {
-        header.remove(0);
-        rows.iter_mut().for_each(|row| drop(row.remove(0)));
-    }
-    table(&header, &rows)
+    let rows = rows(objects, with_namespace, now);
+    let widths = widths(&rows);
+    rows.iter().map(|row| table_line(row, &widths)).collect()
 }
 
-fn row(object: &DynamicObject, now: Timestamp) -> Vec<Cell> {
+fn rows(objects: &[DynamicObject], with_namespace: bool, now: Timestamp) -> Vec<Vec<Cell>> {
+    let rows: Vec<_> = objects.iter().map(|object| row(object, with_namespace, now)).collect();
+    with_header(&HEADER[usize::from(!with_namespace)..], &rows)
+}
+
+fn row(object: &DynamicObject, with_namespace: bool, now: Timestamp) -> Vec<Cell> {
     let created = object.creation_timestamp().map(|time| time.0);
-    let name = [cell(object.namespace().unwrap_or_default()), cell(object.name_any())];
+    let namespace = with_namespace.then(|| cell(object.namespace().unwrap_or_default()));
+    let name = cell(object.name_any());
     let age = styled(age(created, now), FAINT);
     let middle = match Stored::read(object.clone()) {
         Err(problem) => {
@@ -62,7 +146,7 @@ fn row(object: &DynamicObject, now: Timestamp) -> Vec<Cell> {
         }
         Ok(Stored { app, .. }) => understood(&app),
     };
-    name.into_iter().chain(middle).chain([age]).collect()
+    namespace.into_iter().chain([name]).chain(middle).chain([age]).collect()
 }
 
 fn verdict_cell(status: &str) -> Cell {

@@ -87,6 +87,12 @@ pub struct Cell {
     style: Style,
 }
 
+impl Cell {
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+}
+
 /// A field in a style.
 pub fn styled(text: impl Into<String>, style: Style) -> Cell {
     Cell { text: harmless(&text.into()), style }
@@ -97,36 +103,55 @@ pub fn cell(text: impl Into<String>) -> Cell {
     styled(text, PLAIN)
 }
 
-/// A table as kubectl prints them: columns as wide as they need to be, three spaces apart.
+/// Between two columns of a table.
+const GAP: usize = 3;
+
+/// A table as kubectl prints them: columns as wide as they need to be.
 #[must_use]
 pub fn table(header: &[&str], rows: &[Vec<Cell>]) -> String {
-    let mut text = String::new();
+    let rows = with_header(header, rows);
+    let widths = widths(&rows);
+    rows.iter().map(|row| table_line(row, &widths)).collect()
+}
+
+/// A further line of a table that is printed already.
+#[must_use]
+pub fn table_line(row: &[Cell], widths: &[usize]) -> String {
+    format!("{}\n", line(row, widths, GAP))
+}
+
+/// The rows below their header.
+#[must_use]
+pub fn with_header(header: &[&str], rows: &[Vec<Cell>]) -> Vec<Vec<Cell>> {
     let head: Vec<Cell> = header.iter().map(|title| styled(*title, STRONG)).collect();
-    for line in lines(&[std::slice::from_ref(&head), rows].concat(), 3) {
-        text += &line;
-        text.push('\n');
-    }
-    text
+    [&[head], rows].concat()
 }
 
 /// Rows whose columns are aligned with each other.
 #[must_use]
 pub fn lines(rows: &[Vec<Cell>], gap: usize) -> Vec<String> {
+    let widths = widths(rows);
+    rows.iter().map(|row| line(row, &widths, gap)).collect()
+}
+
+/// How wide each column has to be.
+#[must_use]
+pub fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
-    let line = |row: &Vec<Cell>| {
-        let mut line = String::new();
-        for (column, Cell { text, style }) in row.iter().enumerate() {
-            line += &paint(*style, text);
-            if column + 1 < row.len() {
-                line += &" ".repeat(widths[column] - text.chars().count() + gap);
-            }
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    (0..columns).map(|column| cells(column).map(Cell::width).max().unwrap_or_default()).collect()
+}
+
+fn line(row: &[Cell], widths: &[usize], gap: usize) -> String {
+    let mut line = String::new();
+    for (column, cell) in row.iter().enumerate() {
+        line += &paint(cell.style, &cell.text);
+        if column + 1 < row.len() {
+            let width = widths.get(column).copied().unwrap_or_default();
+            line += &" ".repeat(width.saturating_sub(cell.width()) + gap);
         }
-        line
-    };
-    rows.iter().map(line).collect()
+    }
+    line
 }
 
 /// A line with lines below it.
