@@ -274,6 +274,8 @@ pub struct Upgrade {
     /// Name of the ClientApp.
     pub name: String,
     /// Exact version of the chart.
+    // Under another id than --version, which this command has too as a part of the operator's.
+    #[arg(id = "to", value_name = "VERSION")]
     pub version: String,
     /// Whether to wait for it.
     #[command(flatten)]

@@ -7,12 +7,7 @@ use std::{
 };
 
 use axum::http::{Method, Response};
-use kube::{
-    Client,
-    client::Body,
-    core::Status,
-    runtime::watcher,
-};
+use kube::{Client, client::Body, core::Status, runtime::watcher};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
