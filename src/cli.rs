@@ -1,4 +1,4 @@
-//! The command line: `run`, `crds`, `render`.
+//! The command line: `run`, `crds`, `render`, `kubectl`.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ use crate::{
     holder::Holder,
     lease::{self, End, Lease},
     metrics::Metrics,
-    shutdown, telemetry,
+    plugin, shutdown, telemetry,
 };
 
 /// How long to wait before looking for a usable helm again.
@@ -73,11 +73,16 @@ enum Command {
         #[command(flatten)]
         chart: ChartArgs,
     },
+    /// What `kubectl clientapp` does, which is this binary under the name kubectl-clientapp.
+    Kubectl(Box<plugin::args::Cli>),
 }
 
 /// Does what the command line asks for, and says in words for the person who typed it why it cannot.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(ended) = plugin::called(std::env::args_os()) {
+        return ended;
+    }
     let result = match Cli::parse().command {
         Command::Run(args) => {
             telemetry::init();
@@ -87,6 +92,7 @@ pub fn main() -> ExitCode {
             }
             return if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
+        Command::Kubectl(cli) => return plugin::main(&cli),
         Command::Crds => definitions(),
         Command::Render { file, namespace, chart } => render(&file, &namespace, &chart),
     };

@@ -6,8 +6,10 @@
 //! config        flags and environment -> Config               every error at start-up
 //! crd/          the kinds, their schemas, their conditions     pure
 //! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
+//! api/          the HTTP API: instances on demand
 //! helm/         the helm CLI: argv, process, charts, what its words mean
 //! holder        which operator process holds a release
+//! plugin/       kubectl clientapp
 //! lease         one leader at a time
 //! health        /healthz, /readyz, /metrics
 //! metrics, telemetry, shutdown
@@ -25,5 +27,6 @@ pub mod helm;
 pub mod holder;
 pub mod lease;
 pub mod metrics;
+pub mod plugin;
 pub mod shutdown;
 pub mod telemetry;

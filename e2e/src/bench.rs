@@ -3,6 +3,8 @@
 //! Times are of a shared machine and mean nothing by themselves; ratios of one run do. What is counted (requests, helm
 //! runs, writes, memory) is exact.
 
+mod api;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -32,12 +34,28 @@ const REST: Duration = Duration::from_secs(30);
 /// Single changes that are timed one after the other.
 const CHANGES: usize = 15;
 
-/// Runs the benchmark with this many apps in each arm, and prints a table.
+/// What is measured.
+#[derive(clap::Subcommand, Clone, Copy, Debug)]
+pub enum What {
+    /// The operator beside bare helm
+    Helm {
+        /// How many apps each of them installs and upgrades
+        #[arg(long, default_value_t = 100)]
+        apps: usize,
+    },
+    /// The HTTP API beside a plain client
+    Api {
+        /// How many instances are there already
+        #[arg(long, default_value_t = 1000)]
+        instances: usize,
+    },
+}
+
+/// Runs the benchmark, and prints a table.
 ///
 /// # Errors
 /// When a part cannot be started, or an app does not become ready.
-pub fn run(apps: usize, progress: &Progress) -> Result<()> {
-    ensure!(apps >= 2, "two apps are the least: one a round");
+pub fn run(what: What, progress: &Progress) -> Result<()> {
     let tools = Tools::ensure(progress)?;
     let binary = release_binary()?;
     let plane = ControlPlane::builder().audit_log(true).start(&tools)?;
@@ -50,9 +68,13 @@ pub fn run(apps: usize, progress: &Progress) -> Result<()> {
         environment: vec![("RUST_LOG".to_owned(), "info,clientapp_operator::helm=debug".to_owned())],
         ..Options::new(kubeconfig, &tools.helm, dir.path().display().to_string())
     };
-    let operator = Operator::leading(&options)?;
+    let mut operator = Operator::leading(&options)?;
+    let api = operator.api_url()?;
     let bench = Bench { plane: &plane, tools: &tools, charts: dir.path(), operator: &operator };
-    block_on(bench.run(apps))
+    match what {
+        What::Helm { apps } => block_on(bench.run(apps)),
+        What::Api { instances } => block_on(bench.api(&api, instances)),
+    }
 }
 
 struct Bench<'a> {
@@ -64,6 +86,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     async fn run(&self, apps: usize) -> Result<()> {
+        ensure!(apps >= 2, "two apps are the least: one a round");
         let client = self.plane.client().await?;
         let names = |arm: &str| (0..apps).map(|n| format!("{arm}-{n}")).collect::<Vec<_>>();
         let (bare, ours) = (names("bare"), names("ours"));

@@ -9,7 +9,7 @@ mod operator;
 mod own;
 mod screen;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -171,7 +171,7 @@ async fn tell(place: &mut impl Place, keep: bool) -> Result<()> {
     commands.helm(&in_namespace(&["history", name])).await?;
 
     if keep {
-        look_around(&stage, operator.log());
+        look_around(&stage, operator);
         return Ok(());
     }
     say("\nIts end, and that of all its data, since spec.deletionPolicy is Delete:");
@@ -220,7 +220,7 @@ impl Stage {
     }
 }
 
-fn look_around(stage: &Stage, log: &Path) {
+fn look_around(stage: &Stage, operator: &Operator) {
     let Stage { commands, namespace, name, path, .. } = stage;
     let path: Vec<_> = path.iter().map(|directory| screen::quoted(directory)).collect();
     say(&format!(
@@ -228,15 +228,21 @@ fn look_around(stage: &Stage, log: &Path) {
 export KUBECONFIG={}
 export PATH={}:\"$PATH\"
 kubectl get clientapps --all-namespaces --watch
-kubectl describe clientapp {name} --namespace {namespace}
+kubectl clientapp status {name} --namespace {namespace}
 kubectl edit clientapp {name} --namespace {namespace}
 helm list --all-namespaces
 helm rollback {name} 1 --namespace {namespace}    # what others do is put right
 tail -f {}",
         screen::quoted(commands.kubeconfig()),
         path.join(":"),
-        screen::quoted(log),
+        screen::quoted(operator.log()),
     ));
+    if let Some(api) = operator.api() {
+        say(&format!(
+            "\nThe page is at http://{api}/, and this makes another instance:\n
+curl -X POST http://{api}/instances -H 'Content-Type: application/json' -d '{{\"hostname\": \"my-instance.local\"}}'"
+        ));
+    }
 }
 
 fn without_comments(yaml: &str) -> String {

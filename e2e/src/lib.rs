@@ -3,6 +3,7 @@
 
 pub mod background;
 pub mod bench;
+pub mod browser;
 pub mod cache;
 pub mod charts;
 pub mod demo;

@@ -30,12 +30,9 @@ enum Command {
     Tools,
     /// Show what the operator does, on a control plane of its own, and take everything down again
     Demo(demo::Options),
-    /// Measure the operator beside bare helm, in one interleaved run
-    Bench {
-        /// How many apps each of them installs and upgrades
-        #[arg(long, default_value_t = 100)]
-        apps: usize,
-    },
+    /// Measure it beside what it replaces, in one interleaved run
+    #[command(subcommand)]
+    Bench(bench::What),
     /// What `up` runs in the background
     #[command(hide = true)]
     Hold {
@@ -67,7 +64,7 @@ fn run(command: Command) -> Result<ExitCode> {
             }
         }
         Command::Demo(options) => return demo::run(&options),
-        Command::Bench { apps } => bench::run(apps, &progress)?,
+        Command::Bench(what) => bench::run(what, &progress)?,
         Command::Hold { nodes } => detached::hold(nodes)?,
     }
     Ok(ExitCode::SUCCESS)

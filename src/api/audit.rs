@@ -1,4 +1,5 @@
-//! One line of the log for each change that the API was asked for.
+//! One line of the log for each change that the API was asked for. The request's id and where it came from are in the
+//! line's span.
 
 use axum::http::StatusCode;
 

@@ -217,6 +217,22 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_user_who_does_not_stop_is_told_to_wait() {
+        let routes = behind(Router::new().route("/headers", get(|| async {})), Auth::None);
+        let mut served = 0;
+        let refused = loop {
+            let answer = routes.clone().oneshot(request(Method::GET, "/headers")).await.unwrap();
+            if answer.status() != StatusCode::OK {
+                break answer;
+            }
+            served += 1;
+        };
+        assert!(served >= 200, "{served}");
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(refused.headers().contains_key(header::RETRY_AFTER));
+    }
+
     #[test]
     fn what_is_public() {
         let public = ["/", "/openapi.json", "/page/style.css"];

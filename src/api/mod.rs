@@ -14,6 +14,7 @@ pub mod limits;
 mod names;
 mod openapi;
 pub mod origin;
+pub mod page;
 pub mod problem;
 mod query;
 mod refusal;
@@ -97,6 +98,7 @@ pub fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Ro
     });
     Router::new()
         .merge(routes::routes())
+        .merge(page::routes())
         .route("/openapi.json", get(openapi::document))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)

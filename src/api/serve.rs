@@ -104,19 +104,25 @@ impl Server {
         let routes = gate::behind(router(parts, &tasks, &stop), auth);
         let (certificate, acceptor) = tls.unzip();
         let current = async {
-            match certificate {
-                Some(certificate) => certificate.keep_current(stop.clone()).await,
-                None => {}
+            if let Some(certificate) = certificate {
+                certificate.keep_current(stop.clone()).await;
             }
         };
-        tokio::join!(current, accept(listener, routes, acceptor, &stop));
+        tokio::join!(current, accept(listener, CONNECTIONS, routes, acceptor, &stop));
         tasks.close();
         tasks.wait().await;
     }
 }
 
-async fn accept(mut listener: TcpListener, routes: Router, tls: Option<TlsAcceptor>, stop: &CancellationToken) {
-    let (places, connections) = (Arc::new(Semaphore::new(CONNECTIONS)), TaskTracker::new());
+/// Takes connections until `stop`, so many at a time.
+async fn accept(
+    mut listener: TcpListener,
+    places: usize,
+    routes: Router,
+    tls: Option<TlsAcceptor>,
+    stop: &CancellationToken,
+) {
+    let (places, connections) = (Arc::new(Semaphore::new(places)), TaskTracker::new());
     loop {
         let next = async {
             let place = places.clone().acquire_owned().await;
@@ -188,4 +194,50 @@ async fn requests(
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     connection.await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_connection_too_many_waits_for_another_to_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let peer = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.port().to_string() };
+        let routes = Router::new().route("/", axum::routing::get(peer));
+        let serving = tokio::spawn({
+            let stop = stop.clone();
+            async move { accept(listener, 1, routes, None, &stop).await }
+        });
+        let ask = async || {
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+            connection
+        };
+        let answered = async |connection: &mut TcpStream| {
+            let (mut answer, port) = (String::new(), connection.local_addr().unwrap().port().to_string());
+            while !answer.ends_with(&format!("\r\n\r\n{port}")) {
+                let mut bytes = [0; 1024];
+                let read = connection.read(&mut bytes).await.unwrap();
+                assert_ne!(read, 0, "{answer}");
+                answer += std::str::from_utf8(&bytes[..read]).unwrap();
+            }
+        };
+        let mut first = ask().await;
+        answered(&mut first).await;
+        let mut second = ask().await;
+        // The first is served once more, and the second not yet.
+        first.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        answered(&mut first).await;
+        assert_eq!(second.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(first);
+        answered(&mut second).await;
+        stop.cancel();
+        serving.await.unwrap();
+        // An idle connection is hung up on.
+        assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
+    }
 }

@@ -10,7 +10,7 @@ use super::{
     names::Key,
     world::{ClusterView, Fate, Phase, ReleaseView, SecretView, Stamp, World},
 };
-use crate::crd::{Attempt, conditions::kind};
+use crate::crd::{Attempt, annotation, conditions::kind};
 
 /// How long a PerconaPGCluster may stay without any status before that itself is reported.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -102,7 +102,7 @@ impl Plan {
 #[must_use]
 pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: SignedDuration) -> Plan {
     // A field that is added to the world has to be thought about here.
-    let World { hostname_holder, admin_secret, redis_secret, database: _, release, workloads, recorded } = world;
+    let World { hostname_holder, admin_secret, redis_secret, database: _, release, workloads, retry, recorded } = world;
     let mut plan = Plan::default();
 
     if desired.suspend {
@@ -139,7 +139,9 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         return plan.hold(hold);
     }
     let recorded_revision = recorded.release.as_ref().map(|release| release.revision);
-    let attempt = recorded.last_attempt.as_ref();
+    // One that somebody asks to be repeated holds nothing up.
+    let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
+    let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
     plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, helm_deadline);
     if plan.hold.is_none() && !plan.runs_helm() && workloads.is_empty() {
         plan.hold = release.as_ref().and_then(|release| unseen(release, now));

@@ -441,4 +441,106 @@ mod tests {
         assert_eq!(desired.values["redis"]["enabled"], true);
         assert_eq!(desired.values["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
     }
+    fn premium() -> ProfileSpec {
+        serde_json::from_value(json!({
+            "description": "d",
+            "defaults": {
+                "replicaCount": 2,
+                "resources": {"requests": {"cpu": "200m"}},
+                "persistence": {"size": "10Gi"},
+                "apps": {"cronjob": {"enabled": true}},
+            },
+            "helm": {"values": {"phpClientHttpsFix": {"enabled": true}, "cronjob": {"type": "sidecar"}}},
+        }))
+        .unwrap()
+    }
+
+    fn with_profile(profile: &StoredProfile, more: Value) -> Result<Desired, InvalidSpec> {
+        let mut spec = json!({"hostname": "a.example", "profile": "premium", "postgres": {"enabled": false}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        desired(&app_for_tests(spec), Some(profile), &Config::for_tests())
+    }
+
+    #[test]
+    fn a_profile_lies_over_the_base_values_and_under_the_spec() {
+        let profile = Ok(premium());
+        let values = |more: Value| with_profile(&profile, more).unwrap().values;
+        let taken = values(json!({}));
+        assert_eq!(taken["replicaCount"], 2);
+        assert_eq!(taken["resources"], json!({"requests": {"cpu": "200m"}}));
+        assert_eq!(taken["persistence"], json!({"enabled": true, "size": "10Gi"}));
+        assert_eq!(taken["cronjob"], json!({"enabled": true, "type": "sidecar"}));
+        assert_eq!(taken["phpClientHttpsFix"]["enabled"], true);
+        assert_eq!(taken["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
+
+        let over = values(json!({
+            "replicas": 3,
+            "persistence": {"size": "20Gi"},
+            "values": {"resources": {"requests": {"cpu": "1"}}, "cronjob": {"enabled": false}},
+        }));
+        assert_eq!(over["replicaCount"], 3);
+        assert_eq!(over["persistence"]["size"], "20Gi");
+        assert_eq!(over["resources"], json!({"requests": {"cpu": "1"}}));
+        assert_eq!(over["cronjob"], json!({"enabled": false, "type": "sidecar"}));
+        assert_eq!(values(json!({"persistence": {"enabled": false}}))["persistence"], json!({"enabled": false}));
+    }
+
+    #[test]
+    fn a_volume_is_of_8gi_where_nobody_says_otherwise() {
+        let none = Ok(ProfileSpec::default());
+        assert_eq!(with_profile(&none, json!({})).unwrap().values["persistence"]["size"], "8Gi");
+        assert_eq!(of(json!({"hostname": "a.example"})).unwrap().values["persistence"]["size"], "8Gi");
+    }
+
+    #[test]
+    fn a_changed_profile_changes_the_digest() {
+        let digest = |profile: ProfileSpec| with_profile(&Ok(profile), json!({})).unwrap().digest;
+        let described = ProfileSpec { description: "another".to_owned(), ..premium() };
+        assert_eq!(digest(premium()), digest(described));
+        let mut larger = premium();
+        larger.defaults.persistence.size = Some("11Gi".to_owned());
+        assert_ne!(digest(premium()), digest(larger));
+    }
+
+    #[test]
+    fn profiles_that_cannot_be_carried_out() {
+        let refused = |spec: Value| {
+            let profile: StoredProfile = Ok(serde_json::from_value(spec).unwrap());
+            let error = with_profile(&profile, json!({"postgres": {"enabled": true}})).unwrap_err();
+            assert_eq!((error.reason, error.field), (InvalidReason::ProfileInvalid, "spec.profile"));
+            error.problem
+        };
+        for (spec, sentence) in [
+            (
+                json!({"helm": {"values": {"nextcloud": {"host": "x"}}}}),
+                "helm.values: nextcloud.host is computed by the operator: set spec.hostname of each ClientApp instead",
+            ),
+            (
+                json!({"helm": {"values": {"replicaCount": 2}}}),
+                "helm.values: replicaCount is computed by the operator: set defaults.replicaCount instead",
+            ),
+            (
+                json!({"helm": {"values": {"externalDatabase": {"enabled": false}}}}),
+                "helm.values: externalDatabase is computed by the operator: set spec.postgres of each ClientApp instead",
+            ),
+            (
+                json!({"defaults": {"apps": {"redis": {"enabled": false}}}}),
+                "defaults.apps: redis.enabled is computed by the operator: set spec.redis.enabled of each ClientApp instead",
+            ),
+            (
+                json!({"defaults": {"persistence": {"size": "10GB"}}}),
+                "defaults.persistence.size: must be a quantity above zero such as 10Gi",
+            ),
+        ] {
+            assert_eq!(refused(spec), format!("Profile premium cannot be carried out: {sentence}"));
+        }
+        let error = with_profile(&Err("spec: no".to_owned()), json!({})).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "spec.profile: Profile premium cannot be carried out: it does not decode: spec: no"
+        );
+        let missing = of(json!({"hostname": "a.example", "profile": "gold"})).unwrap_err();
+        assert_eq!(missing.reason, InvalidReason::ProfileMissing);
+        assert_eq!(missing.to_string(), "spec.profile: there is no Profile gold: create it, or name another");
+    }
 }

@@ -20,6 +20,7 @@ pub mod error;
 mod finalizer;
 mod memory;
 pub mod names;
+mod namespace;
 pub mod observe;
 pub mod report;
 mod teardown;
@@ -148,6 +149,10 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         synced: OnceCell::new(),
     });
 
+    tasks.spawn({
+        let ctx = ctx.clone();
+        stop.clone().run_until_cancelled_owned(async move { namespace::sweep(&ctx).await })
+    });
     let changed = {
         let ctx = ctx.clone();
         move |event: watcher::Result<watcher::Event<Guard<ClientApp>>>| {
@@ -293,7 +298,7 @@ async fn bring_up(
                 return said.map(|()| Action::await_change());
             }
         };
-        let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, subject.uid, recorded);
+        let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, &guard.metadata, recorded);
         let decide = |world: &World| decide::decide(&desired, world, ctx.now(), ctx.config.helm_deadline);
         let mut world = see(recorded).await?;
         let mut plan = decide(&world);
@@ -357,6 +362,8 @@ async fn take_down(
     let policy = guard.object.as_ref().map_or(DeletionPolicy::Retain, |app| app.spec.deletion_policy);
     match teardown::teardown(ctx, key, &guard.metadata, policy).await? {
         None => {
+            let fate = namespace::release(ctx, key, subject.uid).await?;
+            report::publish(ctx, subject.reference, fate.note(&key.namespace).as_slice()).await;
             finalizer::remove(ctx, key, &guard.metadata).await?;
             ctx.memory.forget(key);
             Ok(Action::await_change())

@@ -1,7 +1,7 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
 //! a Secret that somebody else wrote) or what a cache seems to be late with (a revision this operator has seen).
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api,
     api::{ListParams, PartialObjectMeta},
@@ -16,13 +16,22 @@ use super::{
     watches::{self, RevisionMeta, SecretMeta},
     world::{DatabaseView, Phase, ReleaseView, SecretView, Stamp, World},
 };
-use crate::{crd::ClientAppStatus, holder::Holder};
+use crate::{
+    crd::{ClientAppStatus, annotation},
+    holder::Holder,
+};
 
 /// Looks at everything that decisions about this app depend on.
 ///
 /// # Errors
 /// The API server refused to show a Secret or the release's history.
-pub async fn observe(ctx: &Ctx, desired: &Desired, uid: &str, recorded: ClientAppStatus) -> Result<World, Error> {
+pub async fn observe(
+    ctx: &Ctx,
+    desired: &Desired,
+    meta: &ObjectMeta,
+    recorded: ClientAppStatus,
+) -> Result<World, Error> {
+    let uid = meta.uid.as_deref().unwrap_or_default();
     let key = &desired.key;
     let watches = &ctx.watches;
     let admin_secret = match &desired.admin {
@@ -57,6 +66,7 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, uid: &str, recorded: ClientAp
         database,
         release: release(ctx, key, &recorded).await?,
         workloads: watches.workloads(key),
+        retry: meta.annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
         recorded,
     })
 }

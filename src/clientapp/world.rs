@@ -22,6 +22,8 @@ pub struct World {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
+    /// The attempt that somebody asks to be repeated at once, by the annotation for it.
+    pub retry: Option<String>,
     /// The status as it was last reported.
     pub recorded: ClientAppStatus,
 }

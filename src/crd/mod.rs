@@ -36,6 +36,22 @@ pub mod label {
     pub const OPERATOR: &str = "clientapp-operator";
 }
 
+/// Annotations that people and tools write on a `ClientApp`.
+pub mod annotation {
+    use super::Attempt;
+
+    /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
+    /// time of the asking, so that it asks for one more and no further ones, whoever's clock is wrong.
+    pub const RETRY: &str = "apps.bnerd-operator.local/retry";
+
+    /// The value of [`RETRY`] that has this attempt repeated: `startedAt/failures` of `status.lastAttempt`.
+    #[must_use]
+    pub fn retry_after(attempt: &Attempt) -> String {
+        // Times are stored in whole seconds, and two attempts may begin within one.
+        format!("{}/{}", attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ"), attempt.failures)
+    }
+}
+
 /// Removed from a `ClientApp` only after its release is verified gone and its database deleted or retained.
 pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 

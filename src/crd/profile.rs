@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 /// What the ClientApps that name a Profile take from it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
     group = "apps.bnerd-operator.local",
     version = "v1alpha1",

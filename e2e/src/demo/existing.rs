@@ -168,6 +168,7 @@ impl Place for Existing {
         let operator = Operator::lead(binary, &self.home, &surroundings);
         let what = "Starting the operator, with a directory of charts: a small one in the shape of Nextcloud's";
         self.operator = Some(step(what, operator).await?);
+        let plugin = Operator::plugin(binary, &self.home)?;
         Ok(Stage {
             client,
             commands: Commands::new(&tools, &kubeconfig, self.home.path(), self.home.path()),
@@ -175,7 +176,7 @@ impl Place for Existing {
             name: "demo",
             files: vec![SAMPLE],
             patience: PATIENCE,
-            path: tools.directories().into_iter().map(Path::to_owned).collect(),
+            path: tools.directories().into_iter().map(Path::to_owned).chain([plugin]).collect(),
         })
     }
 

@@ -2,6 +2,7 @@
 //! needed to take down what it made.
 
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// For stopping: twice what it gives its helms for that.
 const FAREWELL: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
+/// Where its API is, unless something else is there.
+const API: &str = "127.0.0.1:8090";
 /// How many lines of its log tell what it did last.
 const LAST_LINES: usize = 15;
 
@@ -77,6 +80,7 @@ impl Operator {
             .arg(home.path().join("charts"))
             .args(["--lease-namespace", lease_namespace])
             .args(["--health-listen", "127.0.0.1:0"])
+            .args(["--api-listen", if TcpListener::bind(API).is_ok() { API } else { "127.0.0.1:0" }])
             .env("TMPDIR", &temporary)
             .process_group(home.group())
             .stdin(Stdio::null())
@@ -89,6 +93,21 @@ impl Operator {
     /// How it ended, if it has.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
+    }
+
+    /// Where its API is: host and port.
+    pub(super) fn api(&self) -> Option<String> {
+        let log = self.logged();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        lines.into_iter().find_map(|line| line["api"].as_str().map(str::to_owned))
+    }
+
+    /// Makes `kubectl clientapp` of it, and returns the directory to put on the `PATH`.
+    pub(super) fn plugin(binary: &Path, home: &Home) -> Result<PathBuf> {
+        let directory = home.path().join("bin");
+        fs::create_dir_all(&directory)?;
+        std::os::unix::fs::symlink(binary, directory.join("kubectl-clientapp"))?;
+        Ok(directory)
     }
 
     /// Where it logs.

@@ -70,6 +70,7 @@ impl Place for Own {
         let operator = Operator::lead(binary, home, &surroundings);
         self.operator = Some(step("Starting the operator, with no other rights than those", operator).await?);
 
+        let plugin = Operator::plugin(binary, home)?;
         let workspace = manifests::directory();
         let workspace = workspace.parent().context("the manifests are nowhere")?;
         Ok(Stage {
@@ -79,7 +80,7 @@ impl Place for Own {
             name: "minimal",
             files: vec!["manifests/samples/namespace.yaml", "manifests/samples/minimal.yaml"],
             patience: Duration::from_secs(120),
-            path: tools.directories().into_iter().map(Path::to_owned).collect(),
+            path: tools.directories().into_iter().map(Path::to_owned).chain([plugin]).collect(),
         })
     }
 

@@ -9,7 +9,7 @@ mod start;
 mod tls;
 mod tokens;
 
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use e2e::lab::{Lab, PATIENCE, Tenant};
@@ -58,10 +58,18 @@ struct Answer {
 
 impl Served {
     async fn start(lab: &'static Lab, flags: &[&str]) -> Served {
+        Served::logging(lab, flags, "info,clientapp_operator=debug").await
+    }
+
+    /// One whose log tells all that a log could.
+    async fn talkative(lab: &'static Lab, flags: &[&str]) -> Served {
+        Served::logging(lab, flags, "trace").await
+    }
+
+    async fn logging(lab: &'static Lab, flags: &[&str], filter: &str) -> Served {
         let mut options = lab.options();
         options.arguments = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        // What a log could tell, it tells.
-        options.environment = vec![("RUST_LOG".to_owned(), "trace".to_owned())];
+        options.environment = vec![("RUST_LOG".to_owned(), filter.to_owned())];
         let start = move || {
             let mut operator = Operator::start(&options).expect("the operator starts");
             let url = operator.api_url().expect("the API is served");
@@ -88,8 +96,8 @@ impl Served {
 
 /// A client that trusts one certificate, or has no use for any.
 fn client(trusted: Option<&str>) -> reqwest::Client {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| rustls::crypto::ring::default_provider().install_default().expect("it is the first"));
+    // Unless kube was first, which takes the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = trusted.map(|pem| Certificate::from_pem(pem.as_bytes()).unwrap());
     reqwest::Client::builder().tls_certs_only(trusted).timeout(PATIENCE).build().unwrap()
 }

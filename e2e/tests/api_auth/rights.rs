@@ -33,7 +33,7 @@ async fn a_role_in_one_namespace_is_none_in_another() {
     account(&here, "jane").await;
     bind(&here, json!({"kind": "ServiceAccount", "name": "jane", "namespace": here.namespace})).await;
     let token = token(&here, "jane", AUDIENCE, None).await;
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let api = Served::talkative(lab, &["--api-auth", "token"]).await;
 
     let listed = allowed(&api, "/instances?namespace=rights-here", &token).await;
     assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{listed:?}");
@@ -52,33 +52,43 @@ async fn a_role_in_one_namespace_is_none_in_another() {
             "name": "acme", "namespace": namespace, "hostname": hostname(&here, "acme"),
             "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
         });
-        send(api.request(Method::POST, "/instances").bearer_auth(&token).json(&spec))
+        api.request(Method::POST, "/instances").json(&spec)
     };
-    let refused = new("rights-there").await;
+    let new = |namespace: &str, token: &str| send(new(namespace).bearer_auth(token));
+    let refused = new("rights-there", &token).await;
     let sentence = refused.refused(403, "Forbidden");
     assert!(sentence.contains(&format!("{jane} create {resource}")), "{sentence}");
     assert!(there.kubectl(&["get", "clientapps,secrets", "--output", "name"]).unwrap().is_empty());
     // A namespace that is not there is made for nobody who may not.
-    new("rights-nowhere").await.refused(403, "Forbidden");
+    new("rights-nowhere", &token).await.refused(403, "Forbidden");
     let namespaces = Api::<Namespace>::all(here.client.clone());
     assert!(namespaces.get_opt("rights-nowhere").await.unwrap().is_none());
-    let made = new("rights-here").await;
+    // But for who may everywhere.
+    account(&here, "portal").await;
+    let portal = format!("--serviceaccount={}:portal", here.namespace);
+    here.kubectl(&["create", "clusterrolebinding", "rights-portal", "--clusterrole=clientapp-api-user", &portal])
+        .unwrap();
+    let portal = super::token(&here, "portal", AUDIENCE, None).await;
+    allowed(&api, "/instances", &portal).await;
+    let made = new("rights-nowhere", &portal).await;
     assert_eq!(made.status, 201, "{made:?}");
 
     // All of it is in the log, under the request's id, and nothing that is secret.
     let log = api.operator.log();
     let audit: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    for (answer, status, reason) in [(&refused, 403, "Forbidden"), (&made, 201, "Done")] {
+    for (answer, user, status, reason) in [(&refused, "jane", 403, "Forbidden"), (&made, "portal", 201, "Done")] {
         let id = answer.headers["x-request-id"].to_str().unwrap();
         let of_request = |line: &&Value| line["target"] == "audit" && line["span"]["request_id"] == id;
         let lines: Vec<_> = audit.iter().filter(of_request).filter(|line| line["verb"] == "create").collect();
         let [line] = lines.as_slice() else { panic!("{id}: {lines:?}") };
-        assert_eq!(line["user"], "system:serviceaccount:rights-here:jane", "{line}");
+        assert_eq!(line["user"], format!("system:serviceaccount:rights-here:{user}"), "{line}");
         assert_eq!(line["span"]["peer"], "127.0.0.1", "{line}");
         assert_eq!((&line["status"], &line["reason"]), (&json!(status), &json!(reason)), "{line}");
     }
     assert!(!log.contains(made.body["adminPassword"].as_str().unwrap()), "a password is in the log");
-    assert!(!log.contains(token.rsplit('.').next().unwrap()), "a token is in the log");
+    for token in [&token, &portal] {
+        assert!(!log.contains(token.rsplit('.').next().unwrap()), "a token is in the log");
+    }
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ async fn a_token_has_to_be_one_of_this_cluster_for_this_api_and_of_now() {
     let again = with_times(lab, &good, 0);
     let expired = with_times(lab, &good, -24 * 60 * 60);
     let forged = format!("{}A", &good[..good.len() - 1]);
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let api = Served::talkative(lab, &["--api-auth", "token"]).await;
 
     let sentence = api.get("/instances", None).await.refused(401, "Unauthorized").to_owned();
     assert!(
@@ -98,7 +98,8 @@ async fn while_the_api_server_is_down_nobody_is_let_in() {
     let options = lab.options();
     let lead = move || Operator::leading(&options).expect("the operator leads");
     let _leader = tokio::task::spawn_blocking(lead).await.unwrap();
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let mut api = Served::start(lab, &["--api-auth", "token"]).await;
+    api.operator.wait_for_log("waiting for the lease").unwrap();
     lab.plane.kill_apiserver().unwrap();
     for token in &tokens {
         let answer = api.get("/instances", Some(token)).await;

@@ -4,6 +4,8 @@
 mod database;
 mod deletion;
 mod hostname;
+mod namespace;
+mod profile;
 mod release;
 mod spec;
 

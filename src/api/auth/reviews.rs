@@ -139,11 +139,14 @@ where
     let (reviews, options) = (Api::<K>::all(client), PostParams::default());
     let error = match tokio::time::timeout(PATIENCE, reviews.create(&options, review)).await {
         Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+            format!("{}; manifests/components/api grants it", status.message)
+        }
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {PATIENCE:?}"),
     };
     let kind = K::kind(&());
-    tracing::warn!("{kind}: {error}; the operator needs create on it: manifests/components/api grants that");
+    tracing::warn!("nobody is let in, for lack of a {kind}: {error}");
     let detail = format!("The cluster's API server does not answer a {kind}, so that nobody is let in. Try again.");
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
 }
@@ -179,9 +182,12 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+    /// Path and spec of each review.
+    type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+
     /// A cluster that gives this status to every review, and what it was asked.
-    fn cluster(status: Value) -> (Reviews, Arc<Mutex<Vec<(String, Value)>>>) {
-        let asked = Arc::new(Mutex::new(Vec::new()));
+    fn cluster(status: Value) -> (Reviews, Asked) {
+        let asked = Asked::default();
         let record = asked.clone();
         let answer = tower::service_fn(move |request: Request<Body>| {
             let (status, record) = (status.clone(), record.clone());

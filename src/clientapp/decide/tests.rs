@@ -78,6 +78,7 @@ fn settled(desired: &Desired) -> World {
         },
         release: Some(release(desired)),
         workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }],
+        retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),
             ..ClientAppStatus::default()
@@ -311,6 +312,26 @@ fn failures_are_not_repeated_before_their_time() {
     ] {
         row(what, none(), change, plan);
     }
+    let asked = |failures: u32, reason: &'static str, since: i64| {
+        let change = failed(failures, 1800, reason, None);
+        move |w: &mut World| {
+            change(w);
+            // Finer than it is stored, as right after a run.
+            w.recorded.last_attempt.as_mut().unwrap().started_at.0 += SignedDuration::from_millis(250);
+            w.retry = Some(format!("{}/{failures}", ago(since)));
+        }
+    };
+    let suspended = json!({"suspend": true});
+    for (what, spec, change, plan) in [
+        ("somebody asks for another attempt", none(), asked(5, "UpgradeFailed", 60), "helm 4"),
+        ("of a chart that could never work", none(), asked(1, "ChartInvalid", 60), "helm 4"),
+        ("somebody asked before this attempt", none(), asked(5, "UpgradeFailed", 90), "hold Released/UpgradeFailed!"),
+        ("somebody names one to come", none(), asked(1, "UpgradeFailed", -600), "hold Released/UpgradeFailed"),
+        ("while it is suspended", suspended, asked(5, "UpgradeFailed", 60), "hold Reconciling/Suspended"),
+    ] {
+        row(what, spec, change, plan);
+    }
+    row("somebody asks, and nothing has failed", none(), |w| w.retry = Some(ago(60).to_string()), "");
 }
 
 #[test]

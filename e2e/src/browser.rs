@@ -1,0 +1,349 @@
+//! A real Chromium without a window, for tests of the page: found, started with a profile of its own, driven by keys,
+//! and asked what it sees.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, bail};
+use chromiumoxide::browser::{Browser as Chromium, BrowserConfig};
+use chromiumoxide::cdp::browser_protocol::{log, network};
+use chromiumoxide::cdp::js_protocol::runtime;
+use chromiumoxide::types::{Command, Method, MethodId};
+use chromiumoxide::{Handler, Page};
+use futures::{Stream, StreamExt as _};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::lab::PATIENCE;
+
+/// The variable that names the browser.
+const VARIABLE: &str = "CHROMIUM";
+/// Under these names it is looked for on the PATH.
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+/// With one of these set, a test that needs a browser fails where there is none.
+const REQUIRE: [&str; 2] = ["CI", "CLIENTAPP_E2E_REQUIRE_BROWSER"];
+
+/// The browser's executable: what `CHROMIUM` names, or one on the PATH.
+#[must_use]
+pub fn find() -> Option<PathBuf> {
+    match std::env::var_os(VARIABLE) {
+        Some(named) => which::which(named).ok(),
+        None => NAMES.iter().find_map(|name| which::which(name).ok()),
+    }
+}
+
+/// A running browser.
+pub struct Browser {
+    chromium: Chromium,
+    handler: JoinHandle<()>,
+    // Dropped last.
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts it. `None`: there is none on this machine, which is said on standard error.
+    ///
+    /// # Panics
+    /// When it does not start, or there is none and the environment says that there has to be.
+    pub async fn start(test: &str) -> Option<Browser> {
+        let Some(executable) = find() else {
+            let install = format!("install Debian's package chromium, or name a Chromium in ${VARIABLE}");
+            let required = REQUIRE.iter().find(|name| std::env::var_os(name).is_some());
+            assert!(required.is_none(), "there is no browser for {test}: {install}");
+            // Not by a macro: what those print is shown of tests that fail only.
+            let _ = writeln!(std::io::stderr(), "SKIPPED {test}: there is no browser; {install}");
+            return None;
+        };
+        Some(Self::launch(executable).await.expect("Chromium starts"))
+    }
+
+    async fn launch(executable: PathBuf) -> Result<Browser> {
+        let profile = tempfile::tempdir()?;
+        let home = profile.path().to_str().context("the temporary directory is not UTF-8")?;
+        let config = BrowserConfig::builder()
+            .chrome_executable(executable)
+            .user_data_dir(profile.path().join("profile"))
+            .env("HOME", home)
+            .env("XDG_CONFIG_HOME", home)
+            .env("XDG_CACHE_HOME", home)
+            .new_headless_mode()
+            // It shows nothing but the page under test, and root has no sandbox.
+            .no_sandbox()
+            .disable_https_first()
+            // Whatever it would like to tell or ask somebody else.
+            .arg(("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
+            .arg("no-proxy-server")
+            .arg("disable-component-update")
+            .arg("disable-gpu")
+            .launch_timeout(PATIENCE)
+            .request_timeout(PATIENCE)
+            .viewport(None)
+            .build();
+        let (chromium, handler) = Chromium::launch(config.map_err(anyhow::Error::msg)?).await?;
+        Ok(Browser { chromium, handler: tokio::spawn(handle(handler)), _profile: profile })
+    }
+
+    /// Opens an address in a tab of this size, in CSS pixels.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn open(&self, url: &str, (width, height): (u32, u32)) -> Result<Tab> {
+        let page = self.chromium.new_page("about:blank").await?;
+        let tab = Tab { page, seen: Arc::default() };
+        tab.record(tab.page.event_listener::<log::EventEntryAdded>().await?, |event| {
+            let entry = &event.entry;
+            (entry.level == log::LogEntryLevel::Error || entry.level == log::LogEntryLevel::Warning)
+                .then(|| Seen::Complaint(format!("{}: {}", entry.source.as_ref(), entry.text)))
+        });
+        tab.record(tab.page.event_listener::<runtime::EventConsoleApiCalled>().await?, |event| {
+            Some(Seen::Complaint(format!("console.{}: {:?}", event.r#type.as_ref(), event.args)))
+        });
+        tab.record(tab.page.event_listener::<runtime::EventExceptionThrown>().await?, |event| {
+            Some(Seen::Complaint(format!("exception: {:?}", event.exception_details)))
+        });
+        tab.record(tab.page.event_listener::<network::EventRequestWillBeSent>().await?, |event| {
+            Some(Seen::Request(event.request.url.clone()))
+        });
+        tab.page.enable_log().await?;
+        tab.resize(width, height).await?;
+        tab.call("Page.navigate", json!({"url": url})).await?;
+        Ok(tab)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn end(mut self) -> Result<()> {
+        self.chromium.close().await?;
+        self.chromium.wait().await?;
+        self.handler.abort();
+        Ok(())
+    }
+}
+
+async fn handle(mut handler: Handler) {
+    // An event that this version of the protocol does not know is no reason to stop.
+    while handler.next().await.is_some() {}
+}
+
+/// Something that happened in a tab.
+enum Seen {
+    Complaint(String),
+    Request(String),
+}
+
+/// A tab with the page.
+pub struct Tab {
+    page: Page,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Tab {
+    fn record<E: Send + Sync + 'static>(
+        &self,
+        mut events: impl Stream<Item = Arc<E>> + Send + Unpin + 'static,
+        read: impl Fn(&E) -> Option<Seen> + Send + 'static,
+    ) {
+        let seen = self.seen.clone();
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).extend(read(&event));
+            }
+        });
+    }
+
+    /// What the browser complained of: exceptions, violations of the policy, failed requests, and the console.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter()
+            .filter_map(|seen| if let Seen::Complaint(text) = seen { Some(text.clone()) } else { None })
+            .collect()
+    }
+
+    /// The addresses that were asked for.
+    #[must_use]
+    pub fn requests(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().filter_map(|seen| if let Seen::Request(url) = seen { Some(url.clone()) } else { None }).collect()
+    }
+
+    /// One command of the DevTools protocol.
+    async fn call(&self, method: &'static str, params: Value) -> Result<Value> {
+        Ok(self.page.execute(Call { method, params }).await.with_context(|| method)?.result)
+    }
+
+    /// Gives the tab another size, in CSS pixels.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn resize(&self, width: u32, height: u32) -> Result<()> {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", metrics).await.map(|_| ())
+    }
+
+    /// Shows it as to somebody with these preferences, such as `("prefers-color-scheme", "dark")`.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn prefer(&self, preferences: &[(&str, &str)]) -> Result<()> {
+        let features: Vec<_> = preferences.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        self.call("Emulation.setEmulatedMedia", json!({"features": features})).await.map(|_| ())
+    }
+
+    /// The value of an expression; of a promise, what it becomes.
+    ///
+    /// # Errors
+    /// What it throws.
+    pub async fn evaluate(&self, expression: &str) -> Result<Value> {
+        let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let mut answer = self.call("Runtime.evaluate", params).await?;
+        if let Some(thrown) = answer.get("exceptionDetails") {
+            bail!("{expression}: {thrown}");
+        }
+        Ok(answer["result"]["value"].take())
+    }
+
+    /// Waits until an expression is true of the page, and returns its value.
+    ///
+    /// # Panics
+    /// When that takes longer than [`PATIENCE`], with what the page shows.
+    pub async fn wait(&self, expression: &str) -> Value {
+        let wait = format!(
+            "new Promise((resolve) => {{
+               const check = () => {{
+                 const value = document.body && ({expression});
+                 if (!value) return;
+                 clearInterval(timer);
+                 observer.disconnect();
+                 resolve(value);
+               }};
+               // Values of fields and the focus change without a mutation.
+               const timer = setInterval(check, 50);
+               const observer = new MutationObserver(check);
+               observer.observe(document, {{subtree: true, childList: true, attributes: true, characterData: true}});
+               check();
+             }})"
+        );
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            match tokio::time::timeout_at(deadline, self.evaluate(&wait)).await {
+                Ok(Ok(value)) => return value,
+                // While a page is replaced by another, promises of the old one break.
+                Ok(Err(error)) if error.to_string().contains("Runtime.evaluate") => {}
+                Ok(Err(error)) => panic!("{error:#}"),
+                Err(_) => {}
+            }
+            if tokio::time::Instant::now() >= deadline {
+                panic!("the page was never so: {expression}\n{}", self.shows().await);
+            }
+        }
+    }
+
+    /// What there is to read on the page, and what the browser complained of.
+    async fn shows(&self) -> String {
+        let text = self.evaluate("location.href + '\\n' + document.body.innerText").await.unwrap_or_default();
+        format!("{}\n{:#?}", text.as_str().unwrap_or_default(), self.complaints())
+    }
+
+    /// Presses a key: `Tab`, `Enter`, `Escape`, `Space`.
+    ///
+    /// # Panics
+    /// When it is another one, or the browser does not answer.
+    pub async fn press(&self, key: &str) {
+        let (key, code, text) = match key {
+            "Tab" => ("Tab", 9, ""),
+            "Enter" => ("Enter", 13, "\r"),
+            "Escape" => ("Escape", 27, ""),
+            "Space" => (" ", 32, " "),
+            _ => panic!("no key {key}"),
+        };
+        self.key(json!({"key": key, "windowsVirtualKeyCode": code, "text": text})).await;
+    }
+
+    /// Types a text, key by key, where the focus is.
+    ///
+    /// # Panics
+    /// When the browser does not answer.
+    pub async fn write(&self, text: &str) {
+        for letter in text.chars() {
+            self.key(json!({"key": letter.to_string(), "text": letter.to_string()})).await;
+        }
+    }
+
+    async fn key(&self, mut event: Value) {
+        event["type"] = json!(if event["text"] == "" { "rawKeyDown" } else { "keyDown" });
+        self.call("Input.dispatchKeyEvent", event.clone()).await.expect("the key goes down");
+        event["type"] = json!("keyUp");
+        event["text"] = json!("");
+        self.call("Input.dispatchKeyEvent", event).await.expect("the key comes up");
+    }
+
+    /// Presses Tab until the focus is on what a selector selects.
+    ///
+    /// # Panics
+    /// When it does not get there.
+    pub async fn tab_to(&self, selector: &str) {
+        let mut passed = Vec::new();
+        let selected = format!("document.activeElement.matches({})", json!(selector));
+        for _ in 0..100 {
+            if self.evaluate(&selected).await.expect("the selector is right") == true {
+                return;
+            }
+            self.press("Tab").await;
+            let at = self.evaluate("document.activeElement.outerHTML.slice(0, 80)").await.unwrap_or_default();
+            passed.push(at);
+        }
+        panic!("Tab does not lead to {selector}, but to {passed:#?}");
+    }
+
+    /// What assistive technology is told: role and name of each node that is not ignored.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn accessible(&self) -> Result<Vec<(String, String)>> {
+        self.call("Accessibility.enable", json!({})).await?;
+        let tree = self.call("Accessibility.getFullAXTree", json!({})).await?;
+        let nodes = tree["nodes"].as_array().context("the tree has nodes")?.iter();
+        let word = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
+        Ok(nodes
+            .filter(|node| node["ignored"] != true)
+            .map(|node| (word(&node["role"]), word(&node["name"])))
+            .collect())
+    }
+
+    /// A picture of what the tab shows, as PNG.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn screenshot(&self) -> Result<Vec<u8>> {
+        Ok(self.page.screenshot(chromiumoxide::page::ScreenshotParams::default()).await?)
+    }
+}
+
+/// A command whose answer is read as it is: the browser may be newer than the types that there are for it.
+#[derive(Debug)]
+struct Call {
+    method: &'static str,
+    params: Value,
+}
+
+impl Serialize for Call {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.params.serialize(serializer)
+    }
+}
+
+impl Method for Call {
+    fn identifier(&self) -> MethodId {
+        self.method.into()
+    }
+}
+
+impl Command for Call {
+    type Response = Value;
+}

@@ -1,0 +1,131 @@
+//! The page before an API of the test's own: what an operator without authentication, or with few instances, never
+//! answers.
+
+use std::collections::HashMap;
+
+use axum::extract::Query;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use clientapp_operator::api::page;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::{Browser, DESK, browser, fits, text, was_quiet};
+
+/// Serves the page with these routes, and returns its address.
+async fn serve(api: Router) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, page::routes().merge(api)).await });
+    url
+}
+
+fn instance(name: &str) -> Value {
+    json!({
+        "name": name, "namespace": "tenants", "hostname": format!("{name}.example.com"), "chartVersion": "5.5.2",
+        "labels": {}, "created": "2026-01-02T03:04:05Z", "deleting": false, "suspended": false, "ready": "True",
+        "reason": "Ready", "message": "All is well.", "reconciling": false, "stalled": false, "database": {}, "conditions": [],
+    })
+}
+
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let body = json!({"status": status.as_u16(), "title": "Refused", "detail": detail, "reason": "Refused"});
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_and_kept_for_the_tab() {
+    let browser = browser!("a_token_is_asked_for_and_kept_for_the_tab");
+    let list = async |headers: HeaderMap| match headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()) {
+        Some(b"Bearer right") => Json(json!({"items": [instance("acme")]})).into_response(),
+        Some(_) => problem(StatusCode::UNAUTHORIZED, "The cluster does not know this token."),
+        None => problem(StatusCode::UNAUTHORIZED, "A token is needed."),
+    };
+    let url = serve(Router::new().route("/instances", get(list))).await;
+    let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();
+
+    tab.wait("document.querySelector('#sign-in').open && document.activeElement.id === 'token'").await;
+    tab.write("wrong").await;
+    tab.press("Enter").await;
+    let refusal = tab.wait("document.querySelector('#sign-in .problem').textContent").await;
+    assert_eq!(refusal, "The cluster does not know this token.");
+    assert_eq!(tab.evaluate("document.querySelector('#token').value").await.unwrap(), "");
+    tab.write("right").await;
+    tab.press("Enter").await;
+    tab.wait("!document.querySelector('#sign-in').open && document.querySelector('#instances tbody tr')").await;
+
+    // It outlives the page, not the tab; nobody else has it.
+    tab.evaluate("location.reload()").await.unwrap();
+    tab.wait("document.querySelector('#instances tbody tr') && !document.querySelector('#sign-out').hidden").await;
+    assert_eq!(tab.evaluate("[localStorage.length, document.cookie]").await.unwrap(), json!([0, ""]));
+
+    tab.tab_to("#sign-out").await;
+    tab.press("Enter").await;
+    tab.wait("document.querySelector('#sign-in').open && !document.querySelector('#instances tbody tr')").await;
+    assert_eq!(tab.evaluate("sessionStorage.length").await.unwrap(), 0);
+    tab.press("Escape").await;
+    assert_eq!(tab.wait("document.querySelector('#problem').textContent").await, "A token is needed.");
+
+    was_quiet(&tab, &url, &["401", "401", "401"]).await;
+    browser.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_long_list_is_shown_part_by_part_and_filtered() {
+    let browser = browser!("a_long_list_is_shown_part_by_part_and_filtered");
+    let list = async |Query(query): Query<HashMap<String, String>>| {
+        let start: usize = query.get("continue").map_or(0, |start| start.parse().unwrap());
+        let end = start + query["limit"].parse::<usize>().unwrap();
+        let items: Vec<_> = (start..end.min(60)).map(|number| instance(&format!("app-{number:02}"))).collect();
+        Json(json!({"items": items, "continue": (end < 60).then(|| end.to_string())}))
+    };
+    let url = serve(Router::new().route("/instances", get(list))).await;
+    let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();
+
+    let rows = "document.querySelectorAll('#instances tbody tr').length";
+    tab.wait(&format!("{rows} === 50")).await;
+    assert_eq!(text(&tab, "#count").await, "50 and more");
+    tab.tab_to("#more").await;
+    tab.press("Enter").await;
+    tab.wait(&format!("{rows} === 60 && document.querySelector('#more').hidden")).await;
+    assert_eq!(text(&tab, "#count").await, "60 instances");
+
+    tab.evaluate("document.querySelector('#filter').focus()").await.unwrap();
+    tab.write("APP-5").await;
+    tab.wait(&format!("{rows} === 10")).await;
+    assert_eq!(text(&tab, "#count").await, "10 of 60 instances");
+    tab.write("x").await;
+    tab.wait("!document.querySelector('#nothing').hidden").await;
+    assert_eq!(text(&tab, "#nothing").await, "Nothing here matches “APP-5x”.");
+    fits(&tab, "an empty list").await;
+
+    was_quiet(&tab, &url, &[]).await;
+    browser.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_policy_forbids_does_not_happen_and_is_seen() {
+    let browser = browser!("what_the_policy_forbids_does_not_happen_and_is_seen");
+    let list = async || Json(json!({"items": [instance("acme")]}));
+    let url = serve(Router::new().route("/instances", get(list))).await;
+    let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();
+    tab.wait("document.querySelector('#instances tbody tr')").await;
+    was_quiet(&tab, &url, &[]).await;
+
+    // Without this, a test that sees no complaint would say nothing.
+    let markup = "document.body.innerHTML = '<img src=x onerror=alert(1)>'";
+    assert!(tab.evaluate(markup).await.unwrap_err().to_string().contains("TrustedHTML"));
+    let fetched = tab.evaluate("fetch('http://192.0.2.1/').then(() => 'fetched', () => 'refused')").await.unwrap();
+    assert_eq!(fetched, "refused");
+    tab.evaluate("console.error('seen')").await.unwrap();
+    let complaints = tab.complaints();
+    for expected in ["TrustedHTML", "192.0.2.1", "seen"] {
+        assert!(
+            complaints.iter().any(|complaint| complaint.contains(expected)),
+            "{expected} is not in {complaints:#?}"
+        );
+    }
+    browser.end().await.unwrap();
+}

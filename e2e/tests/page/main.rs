@@ -1,0 +1,94 @@
+//! The page of the API in a real browser: what people see and do there.
+
+mod alone;
+mod operated;
+
+use e2e::browser::{Browser, Tab};
+use serde_json::json;
+
+/// A usual window.
+const DESK: (u32, u32) = (1200, 800);
+/// A small phone.
+const PHONE: (u32, u32) = (360, 740);
+
+/// The text of the first element that a selector selects.
+async fn text(tab: &Tab, selector: &str) -> String {
+    let text = tab.evaluate(&format!("document.querySelector({}).textContent", json!(selector))).await.unwrap();
+    text.as_str().unwrap().to_owned()
+}
+
+/// Nothing was complained of but what is expected, and nobody but this API was asked for anything.
+async fn was_quiet(tab: &Tab, url: &str, expected: &[&str]) {
+    let complaints = tab.complaints();
+    let as_expected = complaints.iter().zip(expected).all(|(complaint, expected)| complaint.contains(expected));
+    assert!(as_expected && complaints.len() == expected.len(), "{complaints:#?} are not {expected:#?}");
+    let requests = tab.requests();
+    assert!(requests.iter().any(|request| request.starts_with(url)), "{requests:?}");
+    let elsewhere: Vec<_> =
+        requests.iter().filter(|request| !request.starts_with(url) && !request.starts_with("data:")).collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:?}");
+}
+
+/// Nothing is wider than the window.
+async fn fits(tab: &Tab, what: &str) {
+    let widths = tab.evaluate("[document.documentElement.scrollWidth, innerWidth]").await.unwrap();
+    assert!(widths[0].as_u64().unwrap() <= widths[1].as_u64().unwrap(), "{what}: {widths}");
+    let cut = tab
+        .evaluate(
+            "[...document.querySelectorAll('dialog[open], dialog[open] *, section:not([hidden]) *')]
+               .filter((element) => element.checkVisibility() && !element.closest('.unseen, thead'))
+               .filter((element) => element.getBoundingClientRect().right > innerWidth + 1)
+               .map((element) => element.outerHTML.slice(0, 80))",
+        )
+        .await
+        .unwrap();
+    assert_eq!(cut, json!([]), "{what}");
+}
+
+/// Every text has a contrast of at least 4.5 : 1 to what is behind it, as WCAG 2 asks.
+async fn is_legible(tab: &Tab, what: &str) {
+    let faint = tab
+        .evaluate(
+            "(() => {
+               const canvas = Object.assign(document.createElement('canvas'), {width: 1, height: 1});
+               const context = canvas.getContext('2d', {willReadFrequently: true});
+               const behind = (element) => element ? [...behind(element.parentElement), getComputedStyle(element).backgroundColor] : ['white'];
+               const mixed = (colours) => {
+                 for (const colour of colours) { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }
+                 return [...context.getImageData(0, 0, 1, 1).data];
+               };
+               const luminance = ([red, green, blue]) => [red, green, blue]
+                 .map((part) => part / 255)
+                 .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+                 .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+               const contrast = (element) => {
+                 const ground = behind(element);
+                 const levels = [mixed(ground), mixed([...ground, getComputedStyle(element).color])].map(luminance);
+                 return (Math.max(...levels) + 0.05) / (Math.min(...levels) + 0.05);
+               };
+               const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+               const place = document.querySelector('dialog[open]') ?? document.body;
+               const texts = [...place.querySelectorAll('*')].filter((element) =>
+                 written(element) && element.checkVisibility() && !element.closest('.unseen, thead, :disabled, svg, noscript'));
+               return {
+                 texts: texts.length,
+                 faint: texts.filter((element) => contrast(element) < 4.5).map((element) => `${contrast(element)} ${element.outerHTML.slice(0, 80)}`),
+               };
+             })()",
+        )
+        .await
+        .unwrap();
+    assert!(faint["texts"].as_u64().unwrap() > 5, "{what}: {faint}");
+    assert_eq!(faint["faint"], json!([]), "{what}");
+}
+
+/// A browser, or the end of the test on a machine without one.
+macro_rules! browser {
+    ($test:literal) => {
+        match Browser::start($test).await {
+            Some(browser) => browser,
+            None => return,
+        }
+    };
+}
+use browser;

@@ -1,0 +1,582 @@
+//! `kubectl clientapp`, typed in by people and scripts: directly and through kubectl, as administrator and as a user who
+//! may do little, with an operator at work and without.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus};
+use e2e::charts;
+use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::operator;
+use e2e::plane::ControlPlane;
+use e2e::progress::Progress;
+use e2e::tools::Tools;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, PostParams};
+use nix::pty::{OpenptyResult, openpty};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const PLUGIN: &str = "kubectl-clientapp";
+const COMPLETER: &str = "kubectl_complete-clientapp";
+
+/// A directory with the binary under the plugin's names.
+fn installed() -> &'static Path {
+    static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
+    let install = || {
+        let directory = tempfile::tempdir().unwrap();
+        for name in [PLUGIN, COMPLETER] {
+            symlink(operator::binary().unwrap(), directory.path().join(name)).unwrap();
+        }
+        directory
+    };
+    DIRECTORY.get_or_init(install).path()
+}
+
+/// What a terminal would show, and the exit code.
+#[derive(Debug)]
+struct Answer {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Answer {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Answer { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Answer {
+    /// Its stdout, if it did what it was asked for.
+    #[track_caller]
+    fn done(self) -> String {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self.stdout
+    }
+
+    #[track_caller]
+    fn json(self) -> Value {
+        serde_json::from_str(&self.done()).unwrap()
+    }
+
+    /// What went wrong, and with which exit code.
+    #[track_caller]
+    fn failed(self, code: i32, sentence: &str) -> String {
+        assert!(self.code == code && self.stderr.contains(sentence), "exit code {code} and {sentence}: {self:#?}");
+        self.stderr
+    }
+}
+
+/// A program without any environment but its kubeconfig.
+fn command(program: &Path, kubeconfig: Option<&Path>, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+    if let Some(kubeconfig) = kubeconfig {
+        command.env("KUBECONFIG", kubeconfig);
+    }
+    command
+}
+
+fn plugin(kubeconfig: Option<&Path>, arguments: &[&str]) -> Answer {
+    command(&installed().join(PLUGIN), kubeconfig, arguments).output().unwrap().into()
+}
+
+/// Types a command as cluster admin, in the tenant's namespace. Blocks a thread of its own, not the test's.
+async fn typed(tenant: &Tenant, arguments: &[&str]) -> Answer {
+    typed_as(tenant, tenant.lab.plane.kubeconfig(), arguments).await
+}
+
+async fn typed_as(tenant: &Tenant, kubeconfig: PathBuf, arguments: &[&str]) -> Answer {
+    let arguments = [arguments, &["--namespace", &tenant.namespace]].concat();
+    let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+    let run = move || plugin(Some(&kubeconfig), &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// Flags of `create` for an app that is ready soon.
+const SMALL: [&str; 2] = ["--no-redis", "--no-postgres"];
+
+async fn make(tenant: &Tenant, name: &str, flags: &[&str]) -> Answer {
+    let host = hostname(tenant, name);
+    typed(tenant, &[&["create", name, "--hostname", &host][..], &SMALL, flags].concat()).await
+}
+
+/// What a person sees on a terminal who types this line and then, if asked, this answer; and the exit code.
+async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environment: &[(&str, &str)]) -> (i32, String) {
+    let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+    let stdio = || Stdio::from(slave.try_clone().unwrap());
+    let arguments = [arguments, &["--namespace", &tenant.namespace]].concat();
+    let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
+    command.env("TERM", "xterm-256color").envs(environment.iter().copied());
+    let mut child = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
+    drop((command, slave));
+    let mut terminal = fs::File::from(master);
+    terminal.write_all(answer.as_bytes()).unwrap();
+    let read = move || {
+        let mut screen = Vec::new();
+        // The end of a terminal nobody writes to any more is an error.
+        let _ = terminal.read_to_end(&mut screen);
+        (child.wait().unwrap().code().unwrap(), String::from_utf8_lossy(&screen).into_owned())
+    };
+    tokio::task::spawn_blocking(read).await.unwrap()
+}
+
+/// A kubeconfig of a user who may do everything with the ClientApps of the namespace, and nothing else.
+async fn little_user(tenant: &Tenant) -> PathBuf {
+    let create = PostParams::default();
+    let account = serde_json::from_value(json!({"metadata": {"name": "little"}})).unwrap();
+    tenant.api::<ServiceAccount>().create(&create, &account).await.unwrap();
+    let role = json!({"metadata": {"name": "little"}, "rules": [
+        {"apiGroups": ["apps.bnerd-operator.local"], "resources": ["clientapps"], "verbs": ["*"]},
+    ]});
+    tenant.api::<Role>().create(&create, &serde_json::from_value(role).unwrap()).await.unwrap();
+    let binding = json!({
+        "metadata": {"name": "little"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "little"},
+        "subjects": [{"kind": "ServiceAccount", "name": "little", "namespace": tenant.namespace}],
+    });
+    tenant.api::<RoleBinding>().create(&create, &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let request = TokenRequest {
+        spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
+        ..TokenRequest::default()
+    };
+    let answer = tenant.api::<ServiceAccount>().create_token_request("little", &create, &request).await.unwrap();
+    let token = answer.status.unwrap().token;
+    let admin = fs::read_to_string(tenant.lab.plane.kubeconfig()).unwrap();
+    let mut config: Value = serde_yaml::from_str(&admin).unwrap();
+    config["users"][0]["user"] = json!({"token": token});
+    let path = tenant.lab.plane.directory().join(format!("{}.kubeconfig", tenant.namespace));
+    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+    file.write_all(config.to_string().as_bytes()).unwrap();
+    path
+}
+
+/// A kubeconfig for a server that is not there.
+fn nowhere(directory: &Path) -> PathBuf {
+    let path = directory.join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+        "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
+    });
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+#[test]
+fn what_needs_no_cluster() {
+    let help = plugin(None, &["--help"]).done();
+    for word in ["kubectl clientapp", "create", "password", "--namespace", "Examples:", "Exit codes:"] {
+        assert!(help.contains(word), "{word} is not in {help}");
+    }
+    assert!(plugin(None, &["--version"]).done().contains(env!("CARGO_PKG_VERSION")));
+    for shell in ["bash", "zsh", "fish", "powershell"] {
+        assert!(plugin(None, &["completion", shell]).done().contains("deletion-policy"), "{shell}");
+    }
+    plugin(None, &["create"]).failed(2, "<NAME>");
+    plugin(None, &["create", "acme"]).failed(2, "--hostname");
+    plugin(None, &["wait", "acme", "--for", "Ready"]).failed(2, "condition=TYPE");
+    // The same binary says the same under its own name.
+    let own = command(operator::binary().unwrap(), None, &["kubectl", "list", "--help"]).output().unwrap();
+    assert!(Answer::from(own).done().contains("--all-namespaces"));
+}
+
+#[test]
+fn no_cluster_to_ask() {
+    plugin(None, &["list"]).failed(1, "no cluster to ask: ");
+    plugin(None, &["list", "--kubeconfig", "/nonexistent/config"]).failed(1, "/nonexistent/config: No such file");
+    let directory = tempfile::tempdir().unwrap();
+    let nowhere = nowhere(directory.path());
+    let refused = plugin(Some(&nowhere), &["list"]).failed(1, "the cluster does not answer");
+    assert!(refused.starts_with("error: list the ClientApps in namespace default: "), "{refused}");
+    plugin(Some(&nowhere), &["wait", "acme"]).failed(1, "the cluster does not answer");
+    plugin(Some(&nowhere), &["list", "--context", "other"]).failed(1, "has no context other; it has nowhere");
+    let completer = installed().join(COMPLETER);
+    let completed = |words: &[&str]| Answer::from(command(&completer, Some(&nowhere), words).output().unwrap()).done();
+    assert_eq!(completed(&["sus"]), "suspend\n:4\n");
+    assert_eq!(completed(&["status", "a"]), ":4\n");
+    assert_eq!(completed(&["create", "acme", "--host"]), "--hostname\n:4\n");
+}
+
+#[tokio::test]
+async fn the_life_of_an_app() {
+    let tenant = Lab::shared().await.tenant("plugin-life").await;
+    let made = make(&tenant, "acme", &["--wait"]).await;
+    assert!(made.stderr.contains("clientapp/acme is made in namespace plugin-life"), "{made:#?}");
+    assert!(made.done().starts_with("acme: revision 1 with chart version 5.5.2 is deployed"));
+
+    let table = typed(&tenant, &["list"]).await.done();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"]);
+    assert_eq!(lines[1][..7], ["acme", "True", "1", "5.5.2", &hostname(&tenant, "acme"), "none", "Ready"]);
+    assert!(!table.contains('\u{1b}'), "colours in a pipe: {table:?}");
+    assert!(typed(&tenant, &["ls", "--color", "always"]).await.done().contains('\u{1b}'));
+    let listed = typed(&tenant, &["list", "-o", "json"]).await.json();
+    assert_eq!((&listed["kind"], &listed["items"][0]["kind"]), (&json!("List"), &json!("ClientApp")));
+    let managers = listed["items"][0]["metadata"]["managedFields"].as_array().unwrap();
+    assert!(managers.iter().any(|fields| fields["manager"] == PLUGIN), "{managers:?}");
+    let none = typed(&tenant, &["list", "-l", "tier=gold", "-o", "json"]).await.json();
+    assert_eq!(none["items"], json!([]));
+    let all = plugin(Some(&tenant.lab.plane.kubeconfig()), &["list", "-A"]).done();
+    assert!(all.starts_with("NAMESPACE ") && all.contains("plugin-life "), "{all}");
+
+    let tree = typed(&tenant, &["status", "acme"]).await.done();
+    for part in ["├─ Conditions", "Release acme revision 1 deployed", "Database none is asked for", "Bound"] {
+        assert!(tree.contains(part), "{part} is not in {tree}");
+    }
+    assert!(tree.contains("Deployment acme-nextcloud 1/1") && !tree.contains("waits:"), "{tree}");
+    assert_eq!(
+        typed(&tenant, &["status", "acme", "-o", "yaml"]).await.done().lines().next().unwrap(),
+        "apiVersion: apps.bnerd-operator.local/v1alpha1"
+    );
+
+    let secret = tenant.api::<Secret>().get("acme-admin-secret").await.unwrap().data.unwrap();
+    let password = String::from_utf8(secret["nextcloud-password"].0.clone()).unwrap();
+    assert_eq!(typed(&tenant, &["password", "acme"]).await.done(), format!("{password}\n"));
+    assert_eq!(typed(&tenant, &["password", "acme", "--username"]).await.done(), "admin\n");
+    let both = typed(&tenant, &["password", "acme", "-o", "json"]).await.json();
+    assert_eq!(both, json!({"username": "admin", "password": password}));
+
+    let same = typed(&tenant, &["upgrade", "acme", charts::DEFAULT]).await;
+    assert!(same.stderr.contains("asks for chart version 5.5.2 already"), "{same:#?}");
+    same.done();
+    let upgraded = typed(&tenant, &["upgrade", "acme", charts::PATCH, "--wait"]).await;
+    assert!(upgraded.stderr.contains("chart version 5.5.2 -> 5.5.3"), "{upgraded:#?}");
+    assert!(upgraded.done().starts_with("acme: revision 2 with chart version 5.5.3 is deployed"));
+    assert!(tenant.helm(&["rollback", "acme", "1"]).success);
+    tenant.ready("acme", 4).await;
+    let history = typed(&tenant, &["history", "acme"]).await.done();
+    let column =
+        |line: &str| line.split("   ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).nth(3);
+    let by: Vec<String> = history.lines().filter_map(column).collect();
+    assert_eq!(by, ["BY", "this operator", "this operator", "somebody else", "this operator"], "{history}");
+    assert_eq!(typed(&tenant, &["history", "acme", "-o", "json"]).await.json()["items"].as_array().unwrap().len(), 4);
+
+    let events = typed(&tenant, &["events", "acme"]).await.done();
+    assert!(events.starts_with("AGE ") && events.contains("ReleaseDrifted"), "{events}");
+    let events = typed(&tenant, &["events", "acme", "-o", "json"]).await.json();
+    assert!(events["items"].as_array().unwrap().iter().all(|event| event["regarding"]["name"] == "acme"));
+
+    typed(&tenant, &["delete", "acme"]).await.failed(2, "say --yes");
+    let deleted = typed(&tenant, &["delete", "acme", "--yes"]).await;
+    assert!(deleted.done().starts_with("acme: deleted"));
+    assert_eq!(tenant.listed("acme"), None);
+    let nothing = typed(&tenant, &["list"]).await;
+    assert!(nothing.stderr.contains("No ClientApps found in namespace plugin-life."), "{nothing:#?}");
+    typed(&tenant, &["wait", "acme", "--for", "deleted"]).await.done();
+    typed(&tenant, &["wait", "acme"]).await.failed(5, "there is no ClientApp acme");
+}
+
+#[tokio::test]
+async fn through_kubectl() {
+    let tenant = Lab::shared().await.tenant("plugin-kubectl").await;
+    make(&tenant, "acme", &["--chart-version", charts::PATCH]).await.done();
+    let path = std::env::join_paths([installed(), tenant.lab.tools.kubectl.parent().unwrap()]).unwrap();
+    let kubeconfig = tenant.lab.plane.kubeconfig();
+    let kubectl = |arguments: &[&str]| -> Answer {
+        command(&tenant.lab.tools.kubectl, Some(&kubeconfig), arguments).env("PATH", &path).output().unwrap().into()
+    };
+    let listed = kubectl(&["clientapp", "list", "-n", &tenant.namespace, "-o", "json"]).json();
+    assert_eq!(listed["items"][0]["spec"]["chartVersion"], charts::PATCH);
+    kubectl(&["clientapp", "status", "acmee", "-n", &tenant.namespace]).failed(5, "did you mean acme?");
+    let words = ["__complete", "clientapp", "status", "-n", &tenant.namespace, "a"];
+    assert!(kubectl(&words).done().starts_with("acme\n"));
+}
+
+#[tokio::test]
+async fn what_is_made_and_what_is_refused() {
+    let tenant = Lab::shared().await.tenant("plugin-create").await;
+    let directory = tempfile::tempdir().unwrap();
+    let values = directory.path().join("values.yaml");
+    fs::write(&values, "cronjob: {enabled: true}\n").unwrap();
+    let values_flag = ["--values", values.to_str().unwrap()];
+    let flags = [&values_flag[..], &["--dry-run", "--deletion-policy", "retain"]].concat();
+    let printed: Value = serde_yaml::from_str(&make(&tenant, "acme", &flags).await.done()).unwrap();
+    assert_eq!(
+        printed["spec"],
+        json!({
+            "hostname": hostname(&tenant, "acme"), "redis": {"enabled": false}, "postgres": {"enabled": false},
+            "values": {"cronjob": {"enabled": true}}, "deletionPolicy": "Retain",
+        })
+    );
+    assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
+
+    let wrong = typed(&tenant, &["create", "acme", "--hostname", "Acme_"]).await;
+    let sentence = wrong.failed(1, "spec.hostname: must be a DNS name in lower case");
+    assert!(sentence.starts_with("error: make ClientApp plugin-create/acme: spec.hostname: "), "{sentence}");
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    let wrong = make(&tenant, "acme", &["--chart-version", "latest", "--replicas", "101"]).await;
+    let sentence = wrong.failed(1, "spec.chartVersion: must be one exact version");
+    assert!(sentence.contains("spec.replicas") && !sentence.contains("ApiError"), "{sentence}");
+    fs::write(&values, "[1, 2]").unwrap();
+    make(&tenant, "acme", &values_flag).await.failed(1, "values are a mapping");
+
+    let elsewhere = ["create", "only", "--hostname", "only.example.com", "-n", "plugin-made"];
+    let kubeconfig = tenant.lab.plane.kubeconfig();
+    let flags = [&elsewhere[..], &SMALL].concat();
+    plugin(Some(&kubeconfig), &flags).failed(1, "there is no namespace plugin-made: add --create-namespace");
+    let flags = [&flags[..], &["--create-namespace", "-o", "json"]].concat();
+    let made = plugin(Some(&kubeconfig), &flags).json();
+    assert_eq!(made["metadata"]["namespace"], "plugin-made");
+    kube::Api::<Namespace>::all(tenant.client.clone()).get("plugin-made").await.unwrap();
+    plugin(Some(&kubeconfig), &flags).failed(1, "already exists");
+    // Found where it is.
+    typed(&tenant, &["status", "only"]).await.failed(5, "there is one in namespace plugin-made: add -n plugin-made");
+}
+
+#[tokio::test]
+async fn waiting_ends_for_a_reason() {
+    let tenant = Lab::shared().await.tenant("plugin-wait").await;
+    make(&tenant, "acme", &["--chart-version", charts::NEVER_READY]).await.done();
+    let late = typed(&tenant, &["wait", "acme", "--timeout", "1s"]).await;
+    late.failed(3, "acme: not after 1s: ");
+    typed(&tenant, &["wait", "acme", "--for", "condition=Released"]).await.done();
+    let unready = typed(&tenant, &["wait", "acme", "--for", "condition=WorkloadsReady=False", "-o", "json"]).await;
+    assert_eq!(unready.json()["metadata"]["name"], "acme");
+    // Progress is told line by line where there is no terminal, and none of it on stdout.
+    let late = typed(&tenant, &["wait", "acme", "--timeout", "1s"]).await;
+    assert!(late.stdout.is_empty() && late.stderr.lines().next().unwrap().starts_with("acme: "), "{late:#?}");
+
+    let other = make(&tenant, "other", &["--chart-version", charts::UNRENDERABLE, "--wait"]).await;
+    other.failed(4, "error: other: ");
+    // Somebody deletes what is waited for.
+    let namespace = tenant.namespace.clone();
+    let kubeconfig = tenant.lab.plane.kubeconfig();
+    let mut waiting = command(&installed().join(PLUGIN), Some(&kubeconfig), &["wait", "acme", "-n", &namespace])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    first_line(&mut waiting);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let ended = tokio::task::spawn_blocking(move || waiting.wait().unwrap()).await.unwrap();
+    assert_eq!(ended.code(), Some(5));
+}
+
+/// Waits until a child has said something on stderr.
+fn first_line(child: &mut Child) {
+    let mut byte = [0];
+    while child.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 && byte != *b"\n" {}
+}
+
+#[tokio::test]
+async fn suspended_and_resumed() {
+    let tenant = Lab::shared().await.tenant("plugin-suspend").await;
+    make(&tenant, "acme", &["--wait"]).await.done();
+    let suspended = typed(&tenant, &["suspend", "acme"]).await.done();
+    assert!(suspended.starts_with("clientapp/acme is suspended: nothing is changed"), "{suspended}");
+    assert!(typed(&tenant, &["suspend", "acme"]).await.done().contains("suspended already"));
+    let held = typed(&tenant, &["upgrade", "acme", charts::PATCH, "--wait"]).await;
+    held.failed(4, "spec.suspend is true");
+    assert!(typed(&tenant, &["status", "acme"]).await.done().contains("suspended: nothing is changed"));
+    typed(&tenant, &["resume", "acme"]).await.done();
+    tenant.ready("acme", 2).await;
+}
+
+/// Waits until an attempt other than the one that began then has failed.
+async fn failed_attempt(tenant: &Tenant, but: Option<&Attempt>) -> Attempt {
+    let failed = |status: &ClientAppStatus| {
+        let attempt = status.last_attempt.as_ref();
+        attempt.is_some_and(|attempt| {
+            attempt.retry_at.is_some() && but.is_none_or(|but| (but.failures) < attempt.failures)
+        })
+    };
+    tenant.status("acme", "failed anew", failed).await.last_attempt.unwrap()
+}
+
+#[tokio::test]
+async fn another_attempt_now() {
+    let tenant = Lab::shared().await.tenant("plugin-retry").await;
+    make(&tenant, "acme", &["--chart-version", charts::UNRENDERABLE]).await.done();
+    let first = failed_attempt(&tenant, None).await;
+    // A chart that does not render waits for half an hour.
+    let wait = first.retry_at.as_ref().unwrap().0.duration_since(first.started_at.0);
+    assert!(wait.as_mins() > 20, "{first:?}");
+
+    let asked = typed(&tenant, &["retry", "acme"]).await.done();
+    assert_eq!(asked, "clientapp/acme: another attempt is asked for\n");
+    let second = failed_attempt(&tenant, Some(&first)).await;
+    assert_eq!(second.failures, 2);
+    let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
+    assert_eq!(generation, Some(1), "the spec is not touched");
+
+    // The same asking does not count twice: what it named is not the last attempt any more.
+    tenant.kubectl(&["annotate", "clientapp", "acme", "any=thing"]).unwrap();
+    let third = typed(&tenant, &["retry", "acme", "--wait", "--timeout", "2m"]).await;
+    third.failed(4, "error: acme: ");
+    assert_eq!(failed_attempt(&tenant, Some(&second)).await.failures, 3, "one attempt for each asking");
+
+    // Once it is ready there is nothing to try again.
+    typed(&tenant, &["upgrade", "acme", charts::DEFAULT, "--wait"]).await.done();
+    assert!(typed(&tenant, &["retry", "acme"]).await.done().contains("there is nothing to try again"));
+}
+
+/// How many requests the little user has made so far.
+async fn requests_of_little(tenant: &Tenant) -> usize {
+    // What was asked before is in the log then.
+    tenant.requests().await;
+    let log = fs::read_to_string(tenant.lab.plane.audit_log().unwrap()).unwrap();
+    let user = format!("system:serviceaccount:{}:little", tenant.namespace);
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == *user).count()
+}
+
+#[tokio::test]
+async fn a_user_who_may_do_little() {
+    let tenant = Lab::shared().await.tenant("plugin-little").await;
+    let little = little_user(&tenant).await;
+    let host = hostname(&tenant, "acme");
+    let make = [&["create", "acme", "--hostname", &host, "--wait"][..], &SMALL].concat();
+    typed_as(&tenant, little.clone(), &make).await.done();
+    let before = requests_of_little(&tenant).await;
+    assert!(typed_as(&tenant, little.clone(), &["list"]).await.done().contains("acme"));
+    assert_eq!(requests_of_little(&tenant).await, before + 1, "a list is one request");
+    let tree = typed_as(&tenant, little.clone(), &["status", "acme"]).await.done();
+    for resource in ["deployments", "statefulsets", "persistentvolumeclaims"] {
+        assert!(tree.contains(&format!("(no permission to list {resource})")), "{resource} is not in {tree}");
+    }
+    let refused = |answer: Answer, what: &str| {
+        let sentence = answer.failed(1, what);
+        assert!(sentence.contains("is forbidden") && sentence.contains("for this right"), "{sentence}");
+    };
+    refused(typed_as(&tenant, little.clone(), &["history", "acme"]).await, "cannot list resource \"secrets\"");
+    refused(typed_as(&tenant, little.clone(), &["password", "acme"]).await, "cannot get resource \"secrets\"");
+    refused(typed_as(&tenant, little.clone(), &["events", "acme"]).await, "cannot list resource \"events\"");
+    refused(plugin(Some(&little), &["list", "-A"]), "cannot list resource \"clientapps\"");
+    refused(plugin(Some(&little), &["wait", "acme", "-n", "default"]), "clientapps");
+    typed_as(&tenant, little.clone(), &["suspend", "amce"]).await.failed(5, "did you mean acme?");
+    let gone = typed_as(&tenant, little.clone(), &["delete", "acme", "-y"]).await;
+    assert!(gone.done().starts_with("acme: deleted"));
+}
+
+#[tokio::test]
+async fn a_reader_who_leaves_early() {
+    let tenant = Lab::shared().await.tenant("plugin-pipe").await;
+    make(&tenant, "acme", &[]).await.done();
+    let kubeconfig = tenant.lab.plane.kubeconfig();
+    for arguments in [&["list"][..], &["list", "-o", "json"], &["status", "acme"], &["completion", "bash"]] {
+        let arguments = [arguments, &["-n", &tenant.namespace]].concat();
+        let mut child = command(&installed().join(PLUGIN), Some(&kubeconfig), &arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let answer = Answer::from(child.wait_with_output().unwrap());
+        assert_eq!((answer.code, answer.stderr.as_str()), (0, ""), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn changes_as_they_come() {
+    let tenant = Lab::shared().await.tenant("plugin-events").await;
+    typed(&tenant, &["events", "acme"]).await.failed(5, "there is no ClientApp acme");
+    make(&tenant, "acme", &["--wait"]).await.done();
+    let events = watching(&tenant, &["events", "acme", "--watch"], "revision 2 with chart version 5.5.3").await;
+    let rows = watching(&tenant, &["list", "--watch"], " 2          5.5.3 ").await;
+    let objects = watching(&tenant, &["list", "--watch", "-o", "json"], "\"revision\": 2").await;
+    let gone = watching(&tenant, &["list", "--watch"], " deleted ").await;
+    typed(&tenant, &["upgrade", "acme", charts::PATCH, "--wait"]).await.done();
+    let events = told(events).await;
+    assert!(events.starts_with("AGE "), "{events}");
+    let rows = told(rows).await;
+    assert!(rows.starts_with("NAME ") && rows.matches("READY").count() == 1, "{rows}");
+    assert!(told(objects).await.starts_with("{\n  \"apiVersion\""));
+    tenant.delete("acme").await;
+    told(gone).await;
+}
+
+/// What a command prints that does not end by itself, up to this text. It has begun to print by then.
+async fn watching(tenant: &Tenant, arguments: &[&str], text: &'static str) -> JoinHandle<String> {
+    let arguments = [arguments, &["-n", &tenant.namespace]].concat();
+    let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let (begun, begins) = oneshot::channel();
+    let printed = tokio::task::spawn_blocking(move || {
+        let mut begun = Some(begun);
+        let mut printed = Vec::new();
+        let mut byte = [0];
+        while !String::from_utf8_lossy(&printed).contains(text) && stdout.read(&mut byte).unwrap() == 1 {
+            printed.push(byte[0]);
+            begun.take().map(|begun| begun.send(()));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        String::from_utf8(printed).unwrap()
+    });
+    begins.await.expect("it prints something");
+    printed
+}
+
+async fn told(watching: JoinHandle<String>) -> String {
+    tokio::time::timeout(PATIENCE, watching).await.expect("it is told").unwrap()
+}
+
+#[tokio::test]
+async fn on_a_terminal() {
+    let tenant = Lab::shared().await.tenant("plugin-terminal").await;
+    let host = hostname(&tenant, "acme");
+    let make = [&["create", "acme", "--hostname", &host, "--wait"][..], &SMALL].concat();
+    let (code, screen) = on_terminal(&tenant, &make, "", &[]).await;
+    // One line that changes, and in the end the sentence alone.
+    assert!(code == 0 && screen.contains("\u{1b}[2K") && screen.contains("acme: revision 1"), "{screen:?}");
+
+    let (_, screen) = on_terminal(&tenant, &["list"], "", &[]).await;
+    assert!(screen.contains("\u{1b}[32mTrue"), "{screen:?}");
+    for plain in [&["list", "--color", "never"][..], &["list", "-o", "json"]] {
+        let (_, screen) = on_terminal(&tenant, plain, "", &[]).await;
+        assert!(!screen.contains('\u{1b}'), "{screen:?}");
+    }
+    let (_, screen) = on_terminal(&tenant, &["list"], "", &[("NO_COLOR", "1")]).await;
+    assert!(!screen.contains('\u{1b}'), "{screen:?}");
+
+    let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "other\n", &[]).await;
+    assert!(code == 2 && screen.contains("that is not its name: nothing is deleted"), "{screen}");
+    assert!(screen.contains("and all the data in them (deletionPolicy Delete)"), "{screen}");
+    assert!(tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.deletion_timestamp.is_none());
+    let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "acme\n", &[]).await;
+    assert!(code == 0 && screen.contains("acme: deleted"), "{screen}");
+    assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn all_that_belongs_to_an_app() {
+    let tenant = Lab::shared().await.tenant("plugin-whole").await;
+    let host = hostname(&tenant, "acme");
+    typed(&tenant, &["create", "acme", "--hostname", &host, "--wait"]).await.done();
+    let tree = typed(&tenant, &["status", "acme"]).await.done();
+    for part in ["PerconaPGCluster acme-pg ready, PostgreSQL 15", "instances 1/1", "PgBouncer 1/1", "1Gi Bound"] {
+        assert!(tree.contains(part), "{part} is not in {tree}");
+    }
+    for part in
+        ["Deployment acme-nextcloud 1/1", "StatefulSet acme-redis-master 1/1", "acme-nextcloud-nextcloud 8Gi Bound"]
+    {
+        assert!(tree.contains(part), "{part} is not in {tree}");
+    }
+    let leaving = typed(&tenant, &["delete", "acme", "--yes", "--wait=false"]).await.done();
+    assert_eq!(leaving, "clientapp/acme is being deleted\n");
+    typed(&tenant, &["wait", "acme", "--for", "deleted"]).await.done();
+}
+
+#[test]
+fn a_cluster_without_the_operator() {
+    let tools = Tools::ensure(&Progress::stderr()).unwrap();
+    let plane = ControlPlane::builder().start(&tools).unwrap();
+    let kubeconfig = plane.kubeconfig();
+    for line in [&["list"][..], &["list", "-A"], &["status", "acme"], &["wait", "acme"], &["suspend", "acme"]] {
+        let sentence = plugin(Some(&kubeconfig), line).failed(1, "clientapp-operator crds | kubectl apply -f -");
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Charts that cannot be installed.
+
+use super::*;
+
+/// A chart version that cannot work, the reason in Released, whether that stalls the app, and helm's own words.
+const BROKEN: [(&str, &str, &str, bool, &str); 6] = [
+    ("absent", "9.9.9", "ChartInvalid", true, "chart \"nextcloud\" version \"9.9.9\" not found in http://127.0.0.1"),
+    ("render", charts::UNRENDERABLE, "ChartInvalid", true, "refuses.yaml:1:4): this version refuses to render"),
+    ("schema", charts::UNSATISFIABLE, "ChartInvalid", true, "missing property 'licenseKey'"),
+    ("hook", charts::HOOK_FAILS, "UpgradeFailed", false, "-nextcloud-prepare not ready. status: Failed"),
+    (
+        "misspelt",
+        charts::MISSPELT,
+        "ChartInvalid",
+        true,
+        ".spec.template.spec.nodeSelectr: field not declared in schema",
+    ),
+    (
+        "kind",
+        charts::UNKNOWN_KIND,
+        "ChartInvalid",
+        true,
+        "no matches for kind \"ServiceMonitor\" in version \"monitoring.coreos.com/v1\"",
+    ),
+];
+
+/// The failure is told, counted once, and not tried again before its time.
+async fn failed(tenant: &Tenant, name: &str, version: &str, reason: &str, stalled: bool, words: &str) {
+    let status = tenant
+        .status(name, &format!("failed with {version}"), |status| {
+            has(status, "Released", "False", reason) && has(status, "Ready", "False", reason)
+        })
+        .await;
+    let sentence = &find(&status.conditions, "Released").unwrap().message;
+    assert!(sentence.contains(words), "{name}: {words} is not in {sentence}");
+    assert!(
+        has(&status, "Stalled", if stalled { "True" } else { "False" }, if stalled { reason } else { "NotStalled" }),
+        "{status:#?}"
+    );
+    let attempt = status.last_attempt.unwrap();
+    assert_eq!(
+        (attempt.failures, attempt.reason.as_deref(), attempt.message.as_ref()),
+        (1, Some(reason), Some(sentence))
+    );
+    assert!(attempt.retry_at.as_ref().unwrap().0 > attempt.started_at.0, "{attempt:?}");
+
+    let before = revisions(tenant, name);
+    for policy in ["Retain", "Delete"] {
+        let status = nudge(tenant, name, policy).await;
+        let latest = status.last_attempt.unwrap();
+        // A hook that fails is tried again soon, and the machine may be slow.
+        if reason != "UpgradeFailed" {
+            assert_eq!(latest, attempt, "{name}");
+            assert_eq!(revisions(tenant, name), before, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_first_installation_that_fails_is_told_once_and_put_right_at_once() {
+    let tenant = Lab::shared().await.tenant("first-failures").await;
+    for (name, version, ..) in BROKEN {
+        tenant.create(name, small(&tenant, name, version)).await.unwrap();
+    }
+    for (name, version, reason, stalled, words) in BROKEN {
+        failed(&tenant, name, version, reason, stalled, words).await;
+    }
+    for (name, ..) in BROKEN {
+        tenant.patch(name, json!({"chartVersion": charts::PATCH})).await.unwrap();
+    }
+    for (name, ..) in BROKEN {
+        let status = tenant.status(name, "Ready", |status| has(status, "Ready", "True", "Ready")).await;
+        assert_eq!(status.release.unwrap().chart_version.as_deref(), Some(charts::PATCH));
+        assert_eq!(status.last_attempt.unwrap().failures, 0);
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_that_fails_leaves_the_app_serving() {
+    let tenant = Lab::shared().await.tenant("failed-upgrades").await;
+    for (name, ..) in BROKEN {
+        tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
+    }
+    for (name, version, reason, stalled, words) in BROKEN {
+        tenant.ready(name, 1).await;
+        let deployments = tenant.api::<Deployment>();
+        let before = deployments.get(&format!("{name}-nextcloud")).await.unwrap();
+        tenant.patch(name, json!({"chartVersion": version})).await.unwrap();
+        failed(&tenant, name, version, reason, stalled, words).await;
+
+        let after = deployments.get(&format!("{name}-nextcloud")).await.unwrap();
+        assert_eq!(before.spec.unwrap().template, after.spec.unwrap().template, "{name}");
+        assert_eq!(after.status.unwrap().available_replicas, Some(1), "{name}");
+        let status = tenant.api::<ClientApp>().get(name).await.unwrap().status.unwrap();
+        assert!(has(&status, "WorkloadsReady", "True", "Ready"), "{status:#?}");
+        // What is installed is still what was installed.
+        assert_eq!(status.release.unwrap().chart_version.as_deref(), Some(charts::DEFAULT), "{name}");
+    }
+    for (name, ..) in BROKEN {
+        tenant.patch(name, json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+        tenant.status(name, "Ready", |status| has(status, "Ready", "True", "Ready")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
+    let tenant = Lab::shared().await.tenant("never-ready").await;
+    let mut spec = small(&tenant, "acme", charts::DEFAULT);
+    spec["values"] = json!({"nextcloud": {"strategy": {"type": "RollingUpdate"}}});
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"chartVersion": charts::NEVER_READY})).await.unwrap();
+    let status = tenant
+        .status("acme", "waiting for its workloads at revision 2", |status| {
+            let revised = status.release.as_ref().is_some_and(|release| release.revision == 2);
+            revised && has(status, "WorkloadsReady", "False", "NotReady") && has(status, "Ready", "False", "NotReady")
+        })
+        .await;
+    let sentence = &find(&status.conditions, "Ready").unwrap().message;
+    assert!(sentence.contains("Deployment acme-nextcloud"), "{sentence}");
+    assert!(has(&status, "Released", "True", "Deployed"), "{status:#?}");
+    let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    assert_eq!(deployment.status.unwrap().available_replicas, Some(1));
+
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 3).await;
+}
+
+#[tokio::test]
+async fn a_repository_that_fails_is_told_and_tried_again() {
+    let (lab, _turn) = rough(|_| {}).await;
+    let tenant = lab.tenant("bad-repository").await;
+    for (name, fault, reason, stalled, words) in [
+        ("refused", Fault::Refused, "ChartUnavailable", false, "connection refused"),
+        ("unavailable", Fault::Unavailable, "ChartUnavailable", false, "503 Service Unavailable"),
+        ("html", Fault::Html, "ChartUnavailable", false, "is not a valid chart repository"),
+        ("missing", Fault::Missing, "ChartInvalid", true, "404 Not Found"),
+        ("html-archives", Fault::HtmlArchives, "ChartInvalid", true, "5.5.2"),
+    ] {
+        lab.repository.set(fault).unwrap();
+        // Each with a cold cache.
+        restart(lab, lab.options()).await;
+        tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
+        let sentence = tenant.condition(name, "Released", "False", reason).await;
+        assert!(sentence.contains(words), "{name}: {sentence}");
+        let state = if stalled { ("True", reason) } else { ("False", "NotStalled") };
+        let status = tenant.status(name, "stalled or not", |status| has(status, "Stalled", state.0, state.1)).await;
+        assert!(has(&status, "Ready", "False", reason), "{status:#?}");
+        assert_eq!(status.last_attempt.as_ref().unwrap().failures, 1, "{name}");
+        assert_eq!(tenant.listed(name), None);
+        let asked = lab.repository.all_requests();
+        assert_eq!(nudge(&tenant, name, "Retain").await.last_attempt, status.last_attempt, "{name}");
+        assert_eq!(lab.repository.all_requests(), asked, "{name}");
+
+        lab.repository.set(Fault::None).unwrap();
+        time_passes(&tenant, name).await;
+        tenant.ready(name, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_repository_holds_up_nobody_else() {
+    let (lab, _turn) = rough(|options| options.arguments = vec!["--max-concurrent".into(), "1".into()]).await;
+    let tenant = lab.tenant("slow-repository").await;
+    tenant.create("first", small(&tenant, "first", charts::DEFAULT)).await.unwrap();
+    tenant.ready("first", 1).await;
+
+    lab.repository.set(Fault::Slow).unwrap();
+    for name in ["slow", "doomed"] {
+        tenant.create(name, small(&tenant, name, charts::MAJOR)).await.unwrap();
+        let sentence = tenant.condition(name, "Ready", "False", "FetchingChart").await;
+        assert_eq!(sentence, "fetching chart nextcloud 6.0.0");
+    }
+    // What is in the cache is installed meanwhile, though only one helm may work at a time.
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.ready("other", 1).await;
+    tenant.delete("first").await;
+    // Nor is anybody held up who does not want it any more.
+    tenant.delete("doomed").await;
+    tenant.patch("slow", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+    tenant.ready("slow", 1).await;
+}
+
+#[tokio::test]
+async fn a_version_that_was_published_anew_is_not_installed() {
+    let (lab, _turn) = rough(|_| {}).await;
+    let tenant = lab.tenant("republished").await;
+    for name in ["acme", "quiet"] {
+        tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
+        tenant.ready(name, 1).await;
+    }
+    let genuine = charts::digest(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+    let tampered = charts::digest(&charts::archive(charts::DEFAULT, Content::Tampered).unwrap());
+
+    lab.repository.set(Fault::Republished).unwrap();
+    restart(lab, lab.options()).await;
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    let sentence = tenant.condition("acme", "Released", "False", "ChartDigestChanged").await;
+    for part in [&genuine, &tampered, "nothing is installed", "publish the change under a new version"] {
+        assert!(sentence.contains(part), "{part} is not in {sentence}");
+    }
+    tenant.condition("acme", "Stalled", "True", "ChartDigestChanged").await;
+    for (name, ready) in [("acme", "False"), ("quiet", "True")] {
+        let status = nudge(&tenant, name, "Retain").await;
+        assert_eq!(find(&status.conditions, "Ready").unwrap().status, ready, "{name}");
+        assert!(has(&status, "WorkloadsReady", "True", "Ready"), "{status:#?}");
+        assert_eq!((revisions(&tenant, name), status.release.unwrap().chart_digest.as_ref()), (1, Some(&genuine)));
+    }
+    assert!(tenant.kubectl(&["get", "configmap", "acme-tampered"]).is_err());
+
+    // Put right where it was broken, it is installed: nobody has to clean up after the operator.
+    lab.repository.set(Fault::None).unwrap();
+    time_passes(&tenant, "acme").await;
+    tenant.ready("acme", 2).await;
+}

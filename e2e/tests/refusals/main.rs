@@ -1,0 +1,167 @@
+//! Every bad input is a clear refusal that names the field, and nothing is half done: by the API server at once, or by
+//! the operator in a condition.
+
+mod charts_that_fail;
+mod schema;
+mod spec;
+mod stored;
+mod surroundings;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use clientapp_operator::crd::conditions::find;
+use clientapp_operator::crd::{ClientApp, ClientAppStatus};
+use e2e::charts::{self, Content};
+use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname, kubectl};
+use e2e::operator::{Operator, Options};
+use e2e::repository::Fault;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{CustomResourceExt as _, Resource as _};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
+
+/// A spec with a hostname and one more field.
+fn with(field: &str, value: Value) -> Value {
+    json!({"hostname": "a.example.com", field: value})
+}
+
+/// The API server's answer.
+fn refusal<T>(result: kube::Result<T>) -> String {
+    match result {
+        Err(kube::Error::Api(status)) => status.message.clone(),
+        Err(error) => panic!("the API server did not answer: {error}"),
+        Ok(_) => "it was accepted".to_owned(),
+    }
+}
+
+/// What does not say all that it should, for the end of a table.
+fn assert_all(rows: impl IntoIterator<Item = (String, String, Vec<String>)>) {
+    let silent: Vec<_> = rows
+        .into_iter()
+        .filter(|(_, said, parts)| !parts.iter().all(|part| said.contains(part)))
+        .map(|(input, said, parts)| format!("{input:.120}\n  said: {said:.1000}\n  should say: {parts:?}"))
+        .collect();
+    assert!(silent.is_empty(), "{} rows:\n{}", silent.len(), silent.join("\n"));
+}
+
+/// ClientApps as they are stored, whatever they look like.
+fn raw(tenant: &Tenant) -> Api<DynamicObject> {
+    Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &ApiResource::erase::<ClientApp>(&()))
+}
+
+/// Waits until a ClientApp's status is as the check wants it, whatever its spec is.
+async fn seen(tenant: &Tenant, name: &str, what: &str, check: impl Fn(&ClientAppStatus) -> bool) -> ClientAppStatus {
+    /// Of what nests deeper than serde_json reads, this is all that can be read.
+    #[derive(Deserialize)]
+    struct Seen {
+        status: Option<ClientAppStatus>,
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let request = http::Request::get(format!("{}/{name}", ClientApp::url_path(&(), Some(&tenant.namespace))));
+        let text = tenant.client.request_text(request.body(Vec::new()).unwrap()).await.unwrap();
+        let Seen { status } = serde_json::from_str(&text).unwrap();
+        if let Some(status) = status.filter(&check) {
+            return status;
+        }
+        let log = || tenant.lab.operator_log();
+        assert!(
+            Instant::now() < deadline,
+            "{name} was not {what}; it was {text:.4000}\nthe operator's log:\n{}",
+            log()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until a ClientApp is refused as [`InvalidSpec`], and returns the sentence.
+///
+/// [`InvalidSpec`]: clientapp_operator::clientapp::desired::InvalidSpec
+async fn invalid(tenant: &Tenant, name: &str) -> String {
+    let what = format!("InvalidSpec of {name}");
+    let status = seen(tenant, name, &what, |status| {
+        has(status, "Stalled", "True", "InvalidSpec")
+            && has(status, "Ready", "False", "InvalidSpec")
+            && has(status, "Reconciling", "False", "InvalidSpec")
+    });
+    find(&status.await.conditions, "Ready").unwrap().message.clone()
+}
+
+/// Deletes a ClientApp, whatever its spec is, and waits until it is gone.
+async fn delete(tenant: &Tenant, name: &str) {
+    tenant.kubectl(&["delete", "clientapp", name]).unwrap();
+}
+
+/// What is in the namespace that is not there from the beginning.
+fn made(tenant: &Tenant) -> Vec<String> {
+    let mut kinds = "secrets,configmaps,services,deployments,statefulsets,persistentvolumeclaims".to_owned();
+    if tenant.lab.percona.is_some() {
+        kinds.push_str(",perconapgclusters");
+    }
+    let list = tenant.kubectl(&["get", &kinds, "--output", "name"]).unwrap();
+    list.lines().filter(|name| !name.contains("kube-root-ca.crt")).map(str::to_owned).collect()
+}
+
+/// its own accord, it has done or would do now.
+async fn nudge(tenant: &Tenant, name: &str, deletion_policy: &str) -> ClientAppStatus {
+    let app = tenant.patch(name, json!({"deletionPolicy": deletion_policy})).await.unwrap();
+    let generation = app.metadata.generation;
+    tenant.status(name, "nudged", |status| status.observed_generation >= generation).await
+}
+
+/// Sets the clock of a retry forward, and leaves the rest to the operator.
+async fn time_passes(tenant: &Tenant, name: &str) {
+    let patch = Patch::Merge(json!({"status": {"lastAttempt": {"retryAt": "2000-01-01T00:00:00Z"}}}));
+    tenant.api::<ClientApp>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+fn revisions(tenant: &Tenant, release: &str) -> usize {
+    let ran = tenant.helm(&["history", release, "--output", "json"]);
+    serde_json::from_str::<Vec<Value>>(&ran.stdout).map_or(0, |history| history.len())
+}
+
+fn small(tenant: &Tenant, name: &str, version: &str) -> Value {
+    json!({
+        "hostname": hostname(tenant, name), "chartVersion": version,
+        "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+    })
+}
+
+/// A lab in which things are broken on purpose, for one test at a time. Its operator starts with a cold chart cache.
+async fn rough(adapt: impl FnOnce(&mut Options)) -> (&'static Lab, MutexGuard<'static, ()>) {
+    static ROUGH: OnceLock<Lab> = OnceLock::new();
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let turn = TURN.lock().await;
+    let start = || ROUGH.get_or_init(|| Lab::start(false).expect("the lab starts"));
+    let lab = tokio::task::spawn_blocking(start).await.expect("the lab starts");
+    lab.repository.set(Fault::None).unwrap();
+    let mut options = lab.options();
+    adapt(&mut options);
+    restart(lab, options).await;
+    (lab, turn)
+}
+
+async fn restart(lab: &'static Lab, options: Options) {
+    tokio::task::spawn_blocking(move || lab.start_operator(&options).expect("the operator starts")).await.unwrap();
+}
+
+/// Tries until it has worked.
+async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(done) = attempt().await {
+            return done;
+        }
+        assert!(Instant::now() < deadline, "{what} never happens");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,250 @@
+//! By the API server, at once.
+
+use super::*;
+
+#[tokio::test]
+async fn the_api_server_refuses_a_wrong_field_at_once() {
+    const HOSTNAME: &str = "must be a DNS name in lower case, such as acme.example.com";
+    const VERSION: &str = "must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'";
+    const SIZE: &str = "must be a quantity above zero such as";
+    const IMAGE: &str = "must be repository:tag or repository@sha256:<64 hex digits>";
+    let tenant = Lab::shared().await.tenant("wrong-fields").await;
+    let host = |hostname: &str| json!({"hostname": hostname});
+    let size = |block: &str, field: &str, size: &str| with(block, json!({field: size}));
+
+    let mut rows: Vec<(Value, &str, &str)> = vec![
+        (json!({}), "spec.hostname", "Required value"),
+        (json!({"hostname": null}), "spec.hostname", "Required value"),
+        (json!({"hostname": 7}), "spec.hostname", "must be of type string"),
+        (host(&format!("{}.examples", ["a"; 123].join("."))), "spec.hostname", "may not be more than 253 bytes"),
+        (with("chartVersion", json!(5.5)), "spec.chartVersion", "must be of type string"),
+        (
+            with("chartVersion", json!(format!("1.0.0-{}", "a".repeat(58)))),
+            "spec.chartVersion",
+            "may not be more than 63 bytes",
+        ),
+        (with("values", json!("redis: off")), "spec.values", "must be of type object"),
+        (with("values", json!(["a"])), "spec.values", "must be of type object"),
+        (with("redis", json!(false)), "spec.redis", "must be of type object"),
+        (with("redis", json!({"enabled": "no"})), "spec.redis.enabled", "must be of type boolean"),
+        (with("suspend", json!("yes")), "spec.suspend", "must be of type boolean"),
+        (with("replicas", json!(-1)), "spec.replicas", "should be greater than or equal to 0"),
+        (with("replicas", json!(101)), "spec.replicas", "should be less than or equal to 100"),
+        (with("replicas", json!("2")), "spec.replicas", "must be of type integer"),
+        (with("replicas", json!(1.5)), "spec.replicas", "must be of type integer"),
+        (with("adminSecret", json!("")), "spec.adminSecret", "at least 1 chars long"),
+        (with("ingressClassName", json!("")), "spec.ingressClassName", "at least 1 chars long"),
+        (with("deletionPolicy", json!("Keep")), "spec.deletionPolicy", "supported values: \"Delete\", \"Retain\""),
+        (
+            with("postgres", json!({"provider": "mysql"})),
+            "spec.postgres.provider",
+            "supported values: \"percona\", \"standalone\", \"external\"",
+        ),
+        (with("postgres", json!({"version": 15})), "spec.postgres.version", "must be of type string"),
+        (with("postgres", json!({"version": "12"})), "spec.postgres.version", "from \"13\" to \"18\""),
+        (with("postgres", json!({"version": "15.3"})), "spec.postgres.version", "may not be more than 2 bytes"),
+        (with("postgres", json!({"instances": 0})), "spec.postgres.instances", "should be greater than or equal to 1"),
+        (with("ingressClas", json!("traefik")), "spec.ingressClas", "unknown field"),
+        (with("postgres", json!({"storage": "1Gi"})), "spec.postgres.storage", "unknown field"),
+        (with("persistence", json!({"storageClass": "fast"})), "spec.persistence.storageClass", "unknown field"),
+    ];
+    for wrong in [
+        "",
+        "Acme.example.com",
+        "a_b.example.com",
+        "a.example.com.",
+        "*.example.com",
+        "-a.example.com",
+        "a-.example.com",
+        "a..example.com",
+        ".example.com",
+        "a b.example.com",
+        "https://a.example.com",
+        "a.example.com:80",
+        "ä.example.com",
+    ] {
+        rows.push((host(wrong), "spec.hostname", HOSTNAME));
+    }
+    rows.push((host(&format!("{}.example.com", "a".repeat(64))), "spec.hostname", HOSTNAME));
+    for wrong in [
+        "", "latest", "^5", "~5.5.2", ">=5.5.2", "5", "5.5", "5.5.x", "v5.5.2", "5.5.2 ", " 5.5.2", "5.5.2\n",
+        "05.5.2", "5.5.2.1",
+    ] {
+        rows.push((with("chartVersion", json!(wrong)), "spec.chartVersion", VERSION));
+    }
+    for wrong in ["", "8Gb", "8GiB", "8 Gi", "0", "0Gi", "-1Gi", "Gi", "lots"] {
+        rows.push((size("persistence", "size", wrong), "spec.persistence.size", SIZE));
+        rows.push((size("postgres", "storageSize", wrong), "spec.postgres.storageSize", SIZE));
+    }
+    for wrong in [
+        "nextcloud",
+        "registry.example.com:5000/nextcloud",
+        "nextcloud:",
+        ":30",
+        "nextcloud@sha256:abc",
+        "next cloud:30",
+        "nextcloud:30 --privileged",
+    ] {
+        rows.push((with("image", json!(wrong)), "spec.image", IMAGE));
+    }
+
+    let mut said = Vec::new();
+    for (index, (spec, field, sentence)) in rows.into_iter().enumerate() {
+        let answer = refusal(tenant.create(&format!("row-{index}"), spec.clone()).await);
+        said.push((spec.to_string(), answer, vec![field.to_owned(), sentence.to_owned()]));
+    }
+    assert_all(said);
+    let stored = raw(&tenant).list(&ListParams::default()).await.unwrap();
+    assert_eq!(stored.items.len(), 0);
+}
+
+#[tokio::test]
+async fn the_api_server_refuses_a_wrong_name_at_once() {
+    const LABEL: &str = "must be a DNS label: lower-case letters, digits and '-', beginning with a letter";
+    let tenant = Lab::shared().await.tenant("wrong-names").await;
+    let mut said = Vec::new();
+    for (name, sentence) in [
+        ("a".repeat(54).as_str(), "can have at most 53 characters"),
+        ("acme.example", LABEL),
+        ("7acme", LABEL),
+        ("Acme", "lower case alphanumeric characters"),
+        ("-acme", "lower case alphanumeric characters"),
+    ] {
+        let answer = refusal(tenant.create(name, json!({"hostname": "a.example.com"})).await);
+        said.push((name.to_owned(), answer, vec![sentence.to_owned()]));
+    }
+    assert_all(said);
+    // The longest name there may be is not refused.
+    tenant.create(&"a".repeat(53), json!({"hostname": hostname(&tenant, "long"), "suspend": true})).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_api_server_refuses_a_change_that_would_lose_data() {
+    let tenant = Lab::shared().await.tenant("wrong-changes").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "suspend": true,
+        "persistence": {"size": "2Gi"}, "postgres": {"storageSize": "1Gi"},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    let size = |size: &str| json!({"persistence": {"size": size}});
+    let storage = |size: &str| json!({"postgres": {"storageSize": size}});
+    let mut said = Vec::new();
+    for (change, field, sentence) in [
+        (size("1Gi"), "spec.persistence.size", "size can only grow: a volume never shrinks"),
+        (size("2047Mi"), "spec.persistence.size", "size can only grow"),
+        (size("2G"), "spec.persistence.size", "size can only grow"),
+        (storage("512Mi"), "spec.postgres.storageSize", "storageSize can only grow: a volume never shrinks"),
+        (json!({"postgres": {"provider": "standalone"}}), "spec.postgres.provider", "provider is immutable"),
+        // What is taken away falls back to its default, which may be less.
+        (json!({"persistence": {"size": null}}), "", "accepted"),
+        (size("7Gi"), "spec.persistence.size", "size can only grow"),
+        (json!({"persistence": null}), "", "accepted"),
+        // The same in other units, and more.
+        (size("8192Mi"), "", "accepted"),
+        (size("9Gi"), "", "accepted"),
+        (json!({"persistence": null}), "spec.persistence.size", "size can only grow"),
+        (storage("1024Mi"), "", "accepted"),
+        (storage("1.5Gi"), "", "accepted"),
+        (json!({"postgres": null}), "spec.postgres.storageSize", "storageSize can only grow"),
+    ] {
+        let answer = refusal(tenant.patch("acme", change.clone()).await);
+        said.push((change.to_string(), answer, vec![field.to_owned(), sentence.to_owned()]));
+    }
+    assert_all(said);
+}
+
+#[tokio::test]
+async fn what_is_left_out_has_its_documented_default() {
+    let tenant = Lab::shared().await.tenant("defaults").await;
+    let whole = json!({
+        "chartVersion": "5.5.2", "image": "", "suspend": false, "deletionPolicy": "Delete",
+        "redis": {"enabled": true},
+        "postgres": {"enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1},
+        "persistence": {"enabled": true, "size": "8Gi", "storageClassName": ""},
+    });
+    for (name, given) in [
+        ("nothing", json!({})),
+        ("version", json!({"postgres": {"version": "18"}})),
+        ("disabled", json!({"postgres": {"enabled": false}, "redis": {"enabled": false}})),
+        ("size", json!({"persistence": {"size": "20Gi"}})),
+        ("empty", json!({"redis": {}, "postgres": {}, "persistence": {}, "values": {}})),
+    ] {
+        let mut spec = given.clone();
+        spec["hostname"] = json!(hostname(&tenant, name));
+        tenant.create(name, spec.clone()).await.unwrap();
+        let mut expected = whole.clone();
+        for (field, value) in spec.as_object().unwrap() {
+            match value.as_object() {
+                Some(block) if field != "values" => {
+                    expected[field].as_object_mut().unwrap().extend(block.clone());
+                }
+                _ => expected[field] = value.clone(),
+            }
+        }
+        assert_eq!(raw(&tenant).get(name).await.unwrap().data["spec"], expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn kubectl_shows_fields_columns_and_misspelt_fields() {
+    let tenant = Lab::shared().await.tenant("kubectl").await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let manifest = |spec: Value| json!({"apiVersion": ClientApp::api_version(&()), "kind": "ClientApp", "metadata": {"name": "acme"}, "spec": spec});
+    let write = |spec: Value| std::fs::write(path, manifest(spec).to_string()).unwrap();
+
+    let host = hostname(&tenant, "acme");
+    write(json!({"hostname": host, "ingressClas": "traefik", "postgres": {"sise": "1Gi"}}));
+    let refused = tenant.kubectl(&["apply", "-f", path]).unwrap_err().to_string();
+    for field in ["unknown field \"spec.ingressClas\"", "unknown field \"spec.postgres.sise\""] {
+        assert!(refused.contains(field), "{refused}");
+    }
+    write(json!({"hostname": "Acme"}));
+    let refused = tenant.kubectl(&["apply", "-f", path]).unwrap_err().to_string();
+    assert!(refused.contains("spec.hostname") && refused.contains("must be a DNS name in lower case"), "{refused}");
+
+    write(json!({"hostname": host, "suspend": true}));
+    assert_eq!(
+        tenant.kubectl(&["apply", "-f", path]).unwrap().trim(),
+        "clientapp.apps.bnerd-operator.local/acme created"
+    );
+    tenant.condition("acme", "Reconciling", "False", "Suspended").await;
+    let table = tenant.kubectl(&["get", "ca"]).unwrap();
+    let mut lines =
+        table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>());
+    assert_eq!(lines.next().unwrap(), ["NAME", "READY", "REVISION", "CHART VERSION", "HOSTNAME", "STATUS", "AGE"]);
+    let row = lines.next().unwrap().join(" ");
+    for cell in ["acme", "False", "5.5.2", &host, "spec.suspend is true"] {
+        assert!(row.contains(cell), "{cell} is not in {row}");
+    }
+
+    for (field, part) in [
+        ("clientapp", "one tenant's complete, isolated instance"),
+        ("clientapp.spec.hostname", "The DNS name the instance is served under"),
+        ("ca.spec.postgres.storageSize", "Only grows"),
+        ("ca.status.conditions", "`Ready` sums up"),
+    ] {
+        let explained = tenant.kubectl(&["explain", field]).unwrap();
+        assert!(explained.contains(part), "{field}: {explained}");
+    }
+}
+
+#[test]
+fn every_field_is_described() {
+    fn walk(path: &str, schema: &Value, undescribed: &mut Vec<String>) -> usize {
+        let mut count = 0;
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            if property["description"].as_str().is_none_or(|description| description.trim().is_empty()) {
+                undescribed.push(path.clone());
+            }
+            count += 1 + walk(&path, property, undescribed) + walk(&path, &property["items"], undescribed);
+        }
+        count
+    }
+    let mut undescribed = Vec::new();
+    let crd = serde_json::to_value(ClientApp::crd()).unwrap();
+    let fields = walk("clientapp", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut undescribed);
+    assert!(fields > 40, "only {fields} fields were found");
+    assert_eq!(undescribed, Vec::<String>::new());
+}

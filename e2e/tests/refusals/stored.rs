@@ -1,0 +1,70 @@
+//! Objects that were stored before the schema was what it is.
+
+use super::*;
+
+#[tokio::test]
+async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
+    let (lab, _turn) = rough(|_| {}).await;
+    let tenant = lab.tenant("undecodable").await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(tenant.client.clone());
+    let strict = serde_json::to_value(ClientApp::crd()).unwrap();
+    let mut loose = strict.clone();
+    loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let define = async |definition: &Value| {
+        let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
+        definitions.patch(&ClientApp::crd().metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
+    };
+
+    tenant.create("turned", small(&tenant, "turned", charts::DEFAULT)).await.unwrap();
+    tenant.ready("turned", 1).await;
+    define(&loose).await;
+    for (name, spec) in [
+        ("number", json!({"hostname": 7})),
+        ("word", json!({"hostname": "word.example.com", "suspend": "yes"})),
+        ("list", json!({"hostname": "list.example.com", "redis": ["on"]})),
+        ("nothing", json!({})),
+    ] {
+        until("the loose schema", async || tenant.create(name, spec.clone()).await.ok()).await;
+    }
+    let patch = Patch::Merge(json!({"spec": {"suspend": "yes"}}));
+    raw(&tenant).patch("turned", &PatchParams::default(), &patch).await.unwrap();
+    define(&strict).await;
+    until("the strict schema", async || {
+        // It is refused for something else until then.
+        let refused = refusal(tenant.create("never", json!({"hostname": 8, "suspend": "no"})).await);
+        refused.contains("must be of type string").then_some(())
+    })
+    .await;
+
+    for (name, words) in [
+        ("word", "the stored object does not decode: spec.suspend: invalid type: string \"yes\", expected a boolean"),
+        ("turned", "spec.suspend: invalid type: string \"yes\", expected a boolean"),
+        ("list", "spec.redis[0]: invalid type: string \"on\", expected a boolean"),
+        ("nothing", "spec: missing field `hostname`"),
+    ] {
+        let sentence = invalid(&tenant, name).await;
+        assert!(sentence.contains(words), "{name}: {sentence}");
+    }
+    // To this one the API server lets nobody write a status, since it cannot evaluate the rule for the field.
+    let words = "the stored object does not decode: spec.hostname: invalid type: integer `7`, expected a string";
+    tenant.events_with("number", "InvalidSpec", words).await;
+    // The others go on, also when an operator starts with the bad ones there already.
+    restart(lab, lab.options()).await;
+    tenant.create("good", small(&tenant, "good", charts::DEFAULT)).await.unwrap();
+    tenant.ready("good", 1).await;
+    let others = |name: &String| !name.contains("good") && !name.contains("turned");
+    assert_eq!(made(&tenant).into_iter().filter(others).collect::<Vec<_>>(), Vec::<String>::new());
+
+    // Each is put right, or deleted.
+    for name in ["number", "word"] {
+        let mut repaired = small(&tenant, name, charts::DEFAULT);
+        repaired["suspend"] = json!(false);
+        raw(&tenant).patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": repaired}))).await.unwrap();
+        tenant.ready(name, 1).await;
+    }
+    for name in ["list", "nothing", "turned", "number", "word", "good"] {
+        delete(&tenant, name).await;
+    }
+    assert_eq!(tenant.listed("turned"), None);
+}

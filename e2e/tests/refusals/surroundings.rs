@@ -1,0 +1,203 @@
+//! What the operator needs from its surroundings: helm, rights, room.
+
+use super::*;
+
+/// Asks for a path of the operator's own server, and returns the answer's first line and its end.
+fn get(url: &str, path: &str) -> std::io::Result<(String, String)> {
+    let address = url.trim_start_matches("http://");
+    let mut connection = TcpStream::connect(address)?;
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    Ok((head.lines().next().unwrap_or_default().to_owned(), body.trim_end().to_owned()))
+}
+
+fn script(path: &Path, text: &str, mode: u32) {
+    // In one step, and never open for writing under its own name: such a file cannot be executed.
+    let made = path.with_extension("new");
+    std::fs::write(&made, text).unwrap();
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode)).unwrap();
+    std::fs::rename(made, path).unwrap();
+}
+
+#[tokio::test]
+async fn without_a_usable_helm_nothing_is_touched() {
+    let (lab, _turn) = rough(|_| {}).await;
+    // The operator that runs would do the work.
+    tokio::task::spawn_blocking(|| *lab.operator() = None).await.unwrap();
+    let tenant = lab.tenant("no-helm").await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let helm = dir.path().join("helm");
+    let options = Options { helm: helm.clone(), ..lab.options() };
+    let wait_for = |operator: &mut Operator, code: &str, words: &str| {
+        let url = operator.health_url().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (status, body) = get(&url, "/readyz").unwrap();
+            if status.contains(code) && body.contains(words) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "/readyz answers {status}: {body}, not {code}: {words}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let mut last = None;
+    for (text, mode, words) in [
+        (Some("#!/bin/sh\necho v4.3.1\n"), 0o644, "HelmUnavailable: helm cannot be executed: "),
+        (Some("not a program"), 0o755, "is not helm: asked for its version, it said"),
+        (Some("#!/bin/sh\necho v3.18.6\n"), 0o755, "HelmUnavailable: helm 3.18.6 is too old: at least 4.0.0 is needed"),
+        (Some("#!/bin/sh\necho welcome\n"), 0o755, "is not helm: asked for its version, it said \"welcome\""),
+        (
+            Some("#!/bin/sh\necho 'Error: no' >&2; exit 1\n"),
+            0o755,
+            "is not helm: asked for its version, it said \"no\"",
+        ),
+        (None, 0, "HelmUnavailable: helm is missing: there is no executable at "),
+    ] {
+        match text {
+            Some(text) => script(&helm, text, mode),
+            None => std::fs::remove_file(&helm).unwrap(),
+        }
+        let mut operator = Operator::start(&options).unwrap();
+        wait_for(&mut operator, "503", words);
+        assert!(get(&operator.health_url().unwrap(), "/healthz").unwrap().0.contains("200"));
+        assert!(operator.log().contains("HelmUnavailable"), "{}", operator.log());
+        last = Some(operator);
+    }
+    let app = raw(&tenant).get("acme").await.unwrap();
+    assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
+
+    // helm appears, and the operator that waits for it goes on by itself.
+    std::os::unix::fs::symlink(&lab.tools.helm, &helm).unwrap();
+    let mut operator = last.unwrap();
+    wait_for(&mut operator, "200", "ok");
+    *lab.operator() = Some(operator);
+    tenant.ready("acme", 1).await;
+
+    // And when it vanishes under a running operator, that is said, and healed by its return.
+    std::fs::remove_file(&helm).unwrap();
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    let sentence = tenant.condition("acme", "Released", "False", "HelmUnavailable").await;
+    assert!(sentence.contains(helm.to_str().unwrap()), "{sentence}");
+    std::os::unix::fs::symlink(&lab.tools.helm, &helm).unwrap();
+    time_passes(&tenant, "acme").await;
+    tenant.ready("acme", 2).await;
+}
+
+/// Takes a rule's verb for a resource away from one of the operator's ClusterRoles, and returns the role as it was.
+async fn without_right(lab: &Lab, role: &str, resource: &str, verb: &str) -> ClusterRole {
+    let api: Api<ClusterRole> = Api::all(lab.plane.client().await.unwrap());
+    let role = api.get(role).await.unwrap();
+    let mut less = role.clone();
+    for rule in
+        less.rules.iter_mut().flatten().filter(|rule| rule.resources.iter().flatten().any(|name| name == resource))
+    {
+        rule.verbs.retain(|granted| granted != verb);
+    }
+    less.rules.as_mut().unwrap().retain(|rule| !rule.verbs.is_empty());
+    assert_ne!(role, less);
+    set_role(lab, &less).await;
+    role
+}
+
+/// Sets the rules of a ClusterRole, and waits until the API server goes by them.
+async fn set_role(lab: &Lab, role: &ClusterRole) {
+    let api: Api<ClusterRole> = Api::all(lab.plane.client().await.unwrap());
+    let patch = Patch::Merge(json!({"rules": role.rules}));
+    api.patch(role.metadata.name.as_deref().unwrap(), &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until the operator's account may do this, or may not.
+async fn until_allowed(lab: &'static Lab, verb: &str, resource: &str, namespace: &str, allowed: bool) {
+    let deadline = Instant::now() + PATIENCE;
+    let arguments = ["auth", "can-i", verb, resource];
+    let can = || kubectl(&lab.tools.kubectl, &lab.operator_kubeconfig, Some(namespace), &arguments).is_ok();
+    while can() != allowed {
+        assert!(Instant::now() < deadline, "{verb} {resource} is never {allowed}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named() {
+    let (lab, _turn) = rough(|_| {}).await;
+    let tenant = lab.tenant("no-rights").await;
+    tenant.create("bystander", small(&tenant, "bystander", charts::DEFAULT)).await.unwrap();
+    tenant.ready("bystander", 1).await;
+    let with_redis = |name: &str| {
+        let mut spec = small(&tenant, name, charts::DEFAULT);
+        spec["redis"] = json!({"enabled": true});
+        spec
+    };
+
+    // A right that helm needs for the chart.
+    let role = without_right(lab, "clientapp-operator-chart", "networkpolicies", "patch").await;
+    until_allowed(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, false).await;
+    tenant.create("chart", with_redis("chart")).await.unwrap();
+    let sentence = tenant.condition("chart", "Released", "False", "AccessDenied").await;
+    for part in ["cannot patch resource \"networkpolicies\"", "clientapp-operator", "no-rights"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    tenant.condition("chart", "Stalled", "True", "AccessDenied").await;
+    tenant.create("meanwhile", small(&tenant, "meanwhile", charts::DEFAULT)).await.unwrap();
+    tenant.ready("meanwhile", 1).await;
+    set_role(lab, &role).await;
+    until_allowed(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, true).await;
+    time_passes(&tenant, "chart").await;
+    tenant.ready("chart", 2).await;
+
+    // A right that the operator needs itself.
+    let role = without_right(lab, "clientapp-operator", "secrets", "create").await;
+    until_allowed(lab, "create", "secrets", &tenant.namespace, false).await;
+    tenant.create("secret", with_redis("secret")).await.unwrap();
+    let sentence = tenant.condition("secret", "Ready", "False", "AccessDenied").await;
+    for part in ["create Secret no-rights/secret-", "cannot create resource \"secrets\"", "no-rights"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    tenant.condition("secret", "Stalled", "True", "AccessDenied").await;
+    let status = nudge(&tenant, "bystander", "Retain").await;
+    assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
+    set_role(lab, &role).await;
+    until_allowed(lab, "create", "secrets", &tenant.namespace, true).await;
+    tenant.patch("secret", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant.ready("secret", 1).await;
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_named() {
+    let lab = Lab::shared().await;
+    for (namespace, hard, condition, reason, parts) in [
+        (
+            "quota-secrets",
+            "count/secrets=0",
+            "Ready",
+            "QuotaExceeded",
+            &["create Secret quota-secrets/acme-", "exceeded quota: few"][..],
+        ),
+        (
+            "quota-services",
+            "services=0",
+            "Released",
+            "UpgradeFailed",
+            &["services \"acme-nextcloud\"", "exceeded quota: few"],
+        ),
+        ("quota-pods", "pods=0", "WorkloadsReady", "NotReady", &["Deployment acme-nextcloud", "exceeded quota: few"]),
+    ] {
+        let tenant = lab.tenant(namespace).await;
+        tenant.kubectl(&["create", "quota", "few", &format!("--hard={hard}")]).unwrap();
+        tenant.kubectl(&["wait", "resourcequota/few", "--for=jsonpath={.status.hard}", "--timeout=120s"]).unwrap();
+        tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+        let status = tenant
+            .status("acme", "refused by the quota", |status| {
+                let message = find(&status.conditions, condition).map(|condition| condition.message.as_str());
+                has(status, condition, "False", reason)
+                    && message.is_some_and(|said| parts.iter().all(|part| said.contains(part)))
+            })
+            .await;
+        assert_eq!(find(&status.conditions, "Ready").unwrap().status, "False");
+        // Deletion needs no more than there is.
+        tenant.delete("acme").await;
+    }
+}

@@ -1,0 +1,94 @@
+//! Profiles: what instances take from theirs, and follow.
+
+use clientapp_operator::crd::Profile;
+use e2e::lab::{Lab, Tenant};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::{small, with};
+
+async fn create(tenant: &Tenant, name: &str, spec: Value) {
+    let profile = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    Api::<Profile>::all(tenant.client.clone()).create(&PostParams::default(), &profile).await.unwrap();
+}
+
+async fn patch(tenant: &Tenant, name: &str, spec: Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    Api::<Profile>::all(tenant.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Requested CPU and replicas of the app's Deployment.
+async fn deployed(tenant: &Tenant, name: &str) -> (Option<String>, Option<i32>) {
+    let deployment = tenant.api::<Deployment>().get(&format!("{name}-nextcloud")).await.unwrap().spec.unwrap();
+    let container = deployment.template.spec.unwrap().containers.remove(0);
+    let requests = container.resources.and_then(|resources| resources.requests).unwrap_or_default();
+    (requests.get("cpu").map(|cpu| cpu.0.clone()), deployment.replicas)
+}
+
+#[tokio::test]
+async fn instances_take_their_profile_and_follow_it() {
+    let tenant = Lab::shared().await.tenant("profile").await;
+    let of_class = |name: &str| with(small(&tenant, name), json!({"profile": "class"}));
+    create(&tenant, "class", json!({"defaults": {"replicaCount": 2, "resources": {"requests": {"cpu": "200m"}}}}))
+        .await;
+    tenant.create("follows", of_class("follows")).await.unwrap();
+    tenant.create("decides", with(of_class("decides"), json!({"replicas": 1}))).await.unwrap();
+    tenant.create("without", small(&tenant, "without")).await.unwrap();
+    for name in ["follows", "decides", "without"] {
+        tenant.ready(name, 1).await;
+    }
+    let cpu = |amount: &str| Some(amount.to_owned());
+    assert_eq!(deployed(&tenant, "follows").await, (cpu("200m"), Some(2)));
+    assert_eq!(deployed(&tenant, "decides").await, (cpu("200m"), Some(1)));
+    assert_eq!(deployed(&tenant, "without").await, (None, Some(1)));
+
+    patch(&tenant, "class", json!({"defaults": {"resources": {"requests": {"cpu": "300m"}}}})).await;
+    tenant.ready("follows", 2).await;
+    tenant.ready("decides", 2).await;
+    assert_eq!(deployed(&tenant, "follows").await, (cpu("300m"), Some(2)));
+    assert_eq!(tenant.listed("without").unwrap().0, "1");
+
+    // Words change nothing.
+    patch(&tenant, "class", json!({"description": "for trying things out"})).await;
+    // What cannot be carried out stops nobody's instance.
+    patch(&tenant, "class", json!({"helm": {"values": {"nextcloud": {"host": "elsewhere"}}}})).await;
+    let told = tenant.condition("follows", "Ready", "False", "ProfileInvalid").await;
+    assert!(told.contains("Profile class") && told.contains("nextcloud.host"), "{told}");
+    patch(&tenant, "class", json!({"helm": {"values": null}})).await;
+    tenant.ready("follows", 2).await;
+}
+
+#[tokio::test]
+async fn a_profile_that_is_not_there_is_named_and_awaited() {
+    let tenant = Lab::shared().await.tenant("profile-missing").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"profile": "later"}))).await.unwrap();
+    let told = tenant.condition("acme", "Stalled", "True", "ProfileMissing").await;
+    assert_eq!(told, "spec.profile: there is no Profile later: create it, or name another");
+    assert_eq!(tenant.listed("acme"), None);
+    create(&tenant, "later", json!({"defaults": {"replicaCount": 2}})).await;
+    tenant.ready("acme", 1).await;
+
+    // One that is deleted leaves the release as it is.
+    let profiles = Api::<Profile>::all(tenant.client.clone());
+    profiles.delete("later", &DeleteParams::default()).await.unwrap();
+    tenant.condition("acme", "Ready", "False", "ProfileMissing").await;
+    assert_eq!(deployed(&tenant, "acme").await.1, Some(2));
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn kubectl_is_told_what_a_profile_may_not_say() {
+    let tenant = Lab::shared().await.tenant("profile-schema").await;
+    let profiles = Api::<Profile>::all(tenant.client.clone());
+    for (spec, sentence) in [
+        (json!({"defaults": {"persistence": {"size": "10GB"}}}), "must be a quantity above zero"),
+        (json!({"defaults": {"resources": {"limits": {"cpu": "much"}}}}), "must be quantities such as 200m"),
+        (json!({"defaults": {"replicaCount": -1}}), "spec.defaults.replicaCount"),
+    ] {
+        let profile = serde_json::from_value(json!({"metadata": {"name": "wrong"}, "spec": spec})).unwrap();
+        let refusal = profiles.create(&PostParams::default(), &profile).await.unwrap_err().to_string();
+        assert!(refusal.contains(sentence), "{spec}: {refusal}");
+    }
+}

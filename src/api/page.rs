@@ -1,0 +1,116 @@
+//! The page at `/`, for people: a client of the JSON API like any other, made of files that are part of the binary.
+
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderName, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use sha2::{Digest as _, Sha256};
+
+/// What the page is made of: route, content type, content.
+const FILES: &[(&str, &str, &str)] = &[
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page/page.js", JAVASCRIPT, include_str!("page/page.js")),
+    ("/page/api.js", JAVASCRIPT, include_str!("page/api.js")),
+    ("/page/detail.js", JAVASCRIPT, include_str!("page/detail.js")),
+    ("/page/forms.js", JAVASCRIPT, include_str!("page/forms.js")),
+    ("/page/list.js", JAVASCRIPT, include_str!("page/list.js")),
+    ("/page/view.js", JAVASCRIPT, include_str!("page/view.js")),
+];
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page runs its own files and talks to its own API. Text becomes markup nowhere: no script can write HTML at all.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// With each file, whatever else is answered.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "same-origin"),
+    // Asked about each time, so that the page is never older than the operator; the answer is 304.
+    (header::CACHE_CONTROL, "no-cache"),
+];
+
+/// The routes of the page. Everybody may read its files: there is nothing of the cluster in them.
+pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    FILES.iter().fold(Router::new(), |router, &(path, content_type, content)| {
+        let tag = etag(content);
+        router.route(path, get(async move |headers: HeaderMap| file(&headers, &tag, content_type, content)))
+    })
+}
+
+fn file(asked: &HeaderMap, tag: &str, content_type: &'static str, content: &'static str) -> Response {
+    let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    let known = known.flat_map(|tags| tags.split(',')).map(|known| known.trim().trim_start_matches("W/"));
+    let tagged = [(header::ETAG, tag.to_owned())];
+    if known.into_iter().any(|known| known == tag || known == "*") {
+        return (StatusCode::NOT_MODIFIED, HEADERS, tagged).into_response();
+    }
+    (HEADERS, tagged, [(header::CONTENT_TYPE, content_type)], content).into_response()
+}
+
+/// A strong tag: the same content has the same one, in every replica.
+fn etag(content: &str) -> String {
+    let hex: String = Sha256::digest(content).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{hex}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn answer(path: &str, known: &str) -> Response {
+        let request = Request::get(path).header(header::IF_NONE_MATCH, known).body(Body::empty()).unwrap();
+        routes::<()>().oneshot(request).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn files_are_sent_once() {
+        for (path, content_type, content) in FILES {
+            let first = answer(path, "\"other\"").await;
+            assert_eq!(
+                (first.status(), &first.headers()[header::CONTENT_TYPE]),
+                (StatusCode::OK, &(*content_type).parse().unwrap())
+            );
+            let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+            assert_eq!(axum::body::to_bytes(first.into_body(), usize::MAX).await.unwrap(), content.as_bytes());
+            for known in [tag.clone(), format!("\"other\", W/{tag}")] {
+                let again = answer(path, &known).await;
+                assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path} {known}");
+                assert_eq!(again.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
+            }
+        }
+        assert_eq!(answer("/page/none.js", "").await.status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn every_file_beside_the_page_is_served() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/api/page");
+        let there: BTreeSet<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(|name| if name == "index.html" { "/".to_owned() } else { format!("/page/{name}") })
+            .collect();
+        assert_eq!(there, FILES.iter().map(|(path, ..)| (*path).to_owned()).collect());
+    }
+
+    #[test]
+    fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+        for (path, _, content) in FILES {
+            // The namespace of SVG is a name, not an address.
+            let text = content.replace("http://www.w3.org/2000/svg", "");
+            for banned in ["http://", "<style", " style=", " onclick=", " onload=", "insertAdjacentHTML", "eval("] {
+                assert!(!text.contains(banned), "{banned} is in {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Completion of what is being typed after `kubectl clientapp`: kubectl asks a program `kubectl_complete-clientapp`.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, Parser as _};
+use kube::{ResourceExt, api::ListParams};
+
+use super::{args::Cli, session::Session};
+
+/// Tells kubectl that these are no files (cobra's `ShellCompDirectiveNoFileComp`).
+const NO_FILES: &str = ":4";
+
+/// Answers kubectl: a line for each word that fits, then what the shell may add. The last word is the one being typed.
+pub async fn answer(words: &[OsString]) -> String {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (typed, before) = words.split_last().map_or(("", &[][..]), |(typed, before)| (typed.as_str(), before));
+    let commands = Cli::command();
+    let chosen = before.iter().find_map(|word| commands.find_subcommand(word));
+    let candidates = match chosen {
+        None => commands.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
+        Some(command) if typed.starts_with('-') => {
+            let flags = commands.get_arguments().chain(command.get_arguments());
+            flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
+        }
+        Some(command) if command.get_positionals().any(|argument| argument.get_id() == "name") => names(before).await,
+        Some(_) => Vec::new(),
+    };
+    let fitting = candidates.into_iter().filter(|word| word.starts_with(typed)).map(|word| format!("{word}\n"));
+    fitting.chain([format!("{NO_FILES}\n")]).collect()
+}
+
+/// The names of the ClientApps where those flags point to. Who cannot list them types them.
+async fn names(before: &[String]) -> Vec<String> {
+    // The flags that matter are those that `list` has too; the rest of the line may be half of one.
+    let mut line = vec!["kubectl-clientapp".to_owned(), "list".to_owned()];
+    for (index, word) in before.iter().enumerate() {
+        let flag = word.split('=').next().unwrap_or_default();
+        if matches!(flag, "-n" | "--namespace" | "--context" | "--kubeconfig") {
+            line.push(word.clone());
+            if !word.contains('=') {
+                line.extend(before.get(index + 1).cloned());
+            }
+        }
+    }
+    let Ok(cli) = Cli::try_parse_from(line) else { return Vec::new() };
+    let Ok(session) = Session::open(&cli.global).await else { return Vec::new() };
+    let found = session.apps().list_metadata(&ListParams::default()).await;
+    found.map(|found| found.items.iter().map(ResourceExt::name_any).collect()).unwrap_or_default()
+}

@@ -1,0 +1,163 @@
+//! `create`: a ClientApp from flags.
+
+use std::io::Read as _;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DynamicObject, PostParams},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    args::{self, Output, Policy},
+    error::{Error, described},
+    session::{FIELD_MANAGER, Printer, Session},
+    wait::{self, Goal},
+};
+use crate::crd::ClientApp;
+
+/// Makes it, or prints what would be made.
+///
+/// # Errors
+/// The values cannot be read; the server's refusal; see [`wait::until`].
+pub async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
+    let values = args.values.as_deref().map(values).transpose()?;
+    let object = object(args, &session.namespace, values);
+    if args.dry_run {
+        if printer.output == Output::Table {
+            printer.output = Output::Yaml;
+        }
+        return printer.object(&object, "");
+    }
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    if args.create_namespace {
+        let namespace = Namespace {
+            metadata: kube::api::ObjectMeta { name: Some(session.namespace.clone()), ..Default::default() },
+            ..Namespace::default()
+        };
+        match Api::<Namespace>::all(session.client.clone()).create(&params, &namespace).await {
+            Ok(_) => printer.note(&format!("namespace {} is made", session.namespace)),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
+            Err(error) => return Err(Error::api(format!("make namespace {}", session.namespace))(error)),
+        }
+    }
+    let what = format!("make {}", described(&session.namespace, &args.name));
+    let object: DynamicObject =
+        serde_json::from_value(object).map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+    let made = session.apps().create(&params, &object).await.map_err(|error| refused(session, &what, error))?;
+    let name = made.name_any();
+    let sentence = format!("clientapp/{name} is made in namespace {}", session.namespace);
+    if args.patience.wait {
+        printer.note(&sentence);
+        return wait::until(session, printer, &name, &Goal::Ready { but: None }, args.patience.timeout).await;
+    }
+    printer.object(&made, &sentence)?;
+    if printer.output == Output::Table {
+        printer.note(&format!("`kubectl clientapp wait {name} -n {}` tells when it is ready", session.namespace));
+    }
+    Ok(())
+}
+
+fn refused(session: &Session, what: &str, error: kube::Error) -> Error {
+    match &error {
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces") =>
+        {
+            let namespace = &session.namespace;
+            Error::Missing(format!("{what}: there is no namespace {namespace}: add --create-namespace"))
+        }
+        _ => Error::api(what)(error),
+    }
+}
+
+/// The object, with nothing in it that was not asked for: what is absent follows the definition and the Profile. **Pure.**
+#[must_use]
+pub fn object(args: &args::Create, namespace: &str, values: Option<Map<String, Value>>) -> Value {
+    let part = |fields: &[(&str, Option<Value>)]| {
+        let given = fields.iter().filter_map(|(key, value)| Some(((*key).to_owned(), value.clone()?)));
+        Some(given.collect::<Map<_, _>>()).filter(|part| !part.is_empty()).map(Value::Object)
+    };
+    let text = |text: &Option<String>| text.clone().map(Value::from);
+    let off = |off: bool| off.then_some(Value::Bool(false));
+    let policy = args.deletion_policy.map(|policy| match policy {
+        Policy::Delete => "Delete",
+        Policy::Retain => "Retain",
+    });
+    let spec = part(&[
+        ("hostname", Some(args.hostname.clone().into())),
+        ("chartVersion", text(&args.chart_version)),
+        ("ingressClassName", text(&args.ingress_class)),
+        ("profile", text(&args.profile)),
+        ("image", text(&args.image)),
+        ("replicas", args.replicas.map(Value::from)),
+        ("redis", part(&[("enabled", off(args.no_redis))])),
+        (
+            "postgres",
+            part(&[
+                ("enabled", off(args.no_postgres)),
+                ("version", text(&args.postgres_version)),
+                ("storageSize", text(&args.storage)),
+            ]),
+        ),
+        ("persistence", part(&[("size", text(&args.size))])),
+        ("values", values.filter(|values| !values.is_empty()).map(Value::Object)),
+        ("deletionPolicy", policy.map(Value::from)),
+    ]);
+    json!({
+        "apiVersion": ClientApp::api_version(&()),
+        "kind": ClientApp::kind(&()),
+        "metadata": {"name": args.name, "namespace": namespace},
+        "spec": spec,
+    })
+}
+
+fn values(path: &std::path::Path) -> Result<Map<String, Value>, Error> {
+    let failed = |problem: String| Error::File { path: path.display().to_string(), problem };
+    let mut text = String::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    } else {
+        text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    }
+    match serde_yaml::from_str(&text).map_err(|error| failed(format!("not YAML: {error}")))? {
+        Value::Null => Ok(Map::new()),
+        Value::Object(values) => Ok(values),
+        _ => Err(failed("values are a mapping of keys, as for `helm install --values`".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::plugin::args::{Cli, Command};
+
+    fn made(flags: &[&str], values: Option<Map<String, Value>>) -> String {
+        let line = ["kubectl-clientapp", "create", "acme", "--hostname", "acme.example.com"];
+        let cli = Cli::try_parse_from(line.iter().chain(flags)).unwrap();
+        let Command::Create(args) = cli.command else { panic!("not create") };
+        serde_yaml::to_string(&object(&args, "tenant-acme", values)).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_asked_for() {
+        insta::assert_snapshot!(made(&[], None));
+        let flags = [
+            "--ingress-class=traefik",
+            "--chart-version=5.5.3",
+            "--profile=gold",
+            "--image=a:b",
+            "--replicas=2",
+            "--no-redis",
+            "--postgres-version=16",
+            "--storage=2Gi",
+            "--size=20Gi",
+            "--deletion-policy=retain",
+        ];
+        let values = json!({"cronjob": {"enabled": true}});
+        insta::assert_snapshot!(made(&flags, values.as_object().cloned()));
+        insta::assert_snapshot!(made(&["--no-postgres"], None));
+    }
+}

@@ -1,0 +1,222 @@
+//! Why a command could not do what it was asked for, for the person who typed it. Pure.
+
+use kube::{Resource as _, core::Status};
+
+use crate::crd::ClientApp;
+
+/// A command that came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command line asks for something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no cluster to ask.
+    #[error("{0}")]
+    Kubeconfig(String),
+    /// The request failed.
+    #[error("{operation}: {}", sentence(source))]
+    Api {
+        /// What was being done, on which object.
+        operation: String,
+        /// The client's error.
+        source: Box<kube::Error>,
+    },
+    /// There is no ClientApp of this name.
+    #[error("there is no ClientApp {name} in namespace {namespace}{hint}")]
+    NotFound {
+        /// Its name.
+        name: String,
+        /// Where it was looked for.
+        namespace: String,
+        /// What might have been meant.
+        hint: String,
+    },
+    /// It went away, or is about to.
+    #[error("{0}")]
+    Gone(String),
+    /// Time is up.
+    #[error("{0}")]
+    Timeout(String),
+    /// Nothing goes on until somebody changes something.
+    #[error("{0}")]
+    Stalled(String),
+    /// What was asked for is not there.
+    #[error("{0}")]
+    Missing(String),
+    /// A file cannot be used.
+    #[error("{path}: {problem}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        problem: String,
+    },
+    /// The answer cannot be written.
+    #[error("write the answer: {0}")]
+    Output(String),
+    /// Nobody reads the answer any more; no failure.
+    #[error("nobody reads the answer")]
+    Closed,
+}
+
+impl Error {
+    /// Names the request that failed.
+    pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+    }
+
+    /// The exit code, on which scripts rely.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Error::Closed => 0,
+            Error::Kubeconfig(_) | Error::Api { .. } | Error::Missing(_) | Error::File { .. } | Error::Output(_) => 1,
+            Error::Usage(_) => 2,
+            Error::Timeout(_) => 3,
+            Error::Stalled(_) => 4,
+            Error::NotFound { .. } | Error::Gone(_) => 5,
+        }
+    }
+}
+
+/// What a failed request means for who made it.
+#[must_use]
+pub fn sentence(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            401 => "the cluster does not accept your credentials: log in again, or choose another --context".to_owned(),
+            403 => format!("{}; ask who administers the cluster for this right", status.message.trim_end()),
+            404 if kind_is_missing(status) => {
+                "this cluster does not know the kind: run `clientapp-operator crds | kubectl apply -f -` as its administrator, or choose another --context"
+                    .to_owned()
+            }
+            422 => refusal(status),
+            _ => status.message.trim_end().to_owned(),
+        },
+        kube::Error::Service(_) | kube::Error::HyperError(_) => {
+            format!("the cluster does not answer ({}): is it up, and is this the right --context?", deepest(error))
+        }
+        other => deepest(other),
+    }
+}
+
+/// The server has no such path, rather than no such object.
+#[must_use]
+pub fn kind_is_missing(status: &Status) -> bool {
+    let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !named
+}
+
+/// The refusal of an object, field by field.
+fn refusal(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    // It follows from the others, and helps nobody.
+    let causes = causes.filter(|cause| !cause.message.contains("some validation rules were not checked"));
+    let mut told: Vec<String> = Vec::new();
+    for cause in causes {
+        let message = plain(&cause.message);
+        let sentence = match cause.field.as_str() {
+            "" | "<nil>" => message.to_owned(),
+            field => format!("{field}: {message}"),
+        };
+        if !told.contains(&sentence) {
+            told.push(sentence);
+        }
+    }
+    if told.is_empty() { status.message.clone() } else { told.join("; ") }
+}
+
+/// A cause without the words that every one begins with: `Invalid value: "…": ` and the type of a whole object.
+fn plain(message: &str) -> &str {
+    let Some(value) = message.strip_prefix("Invalid value: ") else { return message };
+    let quoted = value.strip_prefix('"').and_then(|rest| rest.split_once("\": "));
+    quoted.or_else(|| value.split_once(": ")).map_or(value, |(_, rest)| rest)
+}
+
+/// The first cause of an error: what is above it only says that there is one.
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// What might have been meant by a name that is not there. **Pure.**
+#[must_use]
+pub fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
+    let elsewhere: Vec<&str> =
+        there.iter().filter(|(_, other)| other == name).map(|(namespace, _)| namespace.as_str()).collect();
+    match elsewhere[..] {
+        [] => {}
+        [one] => return format!("; there is one in namespace {one}: add -n {one}"),
+        [one, other, ..] => {
+            let more = if elsewhere.len() > 2 { ", …" } else { "" };
+            return format!("; there is one in {} namespaces: add -n {one}, -n {other}{more}", elsewhere.len());
+        }
+    }
+    let mut similar: Vec<(f64, &str)> = there
+        .iter()
+        .filter(|(other, _)| other == namespace)
+        .map(|(_, other)| (strsim::jaro_winkler(name, other), other.as_str()))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .collect();
+    similar.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let similar: Vec<&str> = similar.into_iter().take(3).map(|(_, name)| name).collect();
+    match similar.is_empty() {
+        false => format!("; did you mean {}?", similar.join(", ")),
+        true => "; `kubectl clientapp list` shows those that are there".to_owned(),
+    }
+}
+
+/// How errors name the kind.
+#[must_use]
+pub fn described(namespace: &str, name: &str) -> String {
+    format!("{} {namespace}/{name}", ClientApp::kind(&()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(status: serde_json::Value) -> String {
+        let status: Status = serde_json::from_value(status).unwrap();
+        Error::api("create ClientApp a/acme")(kube::Error::Api(Box::new(status))).to_string()
+    }
+
+    #[test]
+    fn a_refusal_is_one_sentence_with_the_field() {
+        let rule = r#"Invalid value: "Acme_: x": must be a DNS name in lower case"#;
+        let causes = json!([
+            {"field": "spec.hostname", "message": rule},
+            {"field": "<nil>", "message": "Invalid value: null: some validation rules were not checked because the object was invalid"},
+            {"field": "spec.replicas", "message": "Invalid value: 101: spec.replicas in body should be less than or equal to 100"},
+        ]);
+        let sentence = refused(json!({"code": 422, "message": "long", "details": {"causes": causes}}));
+        assert_eq!(
+            sentence,
+            "create ClientApp a/acme: spec.hostname: must be a DNS name in lower case; spec.replicas: spec.replicas in body should be less than or equal to 100"
+        );
+        assert_eq!(refused(json!({"code": 422, "message": "as it is"})), "create ClientApp a/acme: as it is");
+    }
+
+    #[test]
+    fn a_missing_kind_is_not_a_missing_object() {
+        let missing = refused(json!({"code": 404, "message": "404 page not found\n"}));
+        assert!(missing.contains("clientapp-operator crds | kubectl apply -f -"), "{missing}");
+        let namespace = json!({"code": 404, "message": "namespaces \"a\" not found", "details": {"name": "a"}});
+        assert_eq!(refused(namespace), "create ClientApp a/acme: namespaces \"a\" not found");
+    }
+
+    #[test]
+    fn what_might_have_been_meant() {
+        let there = [("a", "acme"), ("a", "globex"), ("b", "initech")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(hint("acmee", "a", &there), "; did you mean acme?");
+        assert_eq!(hint("initech", "a", &there), "; there is one in namespace b: add -n b");
+        let everywhere = ["a", "b", "c"].map(|namespace| (namespace.to_owned(), "acme".to_owned()));
+        assert_eq!(hint("acme", "d", &everywhere), "; there is one in 3 namespaces: add -n a, -n b, …");
+        assert_eq!(hint("zzz", "a", &there), "; `kubectl clientapp list` shows those that are there");
+    }
+}

@@ -1,0 +1,89 @@
+//! `events`: what was told about a ClientApp.
+
+use std::pin::pin;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    ResourceExt as _,
+    api::ListParams,
+    runtime::watcher::{self, watcher},
+};
+
+use super::{
+    args::{self, Output},
+    error::{Error, described},
+    session::{Printer, Session},
+    text::{BAD, Cell, FAINT, PLAIN, age, cell, lines, styled, table},
+};
+
+/// Lists them, and with `--watch` those to come.
+///
+/// # Errors
+/// There is no such ClientApp, nor was there; the server's refusal.
+pub async fn run(session: &Session, printer: &mut Printer, args: &args::Events) -> Result<(), Error> {
+    let fields = format!("regarding.kind=ClientApp,regarding.name={}", args.name);
+    let what = format!("list the events about {}", described(&session.namespace, &args.name));
+    let api = session.api::<Event>();
+    let mut events = api.list(&ListParams::default().fields(&fields)).await.map_err(Error::api(what.clone()))?.items;
+    events.sort_by_key(last_seen);
+    if events.is_empty() {
+        session.app(&args.name).await?;
+        if printer.output == Output::Table {
+            printer.note(&format!("There are no events about {}.", described(&session.namespace, &args.name)));
+        }
+    }
+    if !(events.is_empty() && printer.output == Output::Table) {
+        printer.objects(&events, || render(&events, Session::now()))?;
+    }
+    if !args.watch {
+        return Ok(());
+    }
+    // The watch begins with a list of its own: what is in there already is not told twice.
+    let told = |event: &Event| (event.uid(), event.resource_version());
+    let mut seen: std::collections::HashSet<_> = events.iter().map(told).collect();
+    let mut stream = pin!(watcher(api, watcher::Config::default().fields(&fields)));
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) if seen.insert(told(&event)) => {
+                let text = lines(&[row(&event, Session::now())], 3).join("");
+                printer.object(&event, &text)?;
+            }
+            Ok(_) => {}
+            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
+                return Err(Error::api(what)(error));
+            }
+            Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+        }
+    }
+    Ok(())
+}
+
+/// When it was told last: an event that comes again and again is counted in a series.
+fn last_seen(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().map(|series| series.last_observed_time.0);
+    let first = event.event_time.as_ref().map(|time| time.0);
+    let deprecated = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
+    series.or(first).or(deprecated).or_else(|| event.creation_timestamp().map(|time| time.0))
+}
+
+/// The table. **Pure.**
+#[must_use]
+pub fn render(events: &[Event], now: Timestamp) -> String {
+    let rows: Vec<_> = events.iter().map(|event| row(event, now)).collect();
+    table(&["AGE", "TYPE", "REASON", "MESSAGE"], &rows)
+}
+
+fn row(event: &Event, now: Timestamp) -> Vec<Cell> {
+    let type_ = event.type_.clone().unwrap_or_default();
+    let style = if type_ == "Warning" { BAD } else { PLAIN };
+    let times = event.series.as_ref().map_or(1, |series| series.count);
+    let times = if times > 1 { format!(" (x{times})") } else { String::new() };
+    vec![
+        styled(format!("{}{times}", age(last_seen(event), now)), FAINT),
+        styled(type_, style),
+        cell(event.reason.clone().unwrap_or_default()),
+        cell(event.note.clone().unwrap_or_default()),
+    ]
+}

@@ -1,0 +1,112 @@
+//! `kubectl clientapp`: this binary under the name `kubectl-clientapp`. Plain requests to the API server with the rights
+//! of the user's kubeconfig; the operator has no part in it.
+//!
+//! | | module | |
+//! |---|---|---|
+//! | what is typed | [`args`] | pure |
+//! | the cluster and the terminal | [`session`] | effect |
+//! | tables, trees, colours, ages | [`text`] | pure |
+//! | one module for each command | [`create`], [`list`], [`status`], [`mod@wait`], … | a pure half that renders or judges |
+//! | why not, and the exit code | [`error`] | pure |
+
+pub mod args;
+pub mod change;
+mod complete;
+pub mod create;
+pub mod delete;
+pub mod error;
+pub mod events;
+pub mod history;
+pub mod list;
+pub mod password;
+pub mod session;
+pub mod status;
+pub mod text;
+pub mod wait;
+
+use std::{ffi::OsString, path::Path, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser as _};
+
+use self::{
+    args::{Cli, Color, Command, Output},
+    error::Error,
+    session::{Printer, Session},
+    text::{BAD, harmless, paint},
+};
+
+/// Under this name the binary is the plugin; kubectl looks for it.
+const NAME: &str = "kubectl-clientapp";
+/// Under this name it completes the plugin's command line; kubectl asks it.
+const COMPLETER: &str = "kubectl_complete-clientapp";
+
+/// Does what the command line asks for, if the binary was called by one of the plugin's names.
+pub fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let program = line.next()?;
+    let name = Path::new(&program).file_name()?.to_str()?;
+    match name.strip_suffix(".exe").unwrap_or(name) {
+        NAME => Some(main(&Cli::parse_from([program].into_iter().chain(line)))),
+        COMPLETER => {
+            let words: Vec<OsString> = line.collect();
+            Some(finish(&mut Printer::new(Output::Table, Color::Never), async |printer| {
+                printer.out(&complete::answer(&words).await)
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Does what the command line asks for, and says in words for the person who typed it why it cannot.
+#[must_use]
+pub fn main(cli: &Cli) -> ExitCode {
+    let mut printer = Printer::new(cli.global.output, cli.global.color);
+    finish(&mut printer, async |printer| run(cli, printer).await)
+}
+
+fn finish(printer: &mut Printer, work: impl AsyncFnOnce(&mut Printer) -> Result<(), Error>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => {
+            let result = runtime.block_on(work(printer));
+            // Nobody waits for a name that is still being looked up.
+            runtime.shutdown_background();
+            result
+        }
+        Err(error) => Err(Error::Output(error.to_string())),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Closed) => ExitCode::from(Error::Closed.code()),
+        Err(error) => {
+            printer.note(&format!("{} {}", paint(BAD, "error:"), harmless(&error.to_string())));
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
+    if let Command::Completion { shell } = &cli.command {
+        let mut script = Vec::new();
+        clap_complete::generate(*shell, &mut Cli::command(), NAME, &mut script);
+        return printer.out(&String::from_utf8_lossy(&script));
+    }
+    let session = &Session::open(&cli.global).await?;
+    match &cli.command {
+        Command::Create(args) => create::run(session, printer, args).await,
+        Command::List(args) => list::run(session, printer, args).await,
+        Command::Status(args) => status::run(session, printer, &args.name).await,
+        Command::Wait(args) => wait::run(session, printer, args).await,
+        Command::Upgrade(args) => change::upgrade(session, printer, args).await,
+        Command::History(args) => history::run(session, printer, &args.name).await,
+        Command::Suspend(args) => change::suspend(session, printer, &args.name, true).await,
+        Command::Resume(args) => change::suspend(session, printer, &args.name, false).await,
+        Command::Retry(args) => change::retry(session, printer, args).await,
+        Command::Password(args) => password::run(session, printer, args).await,
+        Command::Events(args) => events::run(session, printer, args).await,
+        Command::Delete(args) => delete::run(session, printer, args).await,
+        Command::Completion { .. } => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The cluster as the user's kubeconfig reaches it, and the terminal. Effects.
+
+use std::io::{self, Write as _};
+
+use anstream::{AutoStream, ColorChoice};
+use jiff::Timestamp;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    core::NamespaceResourceScope,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    args::{Color, Global, Output},
+    error::{self, Error},
+    text::harmless,
+};
+use crate::crd::ClientApp;
+
+/// Field manager of everything that is written.
+pub const FIELD_MANAGER: &str = "kubectl-clientapp";
+
+/// A ClientApp, as it is stored and as it is understood.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// As it is stored: for programs.
+    pub object: DynamicObject,
+    /// As it is understood: for people, and [`harmless`] to their terminals.
+    pub app: ClientApp,
+}
+
+impl Stored {
+    /// Understands a ClientApp.
+    ///
+    /// # Errors
+    /// What in it cannot be understood.
+    pub fn read(object: DynamicObject) -> Result<Stored, String> {
+        let shown = serde_json::to_value(&object).map(|mut value| {
+            tame(&mut value);
+            value
+        });
+        let app = shown.and_then(serde_json::from_value);
+        app.map(|app| Stored { object, app }).map_err(|error| error.to_string())
+    }
+}
+
+fn tame(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = harmless(text),
+        Value::Array(values) => values.iter_mut().for_each(tame),
+        Value::Object(fields) => fields.values_mut().for_each(tame),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A way to the cluster.
+pub struct Session {
+    /// For requests.
+    pub client: Client,
+    /// The namespace that is meant.
+    pub namespace: String,
+}
+
+impl Session {
+    /// Reads the kubeconfig; asks the cluster nothing yet.
+    ///
+    /// # Errors
+    /// When there is no usable kubeconfig.
+    pub async fn open(global: &Global) -> Result<Session, Error> {
+        let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
+        let file = match &global.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path)
+                .map_err(|error| Error::Kubeconfig(format!("--kubeconfig {}: {}", path.display(), cause(&error))))?,
+            None => Kubeconfig::read().map_err(|error| {
+                Error::Kubeconfig(format!(
+                    "no cluster to ask: {}; name a kubeconfig with --kubeconfig or $KUBECONFIG",
+                    cause(&error)
+                ))
+            })?,
+        };
+        let contexts: Vec<String> = file.contexts.iter().map(|context| context.name.clone()).collect();
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| {
+            Error::Kubeconfig(match (&error, &global.context) {
+                (KubeconfigError::LoadContext(_), Some(context)) => {
+                    format!("the kubeconfig has no context {context}; it has {}", listed(&contexts))
+                }
+                (KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_), None) => {
+                    format!("the kubeconfig has no current context: name one of {} with --context", listed(&contexts))
+                }
+                _ => format!("the kubeconfig cannot be used: {}", cause(&error)),
+            })
+        })?;
+        let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).map_err(|error| {
+            Error::Kubeconfig(format!("the kubeconfig cannot be used: {}", error::sentence(&error)))
+        })?;
+        Ok(Session { client, namespace })
+    }
+
+    /// The clock; what renders is given the time.
+    #[expect(clippy::disallowed_methods, reason = "the one clock of a command")]
+    #[must_use]
+    pub fn now() -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// Objects of a kind in the namespace.
+    #[must_use]
+    pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The ClientApps of the namespace, as they are stored.
+    #[must_use]
+    pub fn apps(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &ApiResource::erase::<ClientApp>(&()))
+    }
+
+    /// The ClientApps of all namespaces, as they are stored.
+    #[must_use]
+    pub fn all_apps(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &ApiResource::erase::<ClientApp>(&()))
+    }
+
+    /// One ClientApp.
+    ///
+    /// # Errors
+    /// The server's refusal; there is none of this name; it cannot be understood.
+    pub async fn app(&self, name: &str) -> Result<Stored, Error> {
+        match self.apps().get(name).await {
+            Ok(object) => Stored::read(object).map_err(|problem| {
+                Error::Missing(format!("{} does not decode: {problem}", error::described(&self.namespace, name)))
+            }),
+            Err(kube::Error::Api(status)) if status.code == 404 && !error::kind_is_missing(&status) => {
+                Err(self.not_found(name).await)
+            }
+            Err(error) => Err(Error::api(format!("read {}", error::described(&self.namespace, name)))(error)),
+        }
+    }
+
+    /// The error for a name that is not there, with what might have been meant as far as the user may know.
+    pub async fn not_found(&self, name: &str) -> Error {
+        let params = ListParams::default();
+        let there = match self.all_apps().list_metadata(&params).await {
+            Ok(all) => all.items,
+            Err(_) => self.apps().list_metadata(&params).await.map(|some| some.items).unwrap_or_default(),
+        };
+        let key = |app: &PartialObjectMeta<DynamicObject>| (app.namespace().unwrap_or_default(), app.name_any());
+        let there: Vec<_> = there.iter().map(key).collect();
+        let hint = error::hint(name, &self.namespace, &there);
+        Error::NotFound { name: name.to_owned(), namespace: self.namespace.clone(), hint }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn cause(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
+        KubeconfigError::FindPath => "there is no kubeconfig".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Where answers go: what was asked for to stdout, all else to stderr.
+pub struct Printer {
+    stdout: AutoStream<io::Stdout>,
+    stderr: AutoStream<io::Stderr>,
+    /// How answers are shown.
+    pub output: Output,
+}
+
+impl Printer {
+    /// The terminal, or what is in its place.
+    #[must_use]
+    pub fn new(output: Output, color: Color) -> Printer {
+        let choice = match color {
+            // Looks at NO_COLOR and at what is behind the stream.
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::AlwaysAnsi,
+            Color::Never => ColorChoice::Never,
+        };
+        let (stdout, stderr) = (AutoStream::new(io::stdout(), choice), AutoStream::new(io::stderr(), choice));
+        Printer { stdout, stderr, output }
+    }
+
+    /// What was asked for, with colours where there are any.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when nobody reads it any more.
+    pub fn out(&mut self, text: &str) -> Result<(), Error> {
+        written(self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()))
+    }
+
+    /// What was asked for, byte by byte.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when nobody reads it any more.
+    pub fn raw(&mut self, text: &str) -> Result<(), Error> {
+        let mut stdout = io::stdout();
+        written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    }
+
+    /// A line besides.
+    pub fn note(&mut self, line: &str) {
+        // Whoever closed stderr does not want it.
+        let _ = writeln!(self.stderr, "{line}");
+    }
+
+    /// An object as it is, or a sentence about it where people read.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when nobody reads it any more.
+    pub fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
+        let text = match self.output {
+            Output::Table => return self.out(&format!("{sentence}\n")),
+            Output::Json => {
+                format!("{}\n", serde_json::to_string_pretty(object).map_err(|error| Error::Output(error.to_string()))?)
+            }
+            Output::Yaml => serde_yaml::to_string(object).map_err(|error| Error::Output(error.to_string()))?,
+        };
+        self.raw(&text)
+    }
+
+    /// Objects as they are, in a List as kubectl prints it, or a text about them where people read.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when nobody reads it any more.
+    pub fn objects(&mut self, objects: &[impl Serialize], text: impl FnOnce() -> String) -> Result<(), Error> {
+        if self.output == Output::Table {
+            return self.out(&text());
+        }
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {}});
+        self.object(&list, "")
+    }
+}
+
+fn written(result: io::Result<()>) -> Result<(), Error> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Error::Closed,
+        _ => Error::Output(error.to_string()),
+    })
+}

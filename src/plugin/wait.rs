@@ -1,0 +1,341 @@
+//! `wait`, and the waiting of other commands: what an app has to come to, and its progress meanwhile.
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    pin::pin,
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kube::runtime::watcher::{self, watch_object};
+
+use super::{
+    args::{self, Target},
+    error::{self, Error},
+    list::sentence,
+    session::{Printer, Session, Stored},
+};
+use crate::crd::{
+    ClientApp, annotation,
+    conditions::{find, kind},
+};
+
+/// Between two tries of a watch that broke off.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is waited for.
+#[derive(Clone, Debug)]
+pub enum Goal {
+    /// Ready, for the newest spec.
+    Ready {
+        /// The attempt that is to be followed by another, as [`annotation::retry_after`] names it: what it came to does
+        /// not count.
+        but: Option<String>,
+    },
+    /// Gone; an object of the same name with another uid is a new one.
+    Deleted {
+        /// The object that has to go.
+        uid: Option<String>,
+    },
+    /// A condition has this status, for the newest spec.
+    Condition {
+        /// Its type.
+        type_: String,
+        /// `True`, `False` or `Unknown`.
+        status: String,
+    },
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There, in this sentence.
+    Reached(String),
+    /// On the way.
+    Waiting(String),
+    /// Nothing goes on until somebody changes something.
+    Stalled(String),
+    /// There is no such object any more, or will not be.
+    Gone(String),
+}
+
+/// How far an app is; `None`: there is none. **Pure.**
+#[must_use]
+pub fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
+    let going = app.is_some_and(|app| app.metadata.deletion_timestamp.is_some());
+    match (goal, app) {
+        (Goal::Deleted { .. }, None) => Verdict::Reached("deleted".to_owned()),
+        (Goal::Deleted { uid: Some(uid) }, Some(app)) if app.metadata.uid.as_ref() != Some(uid) => {
+            Verdict::Reached("deleted; another one of the same name has been made since".to_owned())
+        }
+        (Goal::Deleted { .. }, Some(app)) => Verdict::Waiting(sentence(app)),
+        (Goal::Ready { .. } | Goal::Condition { .. }, None) => Verdict::Gone("there is none any more".to_owned()),
+        (Goal::Ready { .. }, Some(_)) if going => Verdict::Gone("it is being deleted".to_owned()),
+        (Goal::Ready { but }, Some(app)) => ready(app, but.as_deref()),
+        (Goal::Condition { type_, status }, Some(app)) => condition(app, type_, status),
+    }
+}
+
+fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
+    let status = app.status.clone().unwrap_or_default();
+    if but.is_some() && status.last_attempt.as_ref().map(annotation::retry_after).as_deref() == but {
+        return Verdict::Waiting("another attempt is asked for".to_owned());
+    }
+    let current = |seen: Option<i64>| seen == app.metadata.generation;
+    let summary = find(&status.conditions, kind::READY);
+    if let Some(ready) = summary.filter(|ready| ready.status == "True" && current(status.observed_generation)) {
+        return Verdict::Reached(ready.message.clone());
+    }
+    let stalled = find(&status.conditions, kind::STALLED).filter(|stalled| stalled.status == "True");
+    if let Some(stalled) = stalled.filter(|stalled| current(stalled.observed_generation)) {
+        return Verdict::Stalled(stalled.message.clone());
+    }
+    if let Some(ready) = summary.filter(|ready| ready.reason == "Suspended" && current(ready.observed_generation)) {
+        return Verdict::Stalled(ready.message.clone());
+    }
+    Verdict::Waiting(sentence(app))
+}
+
+fn condition(app: &ClientApp, type_: &str, wanted: &str) -> Verdict {
+    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match find(conditions, type_) {
+        Some(found) if found.status == wanted && found.observed_generation == app.metadata.generation => {
+            Verdict::Reached(format!("{type_} is {wanted}: {}", found.message))
+        }
+        Some(found) => Verdict::Waiting(format!("{type_} is {}: {}", found.status, found.message)),
+        None => Verdict::Waiting(format!("there is no condition {type_} yet")),
+    }
+}
+
+/// `wait`.
+///
+/// # Errors
+/// See [`until`].
+pub async fn run(session: &Session, printer: &mut Printer, args: &args::Wait) -> Result<(), Error> {
+    let goal = match &args.target {
+        Target::Ready => Goal::Ready { but: None },
+        Target::Deleted => Goal::Deleted { uid: None },
+        Target::Condition(type_, status) => Goal::Condition { type_: type_.clone(), status: status.clone() },
+    };
+    until(session, printer, &args.name, &goal, args.timeout).await
+}
+
+/// Waits until an app has come to its goal, with its progress on stderr, and prints what it has come to.
+///
+/// # Errors
+/// Time is up, it is stalled, it is gone, or it cannot be watched.
+pub async fn until(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    goal: &Goal,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let mut progress = Progress::new(name);
+    let ended = tokio::time::timeout(timeout, follow(session, printer, name, goal, &mut progress)).await;
+    progress.clear();
+    match ended {
+        Ok(ended) => {
+            let (last, sentence) = ended?;
+            let sentence = format!("{name}: {sentence}");
+            match last {
+                Some(last) => printer.object(&last.object, &sentence),
+                None if printer.output == args::Output::Table => printer.out(&format!("{sentence}\n")),
+                None => Ok(()),
+            }
+        }
+        Err(_) => {
+            let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
+            Err(Error::Timeout(format!("{name}: not after {}: {last}", super::text::span_of(timeout))))
+        }
+    }
+}
+
+async fn follow(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    goal: &Goal,
+    progress: &mut Progress,
+) -> Result<(Option<Stored>, String), Error> {
+    let described = error::described(&session.namespace, name);
+    let mut states = pin!(watch_object(session.apps(), name));
+    let mut seen = false;
+    while let Some(state) = states.next().await {
+        let object = match state {
+            Ok(object) => object,
+            Err(error) => {
+                failed(&described, error, seen)?;
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        if object.is_none() && !seen && !matches!(goal, Goal::Deleted { .. }) {
+            return Err(session.not_found(name).await);
+        }
+        seen = true;
+        let stored = match object.map(Stored::read).transpose() {
+            Ok(stored) => stored,
+            Err(problem) => {
+                progress.say(printer, &format!("it does not decode: {problem}"));
+                continue;
+            }
+        };
+        match judge(goal, stored.as_ref().map(|stored| &stored.app)) {
+            Verdict::Reached(sentence) => return Ok((stored, sentence)),
+            Verdict::Waiting(sentence) => progress.say(printer, &sentence),
+            Verdict::Stalled(sentence) => return Err(Error::Stalled(format!("{name}: {sentence}"))),
+            Verdict::Gone(sentence) => return Err(Error::Gone(format!("{described}: {sentence}"))),
+        }
+    }
+    Err(Error::Missing(format!("watch {described}: the watch ended")))
+}
+
+/// What will be refused again ends the waiting, and so does a cluster that never answered.
+fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Error> {
+    let error = match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => error,
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return Ok(()),
+    };
+    let refused = matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404));
+    if refused || !seen { Err(Error::api(format!("watch {described}"))(error)) } else { Ok(()) }
+}
+
+/// What happens meanwhile: one line that changes on a terminal, else one line for each change.
+struct Progress {
+    name: String,
+    bar: Option<ProgressBar>,
+    last: Option<String>,
+}
+
+impl Progress {
+    fn new(name: &str) -> Progress {
+        let bar = stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Progress { name: name.to_owned(), bar, last: None }
+    }
+
+    fn say(&mut self, printer: &mut Printer, sentence: &str) {
+        if self.last.as_deref() == Some(sentence) {
+            return;
+        }
+        self.last = Some(sentence.to_owned());
+        let line = format!("{}: {sentence}", self.name);
+        match &self.bar {
+            Some(bar) => bar.set_message(line),
+            None => printer.note(&line),
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn app(generation: i64, status: Value) -> ClientApp {
+        serde_json::from_value(json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+            "metadata": {"name": "acme", "uid": "u", "generation": generation},
+            "spec": {"hostname": "acme.example.com"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn conditions(observed: i64, conditions: &[(&str, &str, &str, i64)]) -> Value {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(type_, status, reason, seen)| {
+                json!({"type": type_, "status": status, "reason": reason, "message": format!("{reason} it is"),
+                       "lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": seen})
+            })
+            .collect();
+        json!({"observedGeneration": observed, "conditions": conditions})
+    }
+
+    fn word(verdict: &Verdict) -> &'static str {
+        match verdict {
+            Verdict::Reached(_) => "reached",
+            Verdict::Waiting(_) => "waiting",
+            Verdict::Stalled(_) => "stalled",
+            Verdict::Gone(_) => "gone",
+        }
+    }
+
+    #[test]
+    fn readiness_of_the_newest_spec_only() {
+        let goal = Goal::Ready { but: None };
+        for (what, status, verdict) in [
+            ("ready", conditions(2, &[("Ready", "True", "Ready", 2)]), "reached"),
+            ("ready before the change", conditions(1, &[("Ready", "True", "Ready", 1)]), "waiting"),
+            // An upgrade under way leaves Ready as it was.
+            (
+                "serving while it is upgraded",
+                conditions(1, &[("Ready", "True", "Ready", 1), ("Reconciling", "True", "Upgrading", 2)]),
+                "waiting",
+            ),
+            ("stalled", conditions(2, &[("Ready", "False", "X", 2), ("Stalled", "True", "X", 2)]), "stalled"),
+            (
+                "stalled in a failed pass, which leaves observedGeneration",
+                conditions(1, &[("Ready", "False", "X", 2), ("Stalled", "True", "X", 2)]),
+                "stalled",
+            ),
+            (
+                "stalled before the change",
+                conditions(1, &[("Ready", "False", "X", 1), ("Stalled", "True", "X", 1)]),
+                "waiting",
+            ),
+            ("suspended", conditions(2, &[("Ready", "False", "Suspended", 2)]), "stalled"),
+            ("nothing is known", json!({}), "waiting"),
+        ] {
+            assert_eq!(word(&judge(&goal, Some(&app(2, status)))), verdict, "{what}");
+        }
+        assert_eq!(word(&judge(&goal, None)), "gone");
+        let mut going = app(1, conditions(1, &[("Ready", "True", "Ready", 1)]));
+        going.metadata.deletion_timestamp = Some(Time("2026-01-01T12:00:00Z".parse().unwrap()));
+        assert_eq!(word(&judge(&goal, Some(&going))), "gone");
+    }
+
+    #[test]
+    fn what_an_earlier_attempt_came_to_does_not_count() {
+        let mut status = conditions(1, &[("Ready", "False", "X", 1), ("Stalled", "True", "X", 1)]);
+        status["lastAttempt"] = json!({"digest": "d", "startedAt": "2026-01-01T12:00:00Z", "failures": 2});
+        let app = app(1, status);
+        let after = |attempt: &str| Goal::Ready { but: Some(attempt.to_owned()) };
+        assert_eq!(word(&judge(&after("2026-01-01T12:00:00Z/2"), Some(&app))), "waiting");
+        assert_eq!(word(&judge(&after("2026-01-01T12:00:00Z/1"), Some(&app))), "stalled");
+        assert_eq!(word(&judge(&after("2026-01-01T11:00:00Z/2"), Some(&app))), "stalled");
+    }
+
+    #[test]
+    fn deletion_and_conditions() {
+        let there = app(2, conditions(2, &[("Stalled", "False", "NotStalled", 2)]));
+        let deleted = |uid: &str| Goal::Deleted { uid: Some(uid.to_owned()) };
+        assert_eq!(word(&judge(&deleted("u"), None)), "reached");
+        assert_eq!(word(&judge(&deleted("u"), Some(&there))), "waiting");
+        assert_eq!(word(&judge(&deleted("older"), Some(&there))), "reached");
+        let condition = |type_: &str, status: &str| Goal::Condition { type_: type_.into(), status: status.into() };
+        assert_eq!(word(&judge(&condition("Stalled", "False"), Some(&there))), "reached");
+        assert_eq!(word(&judge(&condition("Stalled", "True"), Some(&there))), "waiting");
+        assert_eq!(word(&judge(&condition("Other", "True"), Some(&there))), "waiting");
+        let late = app(3, conditions(2, &[("Stalled", "False", "NotStalled", 2)]));
+        assert_eq!(word(&judge(&condition("Stalled", "False"), Some(&late))), "waiting");
+    }
+}
