@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args as _, FromArgMatches as _};
 use clientapp_operator::config::{RunArgs, helm_settings};
 use clientapp_operator::crd::ClientApp;
-use e2e::lab::{Lab, hostname};
+use e2e::lab::{Lab, Tenant, hostname};
+use e2e::operator::Operator;
 use e2e::{charts, manifests};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
@@ -88,7 +89,14 @@ async fn the_account_may_do_this_and_no_more() {
     const CRDS: &str = "customresourcedefinitions";
     let may: &[Question] = &[
         ("watch", OURS, "clientapps", ""),
+        ("create", OURS, "clientapps", ""),
+        ("delete", OURS, "clientapps", "acme"),
         ("patch", OURS, "clientapps/status", "acme"),
+        ("watch", OURS, "profiles", ""),
+        ("create", "", "namespaces", ""),
+        ("delete", "", "namespaces", "acme"),
+        ("create", "authentication.k8s.io", "tokenreviews", ""),
+        ("create", "authorization.k8s.io", "subjectaccessreviews", ""),
         ("update", OURS, "clientapps/finalizers", "acme"),
         ("create", "", "secrets", ""),
         ("watch", "", "secrets", ""),
@@ -103,14 +111,15 @@ async fn the_account_may_do_this_and_no_more() {
         ("*", "*", "*", ""),
         ("*", "", "secrets", ""),
         ("get", "", "nodes", ""),
-        // Specs are the user's.
-        ("create", OURS, "clientapps", ""),
+        // Specs are the user's, and Profiles the administrator's.
         ("update", OURS, "clientapps", "acme"),
-        ("delete", OURS, "clientapps", "acme"),
+        ("deletecollection", OURS, "clientapps", ""),
+        ("create", OURS, "profiles", ""),
+        ("patch", OURS, "profiles", "premium"),
         ("patch", OURS, "clientapps/finalizers", "acme"),
-        // Namespaces are the tenant's.
-        ("create", "", "namespaces", ""),
-        ("delete", "", "namespaces", "acme"),
+        // Nobody's namespace becomes one that was made for an instance.
+        ("update", "", "namespaces", "acme"),
+        ("patch", "", "namespaces", "acme"),
         // Into pods nobody looks, nor makes them but through a workload.
         ("get", "", "pods", "acme"),
         ("create", "", "pods", ""),
@@ -243,6 +252,7 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     for name in ["brief", "kept", "hook"] {
         tenant.delete(name).await;
     }
+    use_the_api(lab, &tenant).await;
 
     let (used, refused) = asked(lab);
     assert!(refused.is_empty(), "{refused:#?}");
@@ -255,10 +265,74 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     assert!(stale.is_empty(), "not granted, or used after all: {stale:#?}");
 }
 
+/// An instance in a namespace of its own, made, watched and deleted through the API by somebody with a token.
+async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
+    // A standby serves it too, and this one asks who it is.
+    let mut options = lab.options();
+    options.arguments = ["--api-auth", "token"].map(str::to_owned).to_vec();
+    let start = move || {
+        let mut operator = Operator::start(&options).unwrap();
+        let url = operator.api_url().unwrap();
+        (operator, url)
+    };
+    let (operator, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    tenant.kubectl(&["create", "serviceaccount", "portal"]).unwrap();
+    let account = format!("{}:portal", tenant.namespace);
+    manifests::kubectl(
+        &lab.plane,
+        &lab.tools,
+        &[
+            "create",
+            "clusterrolebinding",
+            "portal",
+            "--clusterrole",
+            "clientapp-api-user",
+            "--serviceaccount",
+            &account,
+        ],
+    )
+    .unwrap();
+    manifests::kubectl(
+        &lab.plane,
+        &lab.tools,
+        &["apply", "-f", &manifests::samples().join("profiles.yaml").display().to_string()],
+    )
+    .unwrap();
+    let token = tenant.kubectl(&["create", "token", "portal", "--audience", "clientapp-operator"]).unwrap();
+    let http = reqwest::Client::builder().timeout(e2e::lab::PATIENCE).build().unwrap();
+    let ask =
+        |method: reqwest::Method, path: &str| http.request(method, format!("{url}{path}")).bearer_auth(token.trim());
+    let body = json!({
+        "hostname": hostname(tenant, "made"), "name": "made-for-it", "profile": "basic", "postgres": {"enabled": false},
+    });
+    let post = || ask(reqwest::Method::POST, "/instances").json(&body).send();
+    let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
+    loop {
+        let status = post().await.unwrap().status().as_u16();
+        if status == 201 {
+            break;
+        }
+        // The binding is new, and so is the operator.
+        assert!(matches!(status, 403 | 503) && tokio::time::Instant::now() < deadline, "{status}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    // Another for the same name, which is taken; the hostname is not.
+    let mut again = body.clone();
+    again["hostname"] = json!(hostname(tenant, "other"));
+    let taken = ask(reqwest::Method::POST, "/instances").json(&again).send().await.unwrap();
+    assert_eq!(taken.status(), 409, "{:?}", taken.text().await);
+    let progress =
+        ask(reqwest::Method::GET, "/instances/made-for-it/events").send().await.unwrap().text().await.unwrap();
+    assert!(progress.contains("event: ready"), "{progress}");
+    let gone = ask(reqwest::Method::DELETE, "/instances/made-for-it?wait=120").send().await.unwrap();
+    assert_eq!(gone.status(), 204);
+    assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
+}
+
 /// What the account's roles grant, each as `verb group/resource`.
 async fn granted(client: &Client) -> BTreeSet<String> {
     let mut rules: Vec<PolicyRule> = Vec::new();
-    for name in ["clientapp-operator", "clientapp-operator-chart"] {
+    for name in ["clientapp-operator", "clientapp-operator-chart", "clientapp-operator-api"] {
         rules.extend(Api::<ClusterRole>::all(client.clone()).get(name).await.unwrap().rules.unwrap());
     }
     let lease = Api::<Role>::namespaced(client.clone(), manifests::NAMESPACE).get("clientapp-operator-lease").await;
