@@ -43,7 +43,7 @@ use kube::{
     },
 };
 use rand::RngExt as _;
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, SetOnce};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -90,6 +90,9 @@ pub struct Ctx {
     /// Bounds the helm processes. Waiting here costs a parked future and holds up nobody else.
     slots: Semaphore,
     synced: OnceCell<()>,
+    /// Set with the first complete list of ClientApps. Only one task can wait for kube's own store to be ready (the waker
+    /// of the last one to ask is kept), and the controller does.
+    listed: SetOnce<()>,
 }
 
 impl Ctx {
@@ -147,6 +150,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         stop: stop.clone(),
         memory: Memory::default(),
         synced: OnceCell::new(),
+        listed: SetOnce::new(),
     });
 
     tasks.spawn({
@@ -158,6 +162,10 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         move |event: watcher::Result<watcher::Event<Guard<ClientApp>>>| {
             match &event {
                 Ok(watcher::Event::Apply(app) | watcher::Event::Delete(app)) => app_changed(&ctx, app),
+                Ok(watcher::Event::InitDone) => {
+                    // Again after each interruption.
+                    let _ = ctx.listed.set(());
+                }
                 Err(error) => watches::interrupted("clientapps", error),
                 Ok(_) => {}
             }

@@ -3,6 +3,7 @@
 //! A namespace takes everything in it along, so it is deleted only where it carries the mark of having been made for an
 //! app ([`label::INSTANCE`]) and nothing is in it that could be anybody's.
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     batch::v1::{CronJob, Job},
@@ -15,7 +16,7 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{Ctx, error::Error, names::Key, report::Note, watches::key_of};
 use crate::crd::{
@@ -70,6 +71,7 @@ pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
 /// Deletes the namespaces whose app never came to be, since an operator ended while it made it. At the start, and again
 /// when those that are young then have had their time.
 pub async fn sweep(ctx: &Ctx) {
+    ctx.listed.wait().await;
     ctx.watches.synced().await;
     loop {
         match sweep_once(ctx).await {
@@ -88,20 +90,36 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let made = ListParams::default().labels(&format!("{},{}={}", label::INSTANCE, label::MANAGED_BY, label::OPERATOR));
     let made = namespaces.list(&made).await.map_err(Error::api("list the namespaces made for ClientApps"))?;
-    let mut wait = None;
-    for namespace in &made.items {
-        let name = namespace.name_any();
-        if ctx.watches.apps.state().iter().any(|app| app.metadata.namespace.as_ref() == Some(&name)) {
-            continue;
-        }
-        let created = namespace.creation_timestamp().map_or(ctx.now(), |created| created.0);
-        if let Ok(young) = Duration::try_from((created + YOUNG).duration_since(ctx.now())) {
-            wait = wait.max(Some(young));
-        } else if delete_if_empty(ctx, namespace, None).await? == Fate::Deleting {
-            tracing::warn!(namespace = %name, "was made for a ClientApp that never came to be: deleted");
+    let apps = ctx.watches.apps.state();
+    let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
+    let (forsaken, wait) = forsaken(&made.items, &with_app, ctx.now());
+    for namespace in forsaken {
+        if delete_if_empty(ctx, namespace, None).await? == Fate::Deleting {
+            tracing::warn!(namespace = namespace.name_any(), "was made for a ClientApp that never came to be: deleted");
         }
     }
     Ok(wait)
+}
+
+/// Of the namespaces that were made for apps those that have none and are old enough, and how long until the youngest
+/// without one is. **Pure.**
+fn forsaken<'a>(
+    made: &'a [Namespace],
+    with_app: &BTreeSet<&str>,
+    now: Timestamp,
+) -> (Vec<&'a Namespace>, Option<Duration>) {
+    let (mut old, mut wait) = (Vec::new(), None);
+    for namespace in made {
+        if with_app.contains(namespace.name_any().as_str()) {
+            continue;
+        }
+        let created = namespace.creation_timestamp().map_or(now, |created| created.0);
+        match Duration::try_from((created + YOUNG).duration_since(now)) {
+            Ok(young) if !young.is_zero() => wait = wait.max(Some(young)),
+            _ => old.push(namespace),
+        }
+    }
+    (old, wait)
 }
 
 async fn delete_if_empty(ctx: &Ctx, namespace: &Namespace, app: Option<(&Key, &str)>) -> Result<Fate, Error> {
@@ -231,6 +249,25 @@ mod tests {
         let orphan: ObjectMeta =
             serde_json::from_value::<ObjectMeta>(json!({"name": "p", "ownerReferences": Value::Null})).unwrap();
         assert!(is_anybodys("Pod", &orphan, None));
+    }
+
+    #[test]
+    fn namespaces_whose_app_never_came_to_be() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let made = |name: &str, created: &str| -> Namespace {
+            serde_json::from_value(json!({"metadata": {"name": name, "creationTimestamp": created}})).unwrap()
+        };
+        let namespaces = [
+            made("old", "2026-01-01T11:49:00Z"),
+            made("just-old-enough", "2026-01-01T11:50:00Z"),
+            made("young", "2026-01-01T11:52:00Z"),
+            made("younger", "2026-01-01T11:59:00Z"),
+            made("used", "2026-01-01T11:00:00Z"),
+        ];
+        let (old, wait) = forsaken(&namespaces, &BTreeSet::from(["used"]), now);
+        assert_eq!(old.iter().map(|namespace| namespace.name_any()).collect::<Vec<_>>(), ["old", "just-old-enough"]);
+        assert_eq!(wait, Some(Duration::from_secs(9 * 60)));
+        assert_eq!(forsaken(&namespaces[..2], &BTreeSet::new(), now).1, None);
     }
 
     #[test]
