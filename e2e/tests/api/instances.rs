@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{Http, make_namespace, ours, send, small, stored_password, until, with};
+use crate::{is_gone, Http, make_namespace, ours, send, small, stored_password, until, with};
 
 #[tokio::test]
 async fn the_request_of_the_documents_word_for_word() {
@@ -214,6 +214,8 @@ async fn deleted_and_waited_for() {
 
     let (_, name) = http.post(&small("deleted.api.example")).await.made();
     assert_eq!(http.delete(&format!("/instances/{name}?wait=120")).await.status, 204);
+    // The namespace that was made for it goes too.
+    until("the namespace goes", async || is_gone(&client, &name).await.then_some(())).await;
     for wait in ["301", "-1", "soon"] {
         let answer = http.delete(&format!("/instances/{name}?wait={wait}")).await;
         answer.is_problem(400, "InvalidParameter", Some("wait"), "0 to 300");
