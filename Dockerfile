@@ -58,6 +58,6 @@ COPY --from=operator /clientapp-operator /clientapp-operator
 # A number, so that the kubelet can see that it is not root.
 USER 65532:65532
 ENV CLIENTAPP_HELM=/helm
-EXPOSE 8080
+EXPOSE 8080 8090
 ENTRYPOINT ["/clientapp-operator"]
 CMD ["run"]
