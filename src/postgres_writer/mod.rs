@@ -25,12 +25,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::Instant,
 };
 
 use futures::{FutureExt as _, StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, Resource as _,
     runtime::{
@@ -95,12 +95,27 @@ struct Ctx {
     objects: Store<Object>,
     triggers: mpsc::UnboundedSender<ObjectRef<Object>>,
     statuses: Statuses<PostgresWriterStatus>,
-    /// Failures in a row.
-    failures: Memo<Key, u32>,
+    /// Objects whose last reconcile failed.
+    failing: Memo<Key, Failing>,
     /// Objects whose row was seen to differ.
     drifted: Memo<Key, ()>,
     /// The last statement found no database.
     unavailable: AtomicBool,
+}
+
+/// What is remembered of a failure.
+#[derive(Clone)]
+struct Failing {
+    /// In a row.
+    failures: u32,
+    /// What failed: the generation, and whether it was a deletion.
+    attempt: (Option<i64>, bool),
+    /// Not tried again before: the very status that tells of the failure is a change that leads here.
+    until: Option<Instant>,
+}
+
+fn attempt(meta: &ObjectMeta) -> (Option<i64>, bool) {
+    (meta.generation, meta.deletion_timestamp.is_some())
 }
 
 impl Ctx {
@@ -152,7 +167,7 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
         objects: objects.clone(),
         triggers,
         statuses: Statuses::default(),
-        failures: Memo::default(),
+        failing: Memo::default(),
         drifted: Memo::default(),
         unavailable: AtomicBool::new(false),
     });
@@ -192,12 +207,17 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
 
 async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     let key = key_of(guard.as_ref());
+    let failing = ctx.failing.get(&key).filter(|failing| failing.attempt == attempt(&guard.metadata));
+    let left = failing.and_then(|failing| failing.until?.checked_duration_since(Instant::now()));
+    if let Some(left) = left {
+        return Ok(Action::requeue(left));
+    }
     let span = tracing::info_span!("reconcile", postgreswriter = %key, generation = guard.metadata.generation);
     let _timer = ctx.metrics.reconcile();
     let result = drive(&ctx, &key, &guard).instrument(span.clone()).await;
     match &result {
         Ok(()) => {
-            ctx.failures.take(&key);
+            ctx.failing.take(&key);
         }
         Err(error) => span.in_scope(|| tracing::warn!(%error, "reconcile failed")),
     }
@@ -261,7 +281,7 @@ async fn act<'a>(ctx: &Ctx, key: &Key, guard: &Object, plan: &Plan<'a>) -> Resul
     match *plan {
         Plan::Forget => {
             ctx.statuses.forget(key);
-            ctx.failures.take(key);
+            ctx.failing.take(key);
             ctx.drifted.take(key);
             Ok(Done::Gone)
         }
@@ -303,7 +323,7 @@ fn answered<T>(ctx: &Ctx, result: Result<T, Error>) -> Result<T, Error> {
         Ok(_) => {
             if ctx.unavailable.swap(false, Ordering::Relaxed) {
                 let objects = ctx.objects.state();
-                let waiting = objects.iter().filter(|object| ctx.failures.get(&key_of(object.as_ref())).is_some());
+                let waiting = objects.iter().filter(|object| ctx.failing.take(&key_of(object.as_ref())).is_some());
                 waiting.for_each(|object| ctx.trigger(ObjectRef::from_obj(object.as_ref())));
             }
         }
@@ -333,12 +353,12 @@ async fn say(
 
 fn error_policy(guard: Arc<Object>, error: &Error, ctx: Arc<Ctx>) -> Action {
     let key = key_of(guard.as_ref());
-    let failures = ctx.failures.get(&key).unwrap_or(0) + 1;
-    ctx.failures.put(key, failures);
+    let attempt = attempt(&guard.metadata);
+    let before = ctx.failing.get(&key).filter(|failing| failing.attempt == attempt);
+    let failures = before.map_or(0, |failing| failing.failures) + 1;
     let disposition = error.disposition();
     ctx.metrics.reconcile_failed(disposition.reason);
-    match disposition.retry.delay(failures) {
-        None => Action::await_change(),
-        Some(delay) => Action::requeue(jitter(delay, rand::rng().random()).max(Duration::from_millis(100))),
-    }
+    let delay = disposition.retry.delay(failures).map(|delay| jitter(delay, rand::rng().random()));
+    ctx.failing.put(key, Failing { failures, attempt, until: delay.map(|delay| Instant::now() + delay) });
+    delay.map_or_else(Action::await_change, Action::requeue)
 }
