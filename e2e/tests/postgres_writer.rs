@@ -10,6 +10,7 @@ use e2e::postgres::{PASSWORD, Postgres};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nix::sys::signal::Signal;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -108,7 +109,11 @@ impl Scene {
     /// Waits until the object is not Ready for this reason, and returns the sentence.
     async fn not_ready(&self, name: &str, reason: &str) -> String {
         let check = |object: Option<&PostgresWriter>| {
-            let status = object?.status.as_ref()?;
+            let object = object?;
+            let status = object.status.as_ref()?;
+            if status.observed_generation != object.metadata.generation {
+                return None;
+            }
             let (state, why, message) = condition(status, "Ready")?;
             let stalled = condition(status, "Stalled")?.0 == "True";
             (state == "False" && why == reason).then(|| {
@@ -610,4 +615,63 @@ async fn without_settings_or_without_the_kind_there_is_nothing_of_it() {
     scene.ready("bob").await;
     scene.operator.as_ref().unwrap().signal(Signal::SIGTERM);
     assert!(scene.operator.as_mut().unwrap().wait().unwrap());
+}
+
+#[tokio::test]
+async fn connections_are_encrypted_as_sslmode_says() {
+    let mut scene = Scene::bare("writer-tls").await;
+    scene.run(PEOPLE).await;
+    let (root, other) = (authority("authority"), authority("another"));
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &root).unwrap();
+    let give = |name: &str, content: &str| scene.turn.postgres.give(name, content).unwrap().display().to_string();
+    let (certificate, key) = (give("server.crt", &certificate.pem()), give("server.key", &key.serialize_pem()));
+    let (root, other) = (give("root.crt", &root.pem()), give("other.crt", &other.pem()));
+    for setting in
+        [format!("ssl_cert_file = '{certificate}'"), format!("ssl_key_file = '{key}'"), "ssl = on".to_owned()]
+    {
+        scene.run(&format!("ALTER SYSTEM SET {setting}")).await;
+    }
+    let rules = scene.turn.postgres.data().join("pg_hba.conf");
+    let before = std::fs::read_to_string(&rules).unwrap();
+    std::fs::write(&rules, format!("hostnossl writer_tls all all reject\n{before}")).unwrap();
+    scene.run("SELECT pg_reload_conf()").await;
+
+    let mut age = 0;
+    for (host, mode, root, refusal) in [
+        ("127.0.0.1", "disable", None, Some("CredentialsRefused")),
+        ("127.0.0.1", "allow", None, None),
+        ("127.0.0.1", "prefer", None, None),
+        ("127.0.0.1", "require", None, None),
+        ("127.0.0.1", "require", Some(&other), Some("DatabaseUnavailable")),
+        ("127.0.0.1", "verify-ca", Some(&root), None),
+        ("127.0.0.1", "verify-ca", Some(&other), Some("DatabaseUnavailable")),
+        ("127.0.0.1", "verify-full", Some(&root), Some("DatabaseUnavailable")),
+        ("localhost", "verify-full", Some(&root), None),
+    ] {
+        let mut variables = vec![("PSQL_HOST", host), ("PSQL_SSLMODE", mode)];
+        variables.extend(root.map(|root| ("PSQL_SSLROOTCERT", root.as_str())));
+        scene.start(&variables).await;
+        age += 1;
+        scene.apply("ada", ada(age)).await.unwrap();
+        match refusal {
+            Some(reason) => _ = scene.not_ready("ada", reason).await,
+            None => {
+                scene.ready("ada").await;
+                let plain = "SELECT 1 FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
+                             WHERE application_name = 'clientapp-operator' AND NOT ssl";
+                assert!(scene.sql.query(plain, &[]).await.unwrap().is_empty(), "{mode}");
+            }
+        }
+    }
+    std::fs::write(&rules, before).unwrap();
+    scene.run("ALTER SYSTEM RESET ALL").await;
+    scene.run("SELECT pg_reload_conf()").await;
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
