@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the row shall hold.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
     group = "apps.bnerd-operator.local",
     version = "v1alpha1",

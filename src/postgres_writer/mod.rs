@@ -6,7 +6,7 @@
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`database`] | effect |
 //! | say so | [`report`] | pure, then one write |
-//! | what others did to the rows | [`resync`] | effect, reads only |
+//! | what others did to the rows | `resync` | effect, reads only |
 //!
 //! At rest an object costs nothing but its part of one query for each table, every [`Settings::resync`]. It is on only
 //! where [`settings`] name a database and the cluster knows the kind.
