@@ -108,14 +108,17 @@ struct Ctx {
 struct Failing {
     /// In a row.
     failures: u32,
-    /// What failed: the generation, and whether it was a deletion.
-    attempt: (Option<i64>, bool),
+    /// What failed.
+    attempt: Attempt,
     /// Not tried again before: the very status that tells of the failure is a change that leads here.
     until: Option<Instant>,
 }
 
-fn attempt(meta: &ObjectMeta) -> (Option<i64>, bool) {
-    (meta.generation, meta.deletion_timestamp.is_some())
+/// An object of this uid, with this generation. A deletion is a new generation.
+type Attempt = (Option<String>, Option<i64>);
+
+fn attempt(meta: &ObjectMeta) -> Attempt {
+    (meta.uid.clone(), meta.generation)
 }
 
 impl Ctx {
