@@ -36,7 +36,7 @@ use crate::{
     holder::Holder,
     lease::{self, End, Lease},
     metrics::Metrics,
-    plugin, shutdown, telemetry,
+    plugin, postgres_writer, shutdown, telemetry,
 };
 
 /// How long to wait before looking for a usable helm again.
@@ -201,6 +201,7 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -
 
 async fn run(args: &RunArgs) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
+    let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;
     let metrics = Arc::new(Metrics::default());
     let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: looking for helm".to_owned()));
@@ -226,7 +227,7 @@ async fn run(args: &RunArgs) -> Result<()> {
         }
         None => None,
     };
-    let led = lead(args, config, metrics, (kube_config, access), &ready, &stop).await;
+    let led = lead(args, (config, database), metrics, (kube_config, access), &ready, &stop).await;
     stop.cancel();
     if let Some(api) = api {
         api.await.context("the API ended")?;
@@ -238,7 +239,7 @@ async fn run(args: &RunArgs) -> Result<()> {
 /// Waits for a helm that can be used, then for the lease, then controls.
 async fn lead(
     args: &RunArgs,
-    config: Arc<Config>,
+    (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
     metrics: Arc<Metrics>,
     (kube_config, access): (kube::Config, Access),
     ready: &watch::Sender<Readiness>,
@@ -269,8 +270,16 @@ async fn lead(
     let charts =
         ChartCache::new(helm.clone(), args.chart_repository.clone(), args.chart.chart.clone(), cache, leading.clone());
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
+    let recorder = Recorder::new(requests.clone(), reporter);
+    let writers = database.map(|settings| postgres_writer::Parts {
+        client: requests.clone(),
+        watch_client: watch_client.clone(),
+        settings,
+        recorder: recorder.clone(),
+        metrics: metrics.clone(),
+    });
     let parts = clientapp::Parts {
-        recorder: Recorder::new(requests.clone(), reporter),
+        recorder,
         client: requests,
         watch_client,
         config,
@@ -279,7 +288,14 @@ async fn lead(
         metrics: metrics.clone(),
         holder,
     };
-    let mut controller = tokio::spawn(clientapp::run(parts, leading.clone()));
+    let writers = writers.map(|parts| postgres_writer::run(parts, leading.clone()));
+    let apps = clientapp::run(parts, leading.clone());
+    let mut controller = tokio::spawn(async move {
+        match writers {
+            None => apps.await,
+            Some(writers) => _ = tokio::join!(apps, writers),
+        }
+    });
     let end = tokio::select! {
         end = lease.keep(stop) => end,
         ended = &mut controller => {

@@ -7,6 +7,7 @@
 //! crd/          the kinds, their schemas, their conditions     pure
 //! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
 //! api/          the HTTP API: instances on demand
+//! postgres_writer/  the controller of PostgresWriter: one row for each object
 //! helm/         the helm CLI: argv, process, charts, what its words mean
 //! holder        which operator process holds a release
 //! plugin/       kubectl clientapp
@@ -28,5 +29,6 @@ pub mod holder;
 pub mod lease;
 pub mod metrics;
 pub mod plugin;
+pub mod postgres_writer;
 pub mod shutdown;
 pub mod telemetry;

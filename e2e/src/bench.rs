@@ -4,6 +4,7 @@
 //! runs, writes, memory) is exact.
 
 mod api;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +24,7 @@ use crate::helm::Helm;
 use crate::lab::block_on;
 use crate::operator::{Operator, Options, release_binary};
 use crate::plane::ControlPlane;
+use crate::postgres::Postgres;
 use crate::progress::Progress;
 use crate::tools::Tools;
 use crate::{charts, manifests};
@@ -49,6 +51,12 @@ pub enum What {
         #[arg(long, default_value_t = 1000)]
         instances: usize,
     },
+    /// PostgresWriters beside a plain client of the database
+    Writer {
+        /// How many rows each of them writes
+        #[arg(long, default_value_t = 1000)]
+        rows: usize,
+    },
 }
 
 /// Runs the benchmark, and prints a table.
@@ -62,10 +70,16 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     let kubeconfig = block_on(manifests::install(&plane, &tools))?;
     let dir = tempfile::tempdir()?;
     charts::package_all(dir.path())?;
+    let postgres = matches!(what, What::Writer { .. }).then(Postgres::start).transpose()?;
+    let mut environment = vec![("RUST_LOG".to_owned(), "info,clientapp_operator::helm=debug".to_owned())];
+    if let Some(postgres) = &postgres {
+        environment.extend(postgres.environment("postgres"));
+        environment.push(("PSQL_RESYNC".to_owned(), "1".to_owned()));
+    }
     let options = Options {
         binary: Some(binary),
         lease_namespace: manifests::NAMESPACE.to_owned(),
-        environment: vec![("RUST_LOG".to_owned(), "info,clientapp_operator::helm=debug".to_owned())],
+        environment,
         ..Options::new(kubeconfig, &tools.helm, dir.path().display().to_string())
     };
     let mut operator = Operator::leading(&options)?;
@@ -74,6 +88,7 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     match what {
         What::Helm { apps } => block_on(bench.run(apps)),
         What::Api { instances } => block_on(bench.api(&api, instances)),
+        What::Writer { rows } => block_on(bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows)),
     }
 }
 

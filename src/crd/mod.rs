@@ -4,6 +4,7 @@ mod clientapp;
 pub mod conditions;
 mod guard;
 pub mod percona;
+mod postgres_writer;
 mod profile;
 pub mod quantity;
 
@@ -12,6 +13,7 @@ pub use clientapp::{
     Release,
 };
 pub use guard::{Guard, decode_strictly};
+pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
 pub use profile::{
     Amount, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfilePersistence, ProfileResources, ProfileSpec,
 };
@@ -55,10 +57,13 @@ pub mod annotation {
 /// Removed from a `ClientApp` only after its release is verified gone and its database deleted or retained.
 pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 
+/// Removed from a `PostgresWriter` only after its row is deleted.
+pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
+
 /// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![ClientApp::crd(), Profile::crd()]
+    vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd()]
 }
 
 /// Schema of raw chart values.
