@@ -36,7 +36,7 @@ use crate::{
     holder::Holder,
     lease::{self, End, Lease},
     metrics::Metrics,
-    shutdown, telemetry,
+    postgresql, shutdown, telemetry,
 };
 
 /// How long to wait before looking for a usable helm again.
@@ -257,8 +257,18 @@ async fn lead(
     let charts =
         ChartCache::new(helm.clone(), args.chart_repository.clone(), args.chart.chart.clone(), cache, leading.clone());
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
+    let recorder = Recorder::new(requests.clone(), reporter);
+    let postgresqls = tokio::spawn(postgresql::run(
+        postgresql::Parts {
+            client: requests.clone(),
+            watch_client: watch_client.clone(),
+            recorder: recorder.clone(),
+            metrics: metrics.clone(),
+        },
+        leading.clone(),
+    ));
     let parts = clientapp::Parts {
-        recorder: Recorder::new(requests.clone(), reporter),
+        recorder,
         client: requests,
         watch_client,
         config,
@@ -279,6 +289,7 @@ async fn lead(
     metrics.set_leader(false);
     // The lease is released only after the last helm has ended: there are never two of them.
     controller.await.context("the controller ended")?;
+    postgresqls.await.context("the controller of Postgresqls ended")?;
     match end {
         End::Stopped => {
             lease.release().await;

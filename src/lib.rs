@@ -6,6 +6,7 @@
 //! config        flags and environment -> Config               every error at start-up
 //! crd/          the kinds, their schemas, their conditions     pure
 //! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
+//! postgresql/   the controller of Postgresql, in the same stages
 //! api/          the HTTP API: instances on demand
 //! helm/         the helm CLI: argv, process, charts, what its words mean
 //! holder        which operator process holds a release
@@ -26,5 +27,6 @@ pub mod helm;
 pub mod holder;
 pub mod lease;
 pub mod metrics;
+pub mod postgresql;
 pub mod shutdown;
 pub mod telemetry;

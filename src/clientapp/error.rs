@@ -54,7 +54,7 @@ impl Error {
 }
 
 /// The API server's own sentence where there is one: it names verb, resource and user of a refusal.
-fn api_sentence(error: &kube::Error) -> String {
+pub fn api_sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
@@ -113,40 +113,7 @@ impl Error {
     pub fn disposition(&self) -> Disposition {
         let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
         match self {
-            Error::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) if status.code == 409 => {
-                    of(None, State::Unknown, "Conflict", false, Retry::After(SECOND))
-                }
-                // A namespace on its way out refuses every creation; its deletion ends the app's as well.
-                kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated") => {
-                    of(Some(kind::READY), State::False, "NamespaceTerminating", false, Retry::After(30 * SECOND))
-                }
-                // Forbidden, but not for want of a right: no ClusterRole would help.
-                kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => of(
-                    Some(kind::READY),
-                    State::False,
-                    "QuotaExceeded",
-                    true,
-                    Retry::Doubling(30 * SECOND, 10 * MINUTE),
-                ),
-                kube::Error::Api(status) if status.code == 403 => {
-                    of(Some(kind::READY), State::False, "AccessDenied", true, Retry::After(5 * MINUTE))
-                }
-                // A server-side apply of a field that the kind does not have is answered with 500.
-                kube::Error::Api(status)
-                    if matches!(status.code, 400 | 404 | 413 | 422)
-                        || status.message.contains("field not declared in schema") =>
-                {
-                    of(Some(kind::READY), State::False, "Refused", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
-                }
-                _ => of(
-                    Some(kind::READY),
-                    State::Unknown,
-                    "ApiUnavailable",
-                    false,
-                    Retry::Doubling(5 * SECOND, 2 * MINUTE),
-                ),
-            },
+            Error::Api { source, .. } => api_disposition(source),
             Error::Unlock { .. } => {
                 of(Some(kind::RELEASED), State::False, "UnlockFailed", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
             }
@@ -154,6 +121,36 @@ impl Error {
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Shutdown => of(None, State::Unknown, "Shutdown", false, Retry::OnChange),
         }
+    }
+}
+
+/// What follows from a refusal of the API server, whatever was asked of it.
+#[must_use]
+pub fn api_disposition(error: &kube::Error) -> Disposition {
+    let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
+    match error {
+        kube::Error::Api(status) if status.code == 409 => {
+            of(None, State::Unknown, "Conflict", false, Retry::After(SECOND))
+        }
+        // A namespace on its way out refuses every creation; its deletion ends the app's as well.
+        kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated") => {
+            of(Some(kind::READY), State::False, "NamespaceTerminating", false, Retry::After(30 * SECOND))
+        }
+        // Forbidden, but not for want of a right: no ClusterRole would help.
+        kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
+            of(Some(kind::READY), State::False, "QuotaExceeded", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
+        }
+        kube::Error::Api(status) if status.code == 403 => {
+            of(Some(kind::READY), State::False, "AccessDenied", true, Retry::After(5 * MINUTE))
+        }
+        // A server-side apply of a field that the kind does not have is answered with 500.
+        kube::Error::Api(status)
+            if matches!(status.code, 400 | 404 | 413 | 422)
+                || status.message.contains("field not declared in schema") =>
+        {
+            of(Some(kind::READY), State::False, "Refused", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
+        }
+        _ => of(Some(kind::READY), State::Unknown, "ApiUnavailable", false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
     }
 }
 

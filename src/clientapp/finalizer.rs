@@ -1,13 +1,16 @@
-//! The finalizer that keeps a deleted `ClientApp` until its teardown is verified. An **effect**.
+//! The finalizer that keeps a deleted object until what was made for it is gone. An **effect**.
 //!
 //! kube's own `finalizer()` keeps a finalizer only while the cleanup fails; here a cleanup also waits, which is no
 //! failure.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::fmt::Debug;
+
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api,
+    Api, Client, Resource,
     api::{Patch, PatchParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{Ctx, error::Error, names::Key};
@@ -16,7 +19,7 @@ use crate::crd::{ClientApp, FINALIZER, Guard};
 /// Whether the object carries the finalizer.
 #[must_use]
 pub fn present(meta: &ObjectMeta) -> bool {
-    meta.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+    carries(meta, FINALIZER)
 }
 
 /// Adds the finalizer.
@@ -24,9 +27,8 @@ pub fn present(meta: &ObjectMeta) -> bool {
 /// # Errors
 /// The API server's refusal; a conflict when the object has changed since.
 pub async fn add(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
-    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-    finalizers.push(FINALIZER.to_owned());
-    write(ctx, key, meta, finalizers, "add the finalizer to").await
+    let added = write::<ClientApp>(&ctx.client, key, meta, FINALIZER, true).await;
+    added.map_err(Error::api(format!("add the finalizer to ClientApp {key}")))
 }
 
 /// Takes the finalizer off: the object is gone after that.
@@ -34,14 +36,29 @@ pub async fn add(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
 /// # Errors
 /// The API server's refusal; a conflict when the object has changed since.
 pub async fn remove(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
-    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-    finalizers.retain(|finalizer| finalizer != FINALIZER);
-    write(ctx, key, meta, finalizers, "take the finalizer off").await
+    let removed = write::<ClientApp>(&ctx.client, key, meta, FINALIZER, false).await;
+    removed.map_err(Error::api(format!("take the finalizer off ClientApp {key}")))
 }
 
-async fn write(ctx: &Ctx, key: &Key, meta: &ObjectMeta, finalizers: Vec<String>, what: &str) -> Result<(), Error> {
+/// Whether an object of any kind carries this finalizer.
+#[must_use]
+pub fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|found| found == finalizer)
+}
+
+/// Adds a finalizer to an object of any kind, or takes it off. It is no failure if the object is gone.
+///
+/// # Errors
+/// The API server's refusal; a conflict when the object has changed since.
+pub async fn write<K>(client: &Client, key: &Key, meta: &ObjectMeta, finalizer: &str, there: bool) -> kube::Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|found| found != finalizer);
+    finalizers.extend(there.then(|| finalizer.to_owned()));
     // The answer is the object, and may be one that does not decode.
-    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
     // With uid and version of the object that was looked at, nobody else's finalizer is lost and no successor is touched.
     let patch = json!({"metadata": {
         "uid": meta.uid,
@@ -50,7 +67,7 @@ async fn write(ctx: &Ctx, key: &Key, meta: &ObjectMeta, finalizers: Vec<String>,
     }});
     match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("{what} ClientApp {key}"))(error)),
+        Err(error) => Err(error),
         Ok(_) => Ok(()),
     }
 }

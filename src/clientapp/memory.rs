@@ -20,37 +20,58 @@ pub struct Memory {
     pub fetching: Memo<Key, (Option<i64>, tokio_util::sync::CancellationToken)>,
     /// Apps, by uid, whose foreground deletion has begun.
     pub foreground: Memo<Key, String>,
-    written: Memo<Key, Written>,
+    /// What was last said of each app.
+    pub statuses: Statuses<ClientAppStatus>,
 }
 
-/// A status as it was last written.
+/// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
+/// would not know of it, and do the same again at once.
+pub struct Statuses<S>(Memo<Key, Written<S>>);
+
 #[derive(Clone)]
-struct Written {
+struct Written<S> {
     uid: String,
     resource_version: Option<u64>,
-    status: ClientAppStatus,
+    status: S,
+}
+
+impl<S> Default for Statuses<S> {
+    fn default() -> Self {
+        Statuses(Memo::default())
+    }
+}
+
+impl<S: Clone + Default> Statuses<S> {
+    /// Remembers a status that was written, and the version of the object that has it.
+    pub fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
+        let resource_version = resource_version.and_then(|version| version.parse().ok());
+        self.0.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
+    }
+
+    /// The object's status: as the watch has it, or as it was written since. `None`: the object does not decode.
+    pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<&Option<S>>) -> S {
+        let version = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
+        let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
+        match (seen, written) {
+            (Some(_), Some(written)) if late(&written) => written.status,
+            (Some(status), _) => status.clone().unwrap_or_default(),
+            // What does not decode shows no status; what was said of it once need not be said again.
+            (None, Some(written)) => written.status,
+            (None, None) => S::default(),
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&self, key: &Key) {
+        self.0.take(key);
+    }
 }
 
 impl Memory {
-    /// Remembers a status that was written, and the version of the object that has it.
-    pub fn status_written(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &ClientAppStatus) {
-        let resource_version = resource_version.and_then(|version| version.parse().ok());
-        self.written.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
-    }
-
-    /// The app's status: as the watch has it, or as it was written since, while the watch is late. Without this a
-    /// reconcile right after a failed helm run would not know of the failure, and run helm again at once.
+    /// The app's status, as it was last written.
     pub fn recorded_status(&self, key: &Key, meta: &ObjectMeta, app: Option<&ClientApp>) -> ClientAppStatus {
-        let seen = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
-        let written = self.written.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
-        let late = |written: &Written| seen.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
-        match (app, written) {
-            (Some(_), Some(written)) if late(&written) => written.status,
-            (Some(app), _) => app.status.clone().unwrap_or_default(),
-            // What does not decode shows no status; what was said of it once need not be said again.
-            (None, Some(written)) => written.status,
-            (None, None) => ClientAppStatus::default(),
-        }
+        self.statuses.get(key, meta, app.map(|app| &app.status))
     }
 
     /// Forgets an app that is gone.
@@ -59,6 +80,6 @@ impl Memory {
         self.running.take(key);
         self.fetching.take(key);
         self.foreground.take(key);
-        self.written.take(key);
+        self.statuses.forget(key);
     }
 }

@@ -1,13 +1,20 @@
 //! Stage 5: the status. [`build_status`] is **pure** and the only place where conditions are made; [`write()`] and
 //! [`publish`] are its effects.
 
+use std::fmt::Debug;
+
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::{
-    Api, Resource as _,
-    api::{Patch, PatchParams},
-    runtime::events::{Event, EventType},
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
+use kube::{
+    Api, Client, Resource,
+    api::{Patch, PatchParams},
+    runtime::events::{Event, EventType, Recorder},
+};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use super::{
@@ -312,11 +319,26 @@ pub async fn write(
     if current == status {
         return Ok(());
     }
+    let written = write_status::<ClientApp, _>(&ctx.client, key, uid, status).await;
+    let version = written.map_err(Error::api(format!("write the status of ClientApp {key}")))?;
+    ctx.memory.statuses.put(key, uid, version.as_deref(), status);
+    Ok(())
+}
+
+/// Writes the status of an object, and returns the version that has it.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    S: Serialize,
+{
     // The answer is the object, and may be one that does not decode.
-    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
     let patch = json!({
-        "apiVersion": ClientApp::api_version(&()),
-        "kind": ClientApp::kind(&()),
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
         // With the uid, an object that was deleted and made anew in between is not given its predecessor's status.
         "metadata": {"name": key.name, "uid": uid},
         "status": status,
@@ -329,9 +351,7 @@ pub async fn write(
         }
         written => written,
     };
-    let written = written.map_err(Error::api(format!("write the status of ClientApp {key}")))?;
-    ctx.memory.status_written(key, uid, written.metadata.resource_version.as_deref(), status);
-    Ok(())
+    Ok(written?.metadata.resource_version)
 }
 
 /// One event, as it will be published.
@@ -406,7 +426,12 @@ pub fn because(because: &Because, key: &Key) -> Note {
 }
 
 /// Publishes events; one that cannot be published is logged and never stops a reconcile.
-pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectReference, notes: &[Note]) {
+pub async fn publish(ctx: &Ctx, reference: &ObjectReference, notes: &[Note]) {
+    publish_by(&ctx.recorder, reference, notes).await;
+}
+
+/// The same for every kind.
+pub async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
     for Note { action, warning, reason, message } in notes {
         if *warning {
             tracing::warn!(%reason, "{message}");
@@ -422,7 +447,7 @@ pub async fn publish(ctx: &Ctx, reference: &k8s_openapi::api::core::v1::ObjectRe
             action: action.clone(),
             secondary: None,
         };
-        if let Err(error) = ctx.recorder.publish(&event, reference).await {
+        if let Err(error) = recorder.publish(&event, reference).await {
             tracing::warn!(%error, "publish event {reason}");
         }
     }

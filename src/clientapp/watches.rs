@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use futures::{FutureExt as _, Stream, StreamExt as _, channel::mpsc, future::BoxFuture};
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, StatefulSet},
-        core::v1::Secret,
-        discovery::v1::EndpointSlice,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::Secret,
+    discovery::v1::EndpointSlice,
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -27,6 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     build::postgres::DIGEST_ANNOTATION,
     cache::{Cache, Change, Entry},
+    definition::Definition,
     desired::StoredProfile,
     names::Key,
     world::{ClusterView, Workload},
@@ -118,9 +116,9 @@ impl Watches {
             secrets: Cache::default(),
             deployments: Cache::default(),
             stateful_sets: Cache::default(),
-            clusters: Optional::default(),
+            clusters: Optional::new(percona::CRD_NAME),
             endpoints: Cache::default(),
-            profiles: Optional::default(),
+            profiles: Optional::new(PROFILES),
             triggers,
         });
         let config = watcher::Config::default();
@@ -143,10 +141,12 @@ impl Watches {
         spawn(
             feed(watches.clone(), "endpointslices", slices, |w| &w.endpoints, slice, Watches::service_changed).boxed(),
         );
-        let clusters = Installed { definition: percona::CRD_NAME, of: |w| &w.clusters };
-        spawn(clusters.watch(watches.clone(), client.clone(), cluster, Watches::cluster_changed).boxed());
-        let profiles = Installed { definition: PROFILES, of: |w| &w.profiles };
-        spawn(profiles.watch(watches.clone(), client.clone(), profile, Watches::profile_changed).boxed());
+        spawn(
+            feed_optional(watches.clone(), client.clone(), |w| &w.clusters, cluster, Watches::cluster_changed).boxed(),
+        );
+        spawn(
+            feed_optional(watches.clone(), client.clone(), |w| &w.profiles, profile, Watches::profile_changed).boxed(),
+        );
         (watches, triggered)
     }
 
@@ -260,14 +260,26 @@ async fn feed<K, V: Clone>(
 ) where
     K: Send + 'static,
 {
+    keep(resource, stream, cache(&watches), entry, |change| match change {
+        Change::Everything => watches.trigger_all(),
+        Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
+        Change::Nothing => {}
+    })
+    .await;
+}
+
+/// Takes one watch into a cache for good, and tells of each change.
+pub async fn keep<K, V: Clone>(
+    resource: &'static str,
+    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    cache: &Cache<V>,
+    entry: impl Fn(K) -> Entry<V>,
+    changed: impl Fn(Change),
+) {
     let mut stream = std::pin::pin!(stream.default_backoff());
     while let Some(event) = stream.next().await {
         match event {
-            Ok(event) => match cache(&watches).apply(event, &entry) {
-                Change::Everything => watches.trigger_all(),
-                Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
-                Change::Nothing => {}
-            },
+            Ok(event) => changed(cache.apply(event, &entry)),
             Err(error) => interrupted(resource, &error),
         }
     }
@@ -296,21 +308,19 @@ fn watch_sentence(error: &watcher::Error) -> String {
 
 /// A kind that a cluster may do without: whether it is there, and its objects while it is.
 pub struct Optional<V> {
-    definition: Cache<()>,
+    definition: Definition,
     /// Its objects.
     pub objects: Cache<V>,
 }
 
-impl<V> Default for Optional<V> {
-    fn default() -> Self {
-        Optional { definition: Cache::default(), objects: Cache::default() }
-    }
-}
-
 impl<V: Clone> Optional<V> {
+    fn new(definition: &'static str) -> Self {
+        Optional { definition: Definition::new(definition), objects: Cache::default() }
+    }
+
     /// Whether the cluster knows the kind.
     pub fn installed(&self) -> bool {
-        !self.definition.is_empty()
+        self.definition.installed()
     }
 
     async fn synced(&self) {
@@ -321,54 +331,31 @@ impl<V: Clone> Optional<V> {
     }
 }
 
-/// The watch of a kind that a cluster may do without.
-struct Installed<V: 'static> {
-    /// Name of its CustomResourceDefinition. The watch selects it alone, so permission for this name is enough.
-    definition: &'static str,
+/// Watches the objects of a kind while it exists.
+async fn feed_optional<K, V>(
+    watches: Arc<Watches>,
+    client: Client,
     of: fn(&Watches) -> &Optional<V>,
-}
-
-impl<V: Clone + Send> Installed<V> {
-    /// Watches the objects while the kind exists: a watch of a kind that does not would be a poll.
-    async fn watch<K>(
-        self,
-        watches: Arc<Watches>,
-        client: Client,
-        entry: fn(K) -> Entry<V>,
-        changed: fn(&Watches, &Key),
-    ) where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    {
-        const FOREVER: std::time::Duration = std::time::Duration::from_secs(u32::MAX as u64);
-        let Installed { definition, of } = self;
-        let only = watcher::Config::default().fields(&format!("metadata.name={definition}"));
-        let definitions = watcher(Api::<CustomResourceDefinition>::all(client.clone()), only);
-        let definitions = feed(
-            watches.clone(),
-            "customresourcedefinitions",
-            definitions,
-            move |w| &of(w).definition,
-            established,
-            |w, _| w.trigger_all(),
-        );
-        let kind = of(&watches);
-        let objects = async {
-            let installed = || kind.installed().then_some(());
-            let removed = || (!kind.installed()).then_some(());
-            loop {
-                kind.definition.wait_for(FOREVER, |_| installed()).await;
-                let objects = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-                let resource = definition.split('.').next().unwrap_or(definition);
-                let fed = feed(watches.clone(), resource, objects, move |w| &of(w).objects, entry, changed);
-                let gone = kind.definition.wait_for(FOREVER, |_| removed());
-                tokio::select! {
-                    () = fed => {}
-                    _ = gone => kind.objects.clear(),
-                }
+    entry: fn(K) -> Entry<V>,
+    changed: fn(&Watches, &Key),
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    V: Clone + Send + 'static,
+{
+    let Optional { definition, objects } = of(&watches);
+    let definitions = definition.watch(client.clone(), || watches.trigger_all());
+    let fed = async {
+        loop {
+            definition.until(true).await;
+            let stream = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+            let resource = definition.resource();
+            tokio::select! {
+                () = feed(watches.clone(), resource, stream, move |w| &of(w).objects, entry, changed) => {}
+                () = definition.until(false) => objects.clear(),
             }
-        };
-        tokio::join!(definitions, objects);
-    }
+        }
+    };
+    tokio::join!(definitions, fed);
 }
 
 fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
@@ -387,7 +374,8 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     }
 }
 
-fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
+/// Kind, name and uid of the controlling or first owner.
+pub fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
     let owners = object.owner_references();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
     Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))
@@ -516,14 +504,4 @@ fn slice(slice: EndpointSlice) -> Entry<bool> {
         .iter()
         .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
     Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
-}
-
-fn established(definition: CustomResourceDefinition) -> Entry<()> {
-    let established = definition
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Established" && condition.status == "True");
-    let alive = definition.metadata.deletion_timestamp.is_none();
-    Entry { key: key_of(&definition), group: None, value: (established && alive).then_some(()) }
 }
