@@ -36,7 +36,7 @@ use crate::{
     holder::Holder,
     lease::{self, End, Lease},
     metrics::Metrics,
-    postgresql, shutdown, telemetry,
+    postgres_writer, postgresql, shutdown, telemetry,
 };
 
 /// How long to wait before looking for a usable helm again.
@@ -195,6 +195,7 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -
 
 async fn run(args: &RunArgs) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
+    let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;
     let metrics = Arc::new(Metrics::default());
     let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: looking for helm".to_owned()));
@@ -216,7 +217,7 @@ async fn run(args: &RunArgs) -> Result<()> {
         namespace: kube_config.default_namespace.clone(),
     };
     let api = tokio::spawn(api::serve(api_listener, parts, stop.clone()));
-    let led = lead(args, config, metrics, (kube_config, access), &ready, &stop).await;
+    let led = lead(args, (config, database), metrics, (kube_config, access), &ready, &stop).await;
     stop.cancel();
     api.await.context("the API ended")??;
     serving.await.context("the health server ended")??;
@@ -226,7 +227,7 @@ async fn run(args: &RunArgs) -> Result<()> {
 /// Waits for a helm that can be used, then for the lease, then controls.
 async fn lead(
     args: &RunArgs,
-    config: Arc<Config>,
+    (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
     metrics: Arc<Metrics>,
     (kube_config, access): (kube::Config, Access),
     ready: &watch::Sender<Readiness>,
@@ -258,15 +259,19 @@ async fn lead(
         ChartCache::new(helm.clone(), args.chart_repository.clone(), args.chart.chart.clone(), cache, leading.clone());
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
     let recorder = Recorder::new(requests.clone(), reporter);
-    let postgresqls = tokio::spawn(postgresql::run(
-        postgresql::Parts {
-            client: requests.clone(),
-            watch_client: watch_client.clone(),
-            recorder: recorder.clone(),
-            metrics: metrics.clone(),
-        },
-        leading.clone(),
-    ));
+    let writers = database.map(|settings| postgres_writer::Parts {
+        client: requests.clone(),
+        watch_client: watch_client.clone(),
+        settings,
+        recorder: recorder.clone(),
+        metrics: metrics.clone(),
+    });
+    let postgresqls = postgresql::Parts {
+        client: requests.clone(),
+        watch_client: watch_client.clone(),
+        recorder: recorder.clone(),
+        metrics: metrics.clone(),
+    };
     let parts = clientapp::Parts {
         recorder,
         client: requests,
@@ -277,7 +282,15 @@ async fn lead(
         metrics: metrics.clone(),
         holder,
     };
-    let mut controller = tokio::spawn(clientapp::run(parts, leading.clone()));
+    let writers = writers.map(|parts| postgres_writer::run(parts, leading.clone()));
+    let apps =
+        futures::future::join(clientapp::run(parts, leading.clone()), postgresql::run(postgresqls, leading.clone()));
+    let mut controller = tokio::spawn(async move {
+        match writers {
+            None => _ = apps.await,
+            Some(writers) => _ = tokio::join!(apps, writers),
+        }
+    });
     let end = tokio::select! {
         end = lease.keep(stop) => end,
         ended = &mut controller => {
@@ -289,7 +302,6 @@ async fn lead(
     metrics.set_leader(false);
     // The lease is released only after the last helm has ended: there are never two of them.
     controller.await.context("the controller ended")?;
-    postgresqls.await.context("the controller of Postgresqls ended")?;
     match end {
         End::Stopped => {
             lease.release().await;

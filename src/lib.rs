@@ -8,6 +8,7 @@
 //! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
 //! postgresql/   the controller of Postgresql, in the same stages
 //! api/          the HTTP API: instances on demand
+//! postgres_writer/  the controller of PostgresWriter: one row for each object
 //! helm/         the helm CLI: argv, process, charts, what its words mean
 //! holder        which operator process holds a release
 //! lease         one leader at a time
@@ -27,6 +28,7 @@ pub mod helm;
 pub mod holder;
 pub mod lease;
 pub mod metrics;
+pub mod postgres_writer;
 pub mod postgresql;
 pub mod shutdown;
 pub mod telemetry;

@@ -13,6 +13,7 @@ pub mod manifests;
 pub mod operator;
 pub mod percona;
 pub mod plane;
+pub mod postgres;
 pub mod progress;
 pub mod registry;
 pub mod repository;

@@ -4,6 +4,7 @@ mod clientapp;
 pub mod conditions;
 mod guard;
 pub mod percona;
+mod postgres_writer;
 mod postgresql;
 mod profile;
 pub mod quantity;
@@ -13,6 +14,7 @@ pub use clientapp::{
     Release,
 };
 pub use guard::{Guard, decode_strictly};
+pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
 pub use postgresql::{
     ActivePod, Backup, PasswordSecret, Phase, Postgresql, PostgresqlSpec, PostgresqlStatus, SecretRecord,
 };
@@ -52,10 +54,13 @@ pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 /// Removed from a `Postgresql` only after its pods are gone and its volumes deleted or retained.
 pub const POSTGRESQL_FINALIZER: &str = "apps.bnerd-operator.local/postgresql";
 
+/// Removed from a `PostgresWriter` only after its row is deleted.
+pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
+
 /// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![ClientApp::crd(), Profile::crd(), Postgresql::crd()]
+    vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
 }
 
 /// Schema of raw chart values.

@@ -1,0 +1,344 @@
+//! The controller of `PostgresWriter`: **look → decide → write → report**.
+//!
+//! | stage | module | |
+//! |---|---|---|
+//! | what shall be | [`row`] | pure |
+//! | what to do now | [`mod@decide`] | pure |
+//! | do it | [`database`] | effect |
+//! | say so | [`report`] | pure, then one write |
+//! | what others did to the rows | [`resync`] | effect, reads only |
+//!
+//! At rest an object costs nothing but its part of one query for each table, every [`Settings::resync`]. It is on only
+//! where [`settings`] name a database and the cluster knows the kind.
+
+pub mod database;
+pub mod decide;
+pub mod error;
+pub mod report;
+mod resync;
+pub mod row;
+pub mod settings;
+pub mod tls;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt as _, StreamExt as _, channel::mpsc};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Api, Client, Resource as _,
+    runtime::{
+        Config as ControllerConfig, Controller, WatchStreamExt as _,
+        controller::Action,
+        events::Recorder,
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+use rand::RngExt as _;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+pub use self::settings::Settings;
+use self::{
+    database::{Database, Found},
+    decide::{Plan, World, decide},
+    error::{Error, UNAVAILABLE},
+    row::Wanted,
+};
+use crate::{
+    clientapp::{
+        cache::Memo,
+        definition::Definition,
+        error::jitter,
+        finalizer,
+        memory::Statuses,
+        names::Key,
+        report::{Note, publish_by, write_status},
+        watches::{interrupted, key_of},
+    },
+    crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
+    metrics::Metrics,
+};
+
+/// Name of the kind's definition.
+const DEFINITION: &str = "postgreswriters.apps.bnerd-operator.local";
+
+type Object = Guard<PostgresWriter>;
+
+/// What the controller is made of.
+pub struct Parts {
+    /// The operator's way to the API server.
+    pub client: Client,
+    /// The same for watches, which are silent for long.
+    pub watch_client: Client,
+    /// How the database is reached.
+    pub settings: Settings,
+    /// Publishes events.
+    pub recorder: Recorder,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What every reconcile shares.
+struct Ctx {
+    client: Client,
+    database: Arc<Database>,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    objects: Store<Object>,
+    triggers: mpsc::UnboundedSender<ObjectRef<Object>>,
+    statuses: Statuses<PostgresWriterStatus>,
+    /// Failures in a row.
+    failures: Memo<Key, u32>,
+    /// Objects whose row was seen to differ.
+    drifted: Memo<Key, ()>,
+    /// The last statement found no database.
+    unavailable: AtomicBool,
+}
+
+impl Ctx {
+    #[expect(clippy::disallowed_methods, reason = "the clock of this controller's effects")]
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn trigger(&self, object: ObjectRef<Object>) {
+        // The receiver ends with the controller; then nothing is reconciled any more.
+        let _ = self.triggers.unbounded_send(object);
+    }
+}
+
+/// Runs the controller until `stop`, and returns when its last reconcile has ended.
+pub async fn run(parts: Parts, stop: CancellationToken) {
+    tracing::info!(database = %parts.settings.place(), "serving PostgresWriters");
+    let database = Arc::new(Database::new(&parts.settings));
+    // While the kind is on its way out its objects still are, and have to be let go.
+    let definition = Definition::until_gone(DEFINITION);
+    let watched = stop.run_until_cancelled(definition.watch(parts.watch_client.clone(), || {}));
+    let controlled = async {
+        while stop.run_until_cancelled(definition.until(true)).await.is_some() {
+            let installed = stop.child_token();
+            let removed = async {
+                definition.until(false).await;
+                installed.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = control(&parts, database.clone(), installed.clone()) => {}
+                () = removed => {}
+            }
+        }
+    };
+    tokio::join!(watched, controlled);
+}
+
+/// Runs the controller while the kind is there.
+async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken) {
+    let Parts { client, watch_client, settings, recorder, metrics } = parts;
+    let (objects, writer) = reflector::store();
+    let (triggers, triggered) = mpsc::unbounded();
+    let ctx = Arc::new(Ctx {
+        client: client.clone(),
+        database,
+        recorder: recorder.clone(),
+        metrics: metrics.clone(),
+        objects: objects.clone(),
+        triggers,
+        statuses: Statuses::default(),
+        failures: Memo::default(),
+        drifted: Memo::default(),
+        unavailable: AtomicBool::new(false),
+    });
+    let stream = watcher(Api::<Object>::all(watch_client.clone()), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .inspect(|event| {
+            if let Err(error) = event {
+                interrupted("postgreswriters", error);
+            }
+        })
+        .applied_objects();
+    let controller = Controller::for_stream(stream, objects.clone())
+        // One for each connection: whatever else is to be done waits here, and not in the database.
+        .with_config(ControllerConfig::default().concurrency(settings.pool_size))
+        .reconcile_on(triggered)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(reconcile, error_policy, ctx.clone())
+        .for_each(|_| std::future::ready(()));
+    let resynced = async {
+        if let Some(every) = settings.resync {
+            stop.run_until_cancelled(resync::run(&ctx, every)).await;
+        }
+    };
+    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
+    let never_began = async {
+        stop.cancelled().await;
+        if objects.wait_until_ready().now_or_never().is_some() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        _ = futures::future::join(controller, resynced) => {}
+        () = never_began => {}
+    }
+}
+
+async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {
+    let key = key_of(guard.as_ref());
+    let span = tracing::info_span!("reconcile", postgreswriter = %key, generation = guard.metadata.generation);
+    let _timer = ctx.metrics.reconcile();
+    let result = drive(&ctx, &key, &guard).instrument(span.clone()).await;
+    match &result {
+        Ok(()) => {
+            ctx.failures.take(&key);
+        }
+        Err(error) => span.in_scope(|| tracing::warn!(%error, "reconcile failed")),
+    }
+    result.map(|()| Action::await_change())
+}
+
+async fn drive(ctx: &Ctx, key: &Key, guard: &Object) -> Result<(), Error> {
+    let meta = &guard.metadata;
+    let recorded = ctx.statuses.get(key, meta, guard.object.as_ref().ok().map(|writer| &writer.status));
+    let wanted = match &guard.object {
+        Ok(writer) => row::wanted(key, &writer.spec),
+        Err(problem) => Err(format!("the stored object does not decode: {problem}")),
+    };
+    let world = World {
+        deleting: meta.deletion_timestamp.is_some(),
+        claimed: finalizer::carries(meta, ROW_FINALIZER),
+        wanted: wanted.as_ref().map_err(String::as_str),
+        written: recorded.row.as_ref(),
+        drifted: ctx.drifted.get(key).is_some(),
+    };
+    let done = act(ctx, key, guard, &decide(&world)).await;
+    let status = match &done {
+        Ok(Done::Gone) => return Ok(()),
+        Ok(Done::Settled(wanted)) => {
+            let Some(row) = recorded.row.clone() else { return Ok(()) };
+            report::settled(&recorded, meta.generation, wanted, row, ctx.now())
+        }
+        Ok(Done::Written(wanted)) => {
+            let row = report::written(wanted, ctx.now());
+            report::settled(&recorded, meta.generation, wanted, row, ctx.now())
+        }
+        Err(error) => report::failed(&recorded, meta.generation, error, ctx.now()),
+    };
+    let mut notes = report::transitions(&recorded, &status);
+    if let Ok(Done::Written(wanted)) = &done
+        && world.drifted
+    {
+        ctx.drifted.take(key);
+        notes.insert(0, report::put_back(wanted));
+    }
+    say(ctx, key, guard, &recorded, &status, &notes).await?;
+    done.map(|_| ())
+}
+
+/// What was done.
+enum Done<'a> {
+    /// The object is let go.
+    Gone,
+    /// Nothing was to be done.
+    Settled(&'a Wanted),
+    /// The row was written.
+    Written(&'a Wanted),
+}
+
+async fn act<'a>(ctx: &Ctx, key: &Key, guard: &Object, plan: &Plan<'a>) -> Result<Done<'a>, Error> {
+    let finalizer = async |there: bool| {
+        let written = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, there).await;
+        let what = if there { "add the finalizer to" } else { "take the finalizer off" };
+        written.map_err(Error::api(format!("{what} PostgresWriter {key}")))
+    };
+    match *plan {
+        Plan::Forget => {
+            ctx.statuses.forget(key);
+            ctx.failures.take(key);
+            ctx.drifted.take(key);
+            Ok(Done::Gone)
+        }
+        Plan::Refuse(problem) => Err(Error::Invalid(problem.to_owned())),
+        Plan::Settled(wanted) => Ok(Done::Settled(wanted)),
+        Plan::Claim(wanted) => {
+            if answered(ctx, ctx.database.look(wanted).await)? == Found::Other {
+                let (table, id) = (wanted.table.to_string(), wanted.row.id.clone());
+                return Err(Error::NotOurs { table, id });
+            }
+            finalizer(true).await?;
+            answered(ctx, ctx.database.write(wanted).await)?;
+            Ok(Done::Written(wanted))
+        }
+        Plan::Write(wanted) => {
+            answered(ctx, ctx.database.write(wanted).await)?;
+            Ok(Done::Written(wanted))
+        }
+        Plan::Delete(wanted) => {
+            match answered(ctx, ctx.database.delete(wanted).await) {
+                // No table, no row.
+                Err(Error::Database { class, .. }) if class.reason == "TableMissing" => {}
+                deleted => deleted?,
+            }
+            finalizer(false).await?;
+            ctx.statuses.forget(key);
+            Ok(Done::Gone)
+        }
+    }
+}
+
+/// Takes notice of the database's being there or not. When it is back, nobody has to wait for the end of its pause.
+fn answered<T>(ctx: &Ctx, result: Result<T, Error>) -> Result<T, Error> {
+    match &result {
+        Err(Error::Database { class, .. }) if *class == UNAVAILABLE => {
+            ctx.unavailable.store(true, Ordering::Relaxed);
+        }
+        Err(_) => {}
+        Ok(_) => {
+            if ctx.unavailable.swap(false, Ordering::Relaxed) {
+                let objects = ctx.objects.state();
+                let waiting = objects.iter().filter(|object| ctx.failures.get(&key_of(object.as_ref())).is_some());
+                waiting.for_each(|object| ctx.trigger(ObjectRef::from_obj(object.as_ref())));
+            }
+        }
+    }
+    result
+}
+
+/// Writes the status unless it is what the object has already, and publishes what is new.
+async fn say(
+    ctx: &Ctx,
+    key: &Key,
+    guard: &Object,
+    recorded: &PostgresWriterStatus,
+    status: &PostgresWriterStatus,
+    notes: &[Note],
+) -> Result<(), Error> {
+    if recorded != status {
+        let uid = guard.metadata.uid.as_deref().unwrap_or_default();
+        let written = write_status::<PostgresWriter, _>(&ctx.client, key, uid, status).await;
+        let version = written.map_err(Error::api(format!("write the status of PostgresWriter {key}")))?;
+        ctx.statuses.put(key, uid, version.as_deref(), status);
+    }
+    let reference: ObjectReference = guard.object_ref(&());
+    publish_by(&ctx.recorder, &reference, notes).await;
+    Ok(())
+}
+
+fn error_policy(guard: Arc<Object>, error: &Error, ctx: Arc<Ctx>) -> Action {
+    let key = key_of(guard.as_ref());
+    let failures = ctx.failures.get(&key).unwrap_or(0) + 1;
+    ctx.failures.put(key, failures);
+    let disposition = error.disposition();
+    ctx.metrics.reconcile_failed(disposition.reason);
+    match disposition.retry.delay(failures) {
+        None => Action::await_change(),
+        Some(delay) => Action::requeue(jitter(delay, rand::rng().random()).max(Duration::from_millis(100))),
+    }
+}
