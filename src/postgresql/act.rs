@@ -6,7 +6,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Secret, Service},
 };
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::json;
@@ -153,14 +153,22 @@ async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &se
         let claim = names::data_claim(set, ordinal);
         let found = api.get_metadata_opt(&claim).await;
         let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
-        if let Some(owner) = found.and_then(|found| stranger(&found, &desired.uid)) {
+        let Some(found) = found else { continue };
+        if let Some(owner) = stranger(&found, &desired.uid) {
             return Err(Error::VolumeNotOurs {
                 claim,
                 namespace: key.namespace.clone(),
-                from: format!(" and belongs to {}", owner.trim_end_matches(',')),
+                owner: owner.trim_end_matches(',').to_owned(),
                 label: label::POSTGRESQL_UID,
                 uid: desired.uid.clone(),
             });
+        }
+        // Handed over: from now on it is seen.
+        if found.labels().get(label::POSTGRESQL) != Some(&key.name) {
+            let labels = json!({label::POSTGRESQL: key.name, label::RETAINED_FROM: null});
+            let patch = json!({"metadata": {"labels": labels}});
+            let adopted = api.patch_metadata(&claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            adopted.map_err(Error::api(format!("adopt PersistentVolumeClaim {}/{claim}", key.namespace)))?;
         }
     }
     Ok(())

@@ -135,7 +135,12 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
     let credentials = &world.credentials;
     match &credentials.kept {
         SecretView::NotOurs(owner) => {
-            plan.not_ours(&format!("Secret {}", names::credentials(name)), owner);
+            let message = format!(
+                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}",
+                label_command(desired),
+                secret = names::credentials(name),
+            );
+            plan.hold("NotOurs", true, message);
             false
         }
         SecretView::Absent => return forgotten(plan, desired, world),
@@ -217,12 +222,15 @@ fn forgotten(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
 fn hand_over(desired: &Desired) -> String {
     let (key, secret) = (&desired.key, names::credentials(&desired.key.name));
     format!(
-        "hand one over with `kubectl create secret generic {secret} -n {} --from-literal=password=…` and `kubectl label secret {secret} -n {} {}={}`",
+        "hand one over with `kubectl create secret generic {secret} -n {} --from-literal=password=…` and {}",
         key.namespace,
-        key.namespace,
-        label::POSTGRESQL_UID,
-        desired.uid
+        label_command(desired)
     )
+}
+
+fn label_command(desired: &Desired) -> String {
+    let (key, secret) = (&desired.key, names::credentials(&desired.key.name));
+    format!("`kubectl label secret {secret} -n {} {}={}`", key.namespace, label::POSTGRESQL_UID, desired.uid)
 }
 
 fn change_password(desired: &Desired) -> String {
@@ -269,7 +277,14 @@ fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
             None if *name == backup => continue,
             _ => ("spec.storageSize", &desired.storage),
         };
-        if size.bytes - requested >= BYTE {
+        let bound = capacity.is_some();
+        if size.bytes - requested >= BYTE && !bound {
+            plan.hold(
+                "Growing",
+                false,
+                format!("PersistentVolumeClaim {name} has to be bound before it grows to {}", size.text),
+            );
+        } else if size.bytes - requested >= BYTE {
             plan.steps.push(Step::Grow { claim: name.clone(), to: size.text.clone() });
         } else if requested - size.bytes >= BYTE {
             let message = format!(

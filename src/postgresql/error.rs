@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// A volume is there from before. A server would begin with what is on it.
     #[error(
-        "PersistentVolumeClaim {claim} is there already{from}: delete it, or hand it over with `kubectl label pvc {claim} -n {namespace} {label}={uid}`, and its password as you will be told"
+        "PersistentVolumeClaim {claim} is there already and belongs to {owner}: delete it, or hand it over with `kubectl label pvc {claim} -n {namespace} {label}={uid}`"
     )]
     VolumeNotOurs {
         /// The claim.
@@ -36,7 +36,7 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
         /// Whose it was, in words.
-        from: String,
+        owner: String,
         /// The label that hands it over.
         label: &'static str,
         /// Value of that label.
