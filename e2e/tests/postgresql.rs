@@ -1,13 +1,19 @@
 //! Postgresqls on a real control plane: what is made, what comes back, what is refused, what a deletion leaves.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clientapp_operator::crd::{Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Lab, Tenant};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
+};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt as _};
@@ -57,6 +63,31 @@ async fn up(tenant: &Tenant, name: &str) -> PostgresqlStatus {
             && has(status, "Reconciling", "False", "Settled")
     };
     status(tenant, name, "up", settled).await
+}
+
+/// Waits until it is up with the pod that its StatefulSet wants by now.
+async fn settled(tenant: &Tenant, name: &str) {
+    let replication: Secret = tenant.api().get(&format!("{name}-replication")).await.unwrap();
+    let seen = |set: Option<&StatefulSet>| {
+        let set = set.filter(|set| set.metadata.deletion_timestamp.is_none())?;
+        let (template, status) = (&set.spec.as_ref()?.template, set.status.as_ref()?);
+        let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
+        let newest = annotations.values().any(|value| Some(value) == replication.metadata.uid.as_ref());
+        let revision =
+            status.update_revision.clone().filter(|_| status.observed_generation == set.metadata.generation)?;
+        newest.then(|| (set.uid(), revision))
+    };
+    let (set, revision) = tenant.wait_for(name, "with the newest replication password", seen).await;
+    let wanted = |pod: Option<&Pod>| {
+        let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
+        let owned = pod.owner_references().iter().any(|owner| Some(&owner.uid) == set.as_ref());
+        let newest = pod.labels().get("controller-revision-hash") == Some(&revision);
+        (owned && newest).then(|| pod.uid())
+    };
+    let uid = tenant.wait_for(&format!("{name}-0"), "the StatefulSet's newest", wanted).await;
+    let active = |status: &PostgresqlStatus| status.active.as_ref().map(|active| active.uid.clone());
+    status(tenant, name, "up with that pod", |status| active(status) == uid).await;
+    up(tenant, name).await;
 }
 
 fn has(status: &PostgresqlStatus, type_: &str, state: &str, reason: &str) -> bool {
@@ -159,8 +190,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     replaced::<ConfigMap>(&tenant, "db-scripts").await;
     replaced::<Secret>(&tenant, "db-replication").await;
     replaced::<StatefulSet>(&tenant, "db").await;
-    let status = up(&tenant, "db").await;
-    assert_eq!(status.active.unwrap().uid, tenant.api::<Pod>().get("db-0").await.unwrap().uid().unwrap());
+    settled(&tenant, "db").await;
 
     // And with the password that the database has.
     replaced::<Secret>(&tenant, "db-app").await;
@@ -171,7 +201,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     assert_eq!(secret(&tenant, "db-app").await["extra"], "mine");
     replaced::<Secret>(&tenant, "db-credentials").await;
     assert_eq!(secret(&tenant, "db-credentials").await["password"], password);
-    up(&tenant, "db").await;
+    settled(&tenant, "db").await;
 
     // Nobody else than the API server speaks to it any more.
     let before = tenant.requests().await;
@@ -203,7 +233,6 @@ async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     create(&tenant, "db", json!({})).await.unwrap();
     up(&tenant, "db").await;
     // In one moment for the operator, which would otherwise make one of them of the other.
-    tenant.lab.operator().as_ref().unwrap();
     tenant.kubectl(&["label", "secret", "db-app", &format!("{}-", label::POSTGRESQL_UID)]).unwrap();
     let held_by = json!({"metadata": {"finalizers": ["example.com/held"]}});
     let api = tenant.api::<Secret>();
@@ -345,11 +374,19 @@ async fn a_volume_grows_where_it_can() {
         serde_json::from_value(json!({"metadata": {"name": "rigid"}, "provisioner": "example.com/none"})).unwrap();
     Api::<StorageClass>::all(tenant.client.clone()).create(&PostParams::default(), &rigid).await.unwrap();
     create(&tenant, "rigid", json!({"storageClassName": "rigid"})).await.unwrap();
-    tenant.wait_for("data-rigid-0", "there", |claim: Option<&PersistentVolumeClaim>| claim.map(|_| ())).await;
-    let volume = json!({"spec": {"volumeName": "by-hand"}});
-    claims.patch("data-rigid-0", &PatchParams::default(), &Patch::Merge(&volume)).await.unwrap();
-    let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
-    claims.patch_status("data-rigid-0", &PatchParams::default(), &Patch::Merge(&bound)).await.unwrap();
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": {"name": "pg-grow-rigid"},
+        "spec": {
+            "storageClassName": "rigid",
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/nowhere"},
+            "claimRef": {"namespace": tenant.namespace, "name": "data-rigid-0"},
+        },
+    }))
+    .unwrap();
+    Api::<PersistentVolume>::all(tenant.client.clone()).create(&PostParams::default(), &volume).await.unwrap();
+    up(&tenant, "rigid").await;
     patch(&tenant, "rigid", json!({"storageSize": "2Gi"})).await.unwrap();
     let message = held(&tenant, "rigid", "ExpansionNotAllowed").await;
     assert!(message.contains("data-rigid-0") && message.contains("allowVolumeExpansion"), "{message}");
@@ -509,4 +546,68 @@ async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accid
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
     up(&tenant, "db").await;
     assert_eq!(secret(&tenant, "db-app").await["password"], password);
+}
+
+/// What runs inside the pods.
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts")
+}
+
+#[test]
+fn the_newest_dumps_are_kept_and_a_failure_costs_none() {
+    let home = tempfile::tempdir().unwrap();
+    let (bin, dumps) = (home.path().join("bin"), home.path().join("dumps"));
+    fs::create_dir(&bin).unwrap();
+    fs::create_dir(&dumps).unwrap();
+    let program = |name: &str, text: &str| {
+        fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("pg_dump", r#"for a; do case $a in --file=*) echo dump >"${a#--file=}";; esac; done"#);
+    program("pg_restore", "exit 0");
+    let run = || {
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let variables = [("PATH", path.as_str()), ("KEEP", "2"), ("PGDATABASE", "app")];
+        let mut command = Command::new("sh");
+        command.arg(scripts().join("dump.sh")).env_clear().envs(variables).env("DUMPS", &dumps);
+        command.output().unwrap().status.success()
+    };
+    let files = || {
+        let files = fs::read_dir(&dumps).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        files.collect::<std::collections::BTreeSet<_>>()
+    };
+    for old in ["app-20200101T000000Z.dump", "app-20200102T000000Z.dump", "other-20200101T000000Z.dump", "notes"] {
+        fs::write(dumps.join(old), "").unwrap();
+    }
+    fs::write(dumps.join("app-20200103T000000Z.dump.partial"), "").unwrap();
+    assert!(run());
+    let kept = files();
+    for (file, there) in [
+        ("app-20200101T000000Z.dump", false),
+        ("app-20200102T000000Z.dump", true),
+        ("app-20200103T000000Z.dump.partial", false),
+        ("other-20200101T000000Z.dump", true),
+        ("notes", true),
+    ] {
+        assert_eq!(kept.contains(file), there, "{file} in {kept:?}");
+    }
+    assert_eq!(kept.len(), 4, "{kept:?}");
+    // A dump that fails, and one that cannot be read back.
+    for broken in ["pg_dump", "pg_restore"] {
+        let good = fs::read(bin.join(broken)).unwrap();
+        program(broken, "exit 1");
+        assert!(!run());
+        assert!(files().is_superset(&kept), "{broken}: {:?}", files());
+        fs::write(bin.join(broken), good).unwrap();
+    }
+}
+
+/// The role for standbys, a base backup and what follows it, dumps that are rotated: with real servers.
+#[test]
+#[ignore = "needs the programs of PostgreSQL 14 or later on the PATH: initdb, postgres, psql, pg_basebackup, pg_dump"]
+fn the_scripts_work_with_a_real_postgresql() {
+    let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/postgresql/scripts.sh");
+    let ran = Command::new("sh").arg(test).arg(scripts()).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{text}");
 }

@@ -118,7 +118,7 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
         apply(&mut plan, object, objects.get(&object.id));
     }
     for (id, view) in objects {
-        let removable = matches!(id.0, Kind::ConfigMap | Kind::Service | Kind::StatefulSet | Kind::CronJob);
+        let removable = matches!(id.0, Kind::Service | Kind::StatefulSet | Kind::CronJob);
         let superfluous = removable && view.owner == Owner::Ours && !view.deleting;
         if superfluous && wanted.iter().all(|object| object.id != *id) {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });

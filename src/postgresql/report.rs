@@ -48,7 +48,7 @@ pub fn build_status(
         hold => {
             let reconciling = match hold {
                 Some(hold) => Verdict::yes(hold.reason, &hold.message),
-                None if !plan.steps.is_empty() => Verdict::yes("Applying", "there are objects to see on their way"),
+                None if !plan.steps.is_empty() => Verdict::yes("Applying", "what was applied is on its way"),
                 None => Verdict::no("Settled", "the operator has nothing left to do"),
             };
             let ready = match serves {

@@ -141,7 +141,7 @@ async fn volumes(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<Optio
             DeletionPolicy::Retain => !name.starts_with(copies),
         };
         if kept {
-            retain(ctx, leaving, &act::api(ctx, key, Kind::PersistentVolumeClaim), &name).await?;
+            retain(leaving, &act::api(ctx, key, Kind::PersistentVolumeClaim), &name).await?;
             continue;
         }
         if claim.metadata.deletion_timestamp.is_none() {
@@ -162,7 +162,7 @@ async fn credentials(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
     let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
     let Some(secret) = found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)) else { return Ok(()) };
     match policy {
-        DeletionPolicy::Retain => retain(ctx, leaving, &api, &name).await,
+        DeletionPolicy::Retain => retain(leaving, &api, &name).await,
         DeletionPolicy::Delete => {
             let params = kube::api::DeleteParams {
                 preconditions: Some(kube::api::Preconditions { uid: secret.uid(), resource_version: None }),
@@ -178,7 +178,7 @@ async fn credentials(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
 }
 
 /// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's.
-async fn retain<K>(_: &Ctx, leaving: &Leaving<'_>, api: &Api<K>, name: &str) -> Result<(), Error>
+async fn retain<K>(leaving: &Leaving<'_>, api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     desired::Desired,
     names,
-    world::{Detail, Id, Kind, World},
+    world::{Detail, Id, Kind, Owner, World},
 };
 use crate::{
     clientapp::{build::postgres::DIGEST_ANNOTATION, names::hex},
@@ -49,10 +49,14 @@ pub fn objects(desired: &Desired, world: &World, replication: &str) -> Vec<Objec
     if let Some(backup) = &desired.backup {
         // A volume is made once; what grows it afterwards is a patch of its size.
         let claim = backup::claim(desired, backup);
-        if !world.objects.contains_key(&claim.id) {
+        let found = world.objects.get(&claim.id);
+        if found.is_none() {
             objects.push(claim);
         }
-        objects.extend(backup::cron_job(desired, backup));
+        // Nobody's dumps are mixed with another's.
+        if found.is_none_or(|claim| claim.owner == Owner::Ours) {
+            objects.extend(backup::cron_job(desired, backup));
+        }
     }
     objects
 }

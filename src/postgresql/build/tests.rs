@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::postgresql::{desired, world::ObjectView, world::Owner};
+use crate::postgresql::{desired, world::ObjectView};
 
 fn of(spec: Value) -> Desired {
     let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
