@@ -232,8 +232,7 @@ async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     let tenant = Lab::shared().await.tenant("pg-lost").await;
     create(&tenant, "db", json!({})).await.unwrap();
     up(&tenant, "db").await;
-    // In one moment for the operator, which would otherwise make one of them of the other.
-    tenant.kubectl(&["label", "secret", "db-app", &format!("{}-", label::POSTGRESQL_UID)]).unwrap();
+    // Both in one moment for the operator, which would make the one of the other.
     let held_by = json!({"metadata": {"finalizers": ["example.com/held"]}});
     let api = tenant.api::<Secret>();
     api.patch("db-app", &PatchParams::default(), &Patch::Merge(&held_by)).await.unwrap();
@@ -515,7 +514,8 @@ async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accid
     create(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await.unwrap();
     up(&tenant, "db").await;
     let password = secret(&tenant, "db-app").await["password"].clone();
-    delete::<Postgresql>(&tenant, "db").await;
+    // Even where the garbage collector begins at once with what the Postgresql owns.
+    tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
     gone::<Postgresql>(&tenant, "db").await;
     gone::<Secret>(&tenant, "db-app").await;
     gone::<Secret>(&tenant, "db-replication").await;
@@ -546,6 +546,55 @@ async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accid
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
     up(&tenant, "db").await;
     assert_eq!(secret(&tenant, "db-app").await["password"], password);
+}
+
+#[tokio::test]
+async fn without_its_definition_nothing_is_asked_for() {
+    // A plane of its own, where the kind comes later.
+    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let tenant = lab.tenant("pg-late").await;
+    tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local"]).unwrap();
+    let leading = move || lab.start_operator(&lab.options()).unwrap();
+    tokio::task::spawn_blocking(leading).await.unwrap();
+    let asked = || {
+        let log = fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
+        let ours = log.lines().filter(|line| line.contains(&e2e::manifests::user())).map(str::to_owned);
+        ours.collect::<Vec<_>>()
+    };
+    let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
+    // Its definition, and all that a ClientApp's controller watches.
+    while !["fieldSelector=metadata.name%3Dpostgresqls", "endpointslices"]
+        .iter()
+        .all(|part| asked().iter().any(|line| line.contains(part)))
+    {
+        assert!(tokio::time::Instant::now() < deadline, "{:#?}", asked());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let too_much = |line: &&String| {
+        line.contains("/postgresqls") || line.contains("labelSelector=apps.bnerd-operator.local%2Fpostgresql")
+    };
+    let asked = asked();
+    assert_eq!(asked.iter().find(too_much), None);
+
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crds").join("postgresqls.yaml");
+    for delete_first in [true, false] {
+        tenant.kubectl(&["create", "-f", crds.to_str().unwrap()]).unwrap();
+        tenant.kubectl(&["wait", "--for=condition=Established", "crd/postgresqls.apps.bnerd-operator.local"]).unwrap();
+        create(&tenant, "db", json!({})).await.unwrap();
+        up(&tenant, "db").await;
+        if delete_first {
+            delete::<Postgresql>(&tenant, "db").await;
+            gone::<Postgresql>(&tenant, "db").await;
+        }
+        // With the kind its objects go, and with them what they have.
+        tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local", "--timeout=100s"]).unwrap();
+        assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
+        gone::<Secret>(&tenant, "db-app").await;
+        gone::<Service>(&tenant, "db").await;
+    }
+    let operator = lab.operator().take().unwrap();
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
 }
 
 /// What runs inside the pods.

@@ -143,7 +143,7 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
             plan.hold("NotOurs", true, message);
             false
         }
-        SecretView::Absent => return forgotten(plan, desired, world),
+        SecretView::Absent => forgotten(plan, desired, world),
         SecretView::Ours { .. } if credentials.broken.is_some() => {
             let problem = credentials.broken.unwrap_or_default();
             let message = format!(
@@ -230,7 +230,12 @@ fn hand_over(desired: &Desired) -> String {
 
 fn label_command(desired: &Desired) -> String {
     let (key, secret) = (&desired.key, names::credentials(&desired.key.name));
-    format!("`kubectl label secret {secret} -n {} {}={}`", key.namespace, label::POSTGRESQL_UID, desired.uid)
+    format!(
+        "`kubectl label secret {secret} -n {} --overwrite {}={}`",
+        key.namespace,
+        label::POSTGRESQL_UID,
+        desired.uid
+    )
 }
 
 fn change_password(desired: &Desired) -> String {
@@ -263,10 +268,16 @@ const BYTE: f64 = 1.0;
 
 fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
     let backup = names::backup(&desired.key.name);
-    for ((kind, name), view) in &world.objects {
+    for ((_, name), view) in &world.objects {
         let Detail::Claim { requested: Some(requested), capacity } = &view.detail else { continue };
         if let Owner::Other(owner) = &view.owner {
-            plan.not_ours(&format!("{} {name}", kind.as_str()), owner);
+            let message = format!(
+                "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with `kubectl label pvc {name} -n {} --overwrite {}={}`",
+                desired.key.namespace,
+                label::POSTGRESQL_UID,
+                desired.uid
+            );
+            plan.hold("NotOurs", true, message);
         }
         if view.owner != Owner::Ours || view.deleting {
             continue;

@@ -111,7 +111,8 @@ impl Ctx {
 
 /// Runs the controller while the cluster knows the kind, until `stop`. Returns when its last reconcile has ended.
 pub async fn run(parts: Parts, stop: CancellationToken) {
-    let definition = Definition::new(DEFINITION);
+    // While the kind is on its way out its objects still are, and have to be let go.
+    let definition = Definition::until_gone(DEFINITION);
     let control = async {
         while stop.run_until_cancelled(definition.until(true)).await.is_some() {
             let installed = stop.child_token();
@@ -247,7 +248,7 @@ impl Pass<'_> {
             .object
             .as_ref()
             .map_err(|problem| format!("the stored object does not decode: {problem}"))
-            .and_then(|object| desired(object));
+            .and_then(desired);
         let desired = match desired {
             Ok(desired) => desired,
             Err(message) => {

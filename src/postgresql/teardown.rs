@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions},
 };
 use serde_json::json;
 
@@ -54,7 +54,8 @@ pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, 
     if let Some(hold) = volumes(ctx, leaving, last.is_some()).await? {
         return Ok(Some(hold));
     }
-    credentials(ctx, leaving).await?;
+    rest(ctx, leaving).await?;
+    secrets(ctx, leaving).await?;
     Ok(None)
 }
 
@@ -153,28 +154,37 @@ async fn volumes(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<Optio
     Ok(left.map(|name| hold("DeletingVolumes", format!("waiting for PersistentVolumeClaim {name} to be gone"))))
 }
 
-/// The password goes with the volume that it opens, or stays with it.
-async fn credentials(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
-    let Leaving { key, uid, policy, .. } = leaving;
-    let name = names::credentials(&key.name);
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let what = format!("Secret {}/{name}", key.namespace);
-    let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
-    let Some(secret) = found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)) else { return Ok(()) };
-    match policy {
-        DeletionPolicy::Retain => retain(leaving, &api, &name).await,
-        DeletionPolicy::Delete => {
-            let params = kube::api::DeleteParams {
-                preconditions: Some(kube::api::Preconditions { uid: secret.uid(), resource_version: None }),
-                ..kube::api::DeleteParams::default()
-            };
-            match api.delete(&name, &params).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                Err(error) => Err(Error::api(format!("delete {what}"))(error)),
-                Ok(_) => Ok(()),
-            }
+/// What nothing has to wait for. The garbage collector would take most of it, but not while the kind itself is deleted.
+async fn rest(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
+    for kind in [Kind::Job, Kind::Service, Kind::ConfigMap] {
+        for object in ours(ctx, leaving, kind).await? {
+            act::delete(ctx, leaving.key, &(kind, object.name_any()), &object.uid().unwrap_or_default()).await?;
         }
     }
+    Ok(())
+}
+
+/// The password goes with the volume that it opens, or stays with it.
+async fn secrets(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
+    let Leaving { key, uid, policy, .. } = leaving;
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    for name in [names::client_secret(&key.name), names::replication(&key.name), names::credentials(&key.name)] {
+        let what = format!("Secret {}/{name}", key.namespace);
+        let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
+        let Some(secret) = found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)) else { continue };
+        if *policy == DeletionPolicy::Retain && name == names::credentials(&key.name) {
+            retain(leaving, &api, &name).await?;
+            continue;
+        }
+        let this = Preconditions { uid: secret.uid(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        match api.delete(&name, &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(Error::api(format!("delete {what}"))(error)),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's.
