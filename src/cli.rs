@@ -36,7 +36,7 @@ use crate::{
     holder::Holder,
     lease::{self, End, Lease},
     metrics::Metrics,
-    plugin, postgres_writer, shutdown, telemetry,
+    plugin, postgres_writer, postgresql, shutdown, telemetry,
 };
 
 /// How long to wait before looking for a usable helm again.
@@ -278,6 +278,12 @@ async fn lead(
         recorder: recorder.clone(),
         metrics: metrics.clone(),
     });
+    let postgresqls = postgresql::Parts {
+        client: requests.clone(),
+        watch_client: watch_client.clone(),
+        recorder: recorder.clone(),
+        metrics: metrics.clone(),
+    };
     let parts = clientapp::Parts {
         recorder,
         client: requests,
@@ -289,10 +295,11 @@ async fn lead(
         holder,
     };
     let writers = writers.map(|parts| postgres_writer::run(parts, leading.clone()));
-    let apps = clientapp::run(parts, leading.clone());
+    let apps =
+        futures::future::join(clientapp::run(parts, leading.clone()), postgresql::run(postgresqls, leading.clone()));
     let mut controller = tokio::spawn(async move {
         match writers {
-            None => apps.await,
+            None => _ = apps.await,
             Some(writers) => _ = tokio::join!(apps, writers),
         }
     });

@@ -6,6 +6,7 @@
 //! config        flags and environment -> Config               every error at start-up
 //! crd/          the kinds, their schemas, their conditions     pure
 //! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
+//! postgresql/   the controller of Postgresql, in the same stages
 //! api/          the HTTP API: instances on demand
 //! postgres_writer/  the controller of PostgresWriter: one row for each object
 //! helm/         the helm CLI: argv, process, charts, what its words mean
@@ -30,5 +31,6 @@ pub mod lease;
 pub mod metrics;
 pub mod plugin;
 pub mod postgres_writer;
+pub mod postgresql;
 pub mod shutdown;
 pub mod telemetry;

@@ -260,14 +260,26 @@ async fn feed<K, V: Clone>(
 ) where
     K: Send + 'static,
 {
+    keep(resource, stream, cache(&watches), entry, |change| match change {
+        Change::Everything => watches.trigger_all(),
+        Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
+        Change::Nothing => {}
+    })
+    .await;
+}
+
+/// Takes one watch into a cache for good, and tells of each change.
+pub async fn keep<K, V: Clone>(
+    resource: &'static str,
+    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    cache: &Cache<V>,
+    entry: impl Fn(K) -> Entry<V>,
+    changed: impl Fn(Change),
+) {
     let mut stream = std::pin::pin!(stream.default_backoff());
     while let Some(event) = stream.next().await {
         match event {
-            Ok(event) => match cache(&watches).apply(event, &entry) {
-                Change::Everything => watches.trigger_all(),
-                Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
-                Change::Nothing => {}
-            },
+            Ok(event) => changed(cache.apply(event, &entry)),
             Err(error) => interrupted(resource, &error),
         }
     }
@@ -362,7 +374,8 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     }
 }
 
-fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
+/// Kind, name and uid of the controlling or first owner.
+pub fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
     let owners = object.owner_references();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
     Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))

@@ -5,6 +5,7 @@ pub mod conditions;
 mod guard;
 pub mod percona;
 mod postgres_writer;
+mod postgresql;
 mod profile;
 pub mod quantity;
 
@@ -14,6 +15,9 @@ pub use clientapp::{
 };
 pub use guard::{Guard, decode_strictly};
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
+pub use postgresql::{
+    ActivePod, Backup, PasswordSecret, Phase, Postgresql, PostgresqlSpec, PostgresqlStatus, SecretRecord,
+};
 pub use profile::{
     Amount, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfilePersistence, ProfileResources, ProfileSpec,
 };
@@ -32,6 +36,12 @@ pub mod label {
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
     /// On a namespace that was made for a `ClientApp`: its name. Such a namespace goes with the last `ClientApp` in it.
     pub const INSTANCE: &str = "apps.bnerd-operator.local/instance";
+    /// Which `Postgresql` an object belongs to.
+    pub const POSTGRESQL: &str = "apps.bnerd-operator.local/postgresql";
+    /// The uid of that `Postgresql`: volumes and credentials, which outlive it under `Retain`, have no other owner.
+    pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
+    /// On a pod of a `Postgresql`: `primary`, `standby` or `backup`.
+    pub const ROLE: &str = "apps.bnerd-operator.local/role";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on everything this operator makes itself.
@@ -57,13 +67,16 @@ pub mod annotation {
 /// Removed from a `ClientApp` only after its release is verified gone and its database deleted or retained.
 pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 
+/// Removed from a `Postgresql` only after its pods are gone and its volumes deleted or retained.
+pub const POSTGRESQL_FINALIZER: &str = "apps.bnerd-operator.local/postgresql";
+
 /// Removed from a `PostgresWriter` only after its row is deleted.
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
 /// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd()]
+    vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
 }
 
 /// Schema of raw chart values.

@@ -24,7 +24,7 @@ const PASSWORD_LENGTH: usize = 32;
 ///
 /// # Panics
 /// When the operating system has no randomness to give: no password is better than a guessable one.
-fn password() -> ByteString {
+pub fn password() -> ByteString {
     let mut random = UnwrapErr(SysRng);
     ByteString((0..PASSWORD_LENGTH).map(|_| random.sample(Alphanumeric)).collect())
 }

@@ -1,0 +1,662 @@
+//! Postgresqls on a real control plane: what is made, what comes back, what is refused, what a deletion leaves.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clientapp_operator::crd::{Phase, Postgresql, PostgresqlStatus, conditions, label};
+use e2e::lab::{Lab, Tenant};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Creates a Postgresql as `kubectl create` would: a typed one could not be wrong.
+async fn create(tenant: &Tenant, name: &str, spec: Value) -> kube::Result<()> {
+    let kind = ApiResource::erase::<Postgresql>(&());
+    let object = json!({
+        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec,
+    });
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let api: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
+    api.create(&PostParams::default(), &object).await.map(|_| ())
+}
+
+async fn patch(tenant: &Tenant, name: &str, spec: Value) -> kube::Result<Postgresql> {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    tenant.api::<Postgresql>().patch(name, &PatchParams::default(), &patch).await
+}
+
+async fn refused(result: kube::Result<impl std::fmt::Debug>) -> String {
+    result.expect_err("the API server refuses it").to_string()
+}
+
+/// Waits until its status, for its newest spec, is as the check wants it.
+async fn status(
+    tenant: &Tenant,
+    name: &str,
+    what: &str,
+    check: impl Fn(&PostgresqlStatus) -> bool,
+) -> PostgresqlStatus {
+    let current = |object: Option<&Postgresql>| {
+        let object = object?;
+        let status = object.status.as_ref()?;
+        let current = status.observed_generation == object.metadata.generation;
+        (current && check(status)).then(|| status.clone())
+    };
+    tenant.wait_for(name, what, current).await
+}
+
+async fn up(tenant: &Tenant, name: &str) -> PostgresqlStatus {
+    let settled = |status: &PostgresqlStatus| {
+        status.phase == Some(Phase::Up)
+            && has(status, "Ready", "True", "Ready")
+            && has(status, "Reconciling", "False", "Settled")
+    };
+    status(tenant, name, "up", settled).await
+}
+
+/// Waits until it is up with the pod that its StatefulSet wants by now.
+async fn settled(tenant: &Tenant, name: &str) {
+    let replication: Secret = tenant.api().get(&format!("{name}-replication")).await.unwrap();
+    let seen = |set: Option<&StatefulSet>| {
+        let set = set.filter(|set| set.metadata.deletion_timestamp.is_none())?;
+        let (template, status) = (&set.spec.as_ref()?.template, set.status.as_ref()?);
+        let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
+        let newest = annotations.values().any(|value| Some(value) == replication.metadata.uid.as_ref());
+        let revision =
+            status.update_revision.clone().filter(|_| status.observed_generation == set.metadata.generation)?;
+        newest.then(|| (set.uid(), revision))
+    };
+    let (set, revision) = tenant.wait_for(name, "with the newest replication password", seen).await;
+    let wanted = |pod: Option<&Pod>| {
+        let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
+        let owned = pod.owner_references().iter().any(|owner| Some(&owner.uid) == set.as_ref());
+        let newest = pod.labels().get("controller-revision-hash") == Some(&revision);
+        (owned && newest).then(|| pod.uid())
+    };
+    let uid = tenant.wait_for(&format!("{name}-0"), "the StatefulSet's newest", wanted).await;
+    let active = |status: &PostgresqlStatus| status.active.as_ref().map(|active| active.uid.clone());
+    status(tenant, name, "up with that pod", |status| active(status) == uid).await;
+    up(tenant, name).await;
+}
+
+fn has(status: &PostgresqlStatus, type_: &str, state: &str, reason: &str) -> bool {
+    conditions::find(&status.conditions, type_)
+        .is_some_and(|condition| condition.status == state && condition.reason == reason)
+}
+
+/// Waits until it is not Ready for this reason, and returns the sentence.
+async fn held(tenant: &Tenant, name: &str, reason: &str) -> String {
+    let held = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        (ready.status == "False" && ready.reason == reason).then(|| ready.message.clone())
+    };
+    tenant.wait_for(name, reason, held).await
+}
+
+async fn delete<K>(tenant: &Tenant, name: &str)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    tenant.api::<K>().delete(name, &DeleteParams::background()).await.unwrap();
+}
+
+/// Deletes an object, and waits until there is another of its name.
+async fn replaced<K>(tenant: &Tenant, name: &str)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    let before = tenant.api::<K>().get(name).await.unwrap().uid();
+    delete::<K>(tenant, name).await;
+    let back = |object: Option<&K>| object.filter(|object| object.uid() != before).map(|_| ());
+    tenant.wait_for(name, "back", back).await;
+}
+
+async fn gone<K>(tenant: &Tenant, name: &str)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    tenant.wait_for(name, "gone", |object: Option<&K>| object.is_none().then_some(())).await;
+}
+
+async fn names<K>(tenant: &Tenant) -> Vec<String>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
+    objects.iter().map(|object| object.name_any()).filter(|name| name != "kube-root-ca.crt").collect()
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    Some(String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).unwrap())
+}
+
+async fn secret(tenant: &Tenant, name: &str) -> BTreeMap<String, String> {
+    let secret = tenant.api::<Secret>().get(name).await.unwrap();
+    let data = secret.data.unwrap().into_iter();
+    data.map(|(key, value)| (key, String::from_utf8(value.0).unwrap())).collect()
+}
+
+/// Waits until the Secret for clients has this password.
+async fn told(tenant: &Tenant, name: &str, password: &str) {
+    let same = |secret: Option<&Secret>| (text(secret?, "password").as_deref() == Some(password)).then_some(());
+    tenant.wait_for(name, "with the password in use", same).await;
+}
+
+#[tokio::test]
+async fn it_comes_up_comes_back_and_leaves_nothing() {
+    let tenant = Lab::shared().await.tenant("pg-life").await;
+    create(&tenant, "db", json!({})).await.unwrap();
+    let status = up(&tenant, "db").await;
+    let pod = tenant.api::<Pod>().get("db-0").await.unwrap();
+    let active = status.active.unwrap();
+    assert_eq!((active.kind.as_str(), active.name.as_str(), Some(active.uid)), ("Pod", "db-0", pod.uid()));
+    assert_eq!((status.version.as_deref(), status.storage_size.as_deref()), (Some("17"), Some("1Gi")));
+    let table = tenant.kubectl(&["get", "db"]).unwrap();
+    for word in ["PHASE", "Up", "17", "1Gi", "PostgreSQL 17 serves at db.pg-life.svc:5432"] {
+        assert!(table.contains(word), "{table}");
+    }
+
+    let reach = secret(&tenant, "db-app").await;
+    let password = reach["password"].clone();
+    assert!(password.len() == 32 && password.bytes().all(|c| c.is_ascii_alphanumeric()));
+    assert_eq!(reach["uri"], format!("postgresql://app:{password}@db.pg-life.svc:5432/app"));
+    let keys: Vec<_> = reach.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["dbname", "host", "password", "port", "uri", "user"]);
+
+    // What is deleted comes back.
+    replaced::<Pod>(&tenant, "db-0").await;
+    replaced::<Service>(&tenant, "db").await;
+    replaced::<ConfigMap>(&tenant, "db-scripts").await;
+    replaced::<Secret>(&tenant, "db-replication").await;
+    replaced::<StatefulSet>(&tenant, "db").await;
+    settled(&tenant, "db").await;
+
+    // And with the password that the database has.
+    replaced::<Secret>(&tenant, "db-app").await;
+    told(&tenant, "db-app", &password).await;
+    let edited = json!({"stringData": {"password": "another", "extra": "mine"}});
+    tenant.api::<Secret>().patch("db-app", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
+    told(&tenant, "db-app", &password).await;
+    assert_eq!(secret(&tenant, "db-app").await["extra"], "mine");
+    replaced::<Secret>(&tenant, "db-credentials").await;
+    assert_eq!(secret(&tenant, "db-credentials").await["password"], password);
+    settled(&tenant, "db").await;
+
+    // Nobody else than the API server speaks to it any more.
+    let before = tenant.requests().await;
+    tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
+    let other = tenant.lab.tenant("pg-life-other").await;
+    create(&other, "db", json!({})).await.unwrap();
+    up(&other, "db").await;
+    let after = tenant.requests().await;
+    assert_eq!(before.len(), after.len(), "{:?}", &after[before.len()..]);
+
+    for tenant in [&tenant, &other] {
+        delete::<Postgresql>(tenant, "db").await;
+        gone::<Postgresql>(tenant, "db").await;
+        gone::<Service>(tenant, "db").await;
+        gone::<Secret>(tenant, "db-app").await;
+        gone::<Secret>(tenant, "db-replication").await;
+        gone::<ConfigMap>(tenant, "db-scripts").await;
+        gone::<Service>(tenant, "db-headless").await;
+        assert_eq!(names::<PersistentVolumeClaim>(tenant).await, Vec::<String>::new());
+        assert_eq!(names::<Secret>(tenant).await, Vec::<String>::new());
+        assert_eq!(names::<Pod>(tenant).await, Vec::<String>::new());
+        assert_eq!(names::<StatefulSet>(tenant).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_password_is_said_and_handed_over_not_made_up() {
+    let tenant = Lab::shared().await.tenant("pg-lost").await;
+    create(&tenant, "db", json!({})).await.unwrap();
+    up(&tenant, "db").await;
+    // Both in one moment for the operator, which would make the one of the other.
+    let held_by = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    let api = tenant.api::<Secret>();
+    api.patch("db-app", &PatchParams::default(), &Patch::Merge(&held_by)).await.unwrap();
+    delete::<Secret>(&tenant, "db-app").await;
+    delete::<Secret>(&tenant, "db-credentials").await;
+    let told_so = held(&tenant, "db", "SecretLost").await;
+    for part in ["Secrets db-credentials and db-app are gone", "kubectl create secret generic db-credentials", "psql"] {
+        assert!(told_so.contains(part), "{told_so}");
+    }
+    let none = json!({"metadata": {"finalizers": null}});
+    api.patch("db-app", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    gone::<Secret>(&tenant, "db-app").await;
+    // The rest is still looked after.
+    replaced::<Service>(&tenant, "db").await;
+    assert!(api.get_opt("db-credentials").await.unwrap().is_none());
+
+    // As the sentence says.
+    let uid = tenant.api::<Postgresql>().get("db").await.unwrap().uid().unwrap();
+    tenant.kubectl(&["create", "secret", "generic", "db-credentials", "--from-literal=password=n&w"]).unwrap();
+    tenant.kubectl(&["label", "secret", "db-credentials", &format!("{}={uid}", label::POSTGRESQL_UID)]).unwrap();
+    up(&tenant, "db").await;
+    assert_eq!(secret(&tenant, "db-app").await["uri"], "postgresql://app:n%26w@db.pg-lost.svc:5432/app");
+}
+
+#[tokio::test]
+async fn a_given_password_is_awaited_checked_and_never_told() {
+    let tenant = Lab::shared().await.tenant("pg-given").await;
+    let canary = "canary:5e2b/81";
+    create(&tenant, "db", json!({"passwordSecret": {"name": "mine"}})).await.unwrap();
+    let message = held(&tenant, "db", "PasswordSecretMissing").await;
+    assert!(message.contains("Secret mine") && message.contains("key password"), "{message}");
+    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
+    tenant.kubectl(&["create", "secret", "generic", "mine", "--from-literal=other=x"]).unwrap();
+    held(&tenant, "db", "PasswordSecretKeyMissing").await;
+    let set = async |password: &str| {
+        let patch = Patch::Merge(json!({"stringData": {"password": password}}));
+        tenant.api::<Secret>().patch("mine", &PatchParams::default(), &patch).await.unwrap();
+    };
+    set(&format!("{canary}\n")).await;
+    let message = held(&tenant, "db", "PasswordInvalid").await;
+    assert!(message.contains("line break"), "{message}");
+    set(canary).await;
+    up(&tenant, "db").await;
+    assert_eq!(secret(&tenant, "db-app").await["uri"], "postgresql://app:canary%3A5e2b%2F81@db.pg-given.svc:5432/app");
+
+    // A changed password is not the database's.
+    set("another").await;
+    let message = held(&tenant, "db", "PasswordChanged").await;
+    assert!(message.contains("spec.passwordSecret") && message.contains("psql"), "{message}");
+    assert_eq!(secret(&tenant, "db-app").await["password"], canary);
+    set(canary).await;
+    up(&tenant, "db").await;
+    // Unchanged, it is known to be the right one.
+    delete::<Secret>(&tenant, "db-app").await;
+    delete::<Secret>(&tenant, "db-credentials").await;
+    told(&tenant, "db-app", canary).await;
+
+    let inline = "inline-canary-77";
+    create(&tenant, "inline", json!({"password": inline})).await.unwrap();
+    up(&tenant, "inline").await;
+    told(&tenant, "inline-app", inline).await;
+    patch(&tenant, "inline", json!({"port": 5433})).await.unwrap();
+    up(&tenant, "inline").await;
+    let warned = tenant.events("inline").await.into_iter().filter(|(reason, _)| reason == "InlinePassword");
+    assert_eq!(warned.count(), 1);
+    let message = refused(patch(&tenant, "inline", json!({"password": "x"})).await).await;
+    assert!(message.contains("ALTER ROLE"), "{message}");
+
+    let statuses = tenant.api::<Postgresql>().list(&ListParams::default()).await.unwrap().items;
+    let statuses: Vec<_> = statuses.into_iter().map(|object| object.status).collect();
+    let mut places = vec![serde_json::to_string(&statuses).unwrap(), tenant.lab.operator_log()];
+    places.push(format!("{:?}{:?}", tenant.events("db").await, tenant.events("inline").await));
+    for kind in ["statefulsets", "pods", "configmaps", "services", "jobs", "cronjobs"] {
+        places.push(tenant.kubectl(&["get", kind, "-o", "yaml"]).unwrap());
+    }
+    for place in places {
+        assert!(!place.contains(canary) && !place.contains(inline), "{place}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_at_once() {
+    let tenant = Lab::shared().await.tenant("pg-refused").await;
+    for (name, spec, words) in [
+        ("db", json!({"port": 0}), "spec.port"),
+        ("db", json!({"port": 70000}), "spec.port"),
+        ("db", json!({"storageSize": "0"}), "must be a quantity above zero"),
+        ("db", json!({"storageSize": "10GB"}), "not GB"),
+        ("db", json!({"password": "a", "passwordSecret": {"name": "b"}}), "not both"),
+        ("db", json!({"password": "a\nb"}), "line break"),
+        ("db", json!({"version": "13"}), "from \"14\" to \"18\""),
+        ("db", json!({"defaultUser": "replicator"}), "standbys' own"),
+        ("db", json!({"name": "template1"}), "template0 or template1"),
+        ("db", json!({"backup": {"keep": 3}}), "give a schedule"),
+        ("db", json!({"backup": {"schedule": "sometimes"}}), "five fields"),
+        ("db", json!({"replicas": 0}), "spec.replicas"),
+        ("9db", json!({}), "DNS label"),
+        (&"d".repeat(45), json!({}), "at most 44"),
+    ] {
+        let message = refused(create(&tenant, name, spec.clone()).await).await;
+        assert!(message.contains(words), "{spec}: {message}");
+    }
+    create(&tenant, "db", json!({"storageSize": "2Gi", "backup": {"onDelete": true, "size": "2Gi"}})).await.unwrap();
+    for (spec, words) in [
+        (json!({"storageSize": "1Gi"}), "only grow"),
+        (json!({"version": "18"}), "pg_restore"),
+        (json!({"name": "other"}), "immutable"),
+        (json!({"defaultUser": "other"}), "immutable"),
+        (json!({"storageClassName": "other"}), "immutable"),
+        (json!({"backup": {"size": "1Gi"}}), "only grow"),
+    ] {
+        let message = refused(patch(&tenant, "db", spec.clone()).await).await;
+        assert!(message.contains(words), "{spec}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_grows_where_it_can() {
+    let tenant = Lab::shared().await.tenant("pg-grow").await;
+    create(&tenant, "db", json!({})).await.unwrap();
+    up(&tenant, "db").await;
+    patch(&tenant, "db", json!({"storageSize": "2Gi"})).await.unwrap();
+    let growing = status(&tenant, "db", "growing", |status| has(status, "Reconciling", "True", "Growing")).await;
+    assert!(has(&growing, "Ready", "True", "Ready") && growing.phase == Some(Phase::Up), "{growing:?}");
+    let claims = tenant.api::<PersistentVolumeClaim>();
+    let capacity = json!({"status": {"capacity": {"storage": "2Gi"}}});
+    claims.patch_status("data-db-0", &PatchParams::default(), &Patch::Merge(&capacity)).await.unwrap();
+    let status = up(&tenant, "db").await;
+    assert_eq!(status.storage_size.as_deref(), Some("2Gi"));
+    // A volume that somebody made larger than that stays so, and it is said.
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
+    claims.patch("data-db-0", &PatchParams::default(), &Patch::Merge(&larger)).await.unwrap();
+    let message = held(&tenant, "db", "StorageShrink").await;
+    assert!(message.contains("data-db-0"), "{message}");
+    patch(&tenant, "db", json!({"storageSize": "3Gi"})).await.unwrap();
+
+    let rigid: StorageClass =
+        serde_json::from_value(json!({"metadata": {"name": "rigid"}, "provisioner": "example.com/none"})).unwrap();
+    Api::<StorageClass>::all(tenant.client.clone()).create(&PostParams::default(), &rigid).await.unwrap();
+    create(&tenant, "rigid", json!({"storageClassName": "rigid"})).await.unwrap();
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": {"name": "pg-grow-rigid"},
+        "spec": {
+            "storageClassName": "rigid",
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/nowhere"},
+            "claimRef": {"namespace": tenant.namespace, "name": "data-rigid-0"},
+        },
+    }))
+    .unwrap();
+    Api::<PersistentVolume>::all(tenant.client.clone()).create(&PostParams::default(), &volume).await.unwrap();
+    up(&tenant, "rigid").await;
+    patch(&tenant, "rigid", json!({"storageSize": "2Gi"})).await.unwrap();
+    let message = held(&tenant, "rigid", "ExpansionNotAllowed").await;
+    assert!(message.contains("data-rigid-0") && message.contains("allowVolumeExpansion"), "{message}");
+}
+
+#[tokio::test]
+async fn nothing_of_others_is_taken_over() {
+    let tenant = Lab::shared().await.tenant("pg-others").await;
+    let service = json!({"metadata": {"name": "taken"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "x"}}});
+    let service: Service = serde_json::from_value(service).unwrap();
+    let before = tenant.api::<Service>().create(&PostParams::default(), &service).await.unwrap();
+    create(&tenant, "taken", json!({})).await.unwrap();
+    let message = held(&tenant, "taken", "NotOurs").await;
+    assert!(message.contains("Service taken"), "{message}");
+    let after = tenant.api::<Service>().get("taken").await.unwrap();
+    assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
+
+    tenant.kubectl(&["create", "secret", "generic", "named-app", "--from-literal=password=theirs"]).unwrap();
+    create(&tenant, "named", json!({})).await.unwrap();
+    let message = held(&tenant, "named", "NotOurs").await;
+    assert!(message.contains("Secret named-app"), "{message}");
+    assert_eq!(secret(&tenant, "named-app").await.len(), 1);
+
+    let claim = json!({
+        "metadata": {"name": "data-old-0"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
+    create(&tenant, "old", json!({})).await.unwrap();
+    let message = held(&tenant, "old", "NotOurs").await;
+    assert!(message.contains("PersistentVolumeClaim data-old-0 is there already"), "{message}");
+    assert!(tenant.api::<StatefulSet>().get_opt("old").await.unwrap().is_none());
+
+    // None of it goes with a Postgresql that never had it.
+    for name in ["taken", "named", "old"] {
+        delete::<Postgresql>(&tenant, name).await;
+        gone::<Postgresql>(&tenant, name).await;
+    }
+    assert!(tenant.api::<Service>().get_opt("taken").await.unwrap().is_some());
+    assert!(tenant.api::<Secret>().get_opt("named-app").await.unwrap().is_some());
+    assert!(tenant.api::<PersistentVolumeClaim>().get_opt("data-old-0").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn standbys_come_and_go_without_the_primary() {
+    let tenant = Lab::shared().await.tenant("pg-standbys").await;
+    create(&tenant, "db", json!({"replicas": 3})).await.unwrap();
+    let status = up(&tenant, "db").await;
+    assert_eq!(tenant.api::<StatefulSet>().get("db-standby").await.unwrap().spec.unwrap().replicas, Some(2));
+    let read_only = tenant.api::<Service>().get("db-ro").await.unwrap().spec.unwrap();
+    assert_eq!(read_only.selector.unwrap()[label::ROLE], "standby");
+    // Somebody scales the primary: a second one would be another database.
+    tenant.kubectl(&["scale", "statefulset", "db", "--replicas=2"]).unwrap();
+    let one = |set: Option<&StatefulSet>| (set?.spec.as_ref()?.replicas == Some(1)).then_some(());
+    tenant.wait_for("db", "one again", one).await;
+
+    patch(&tenant, "db", json!({"replicas": 1})).await.unwrap();
+    gone::<StatefulSet>(&tenant, "db-standby").await;
+    gone::<Service>(&tenant, "db-ro").await;
+    gone::<PersistentVolumeClaim>(&tenant, "data-db-standby-0").await;
+    let after = up(&tenant, "db").await;
+    assert_eq!(after.active, status.active, "the primary was restarted");
+}
+
+#[tokio::test]
+async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
+    let tenant = Lab::shared().await.tenant("pg-dumps").await;
+    create(&tenant, "db", json!({"backup": {"schedule": "0 3 * * *", "keep": 2}})).await.unwrap();
+    up(&tenant, "db").await;
+    let cron = tenant.api::<CronJob>().get("db-backup").await.unwrap().spec.unwrap();
+    assert_eq!(cron.schedule, "0 3 * * *");
+    replaced::<CronJob>(&tenant, "db-backup").await;
+    patch(&tenant, "db", json!({"backup": null})).await.unwrap();
+    gone::<CronJob>(&tenant, "db-backup").await;
+    let claims = tenant.api::<PersistentVolumeClaim>();
+    assert!(claims.get_opt("db-backup").await.unwrap().is_some(), "dumps stay");
+    // What the API server refuses is said.
+    patch(&tenant, "db", json!({"backup": {"schedule": "0 99 * * *"}})).await.unwrap();
+    let refused = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        (ready.reason == "Refused").then(|| ready.message.clone())
+    };
+    let message = tenant.wait_for("db", "refused", refused).await;
+    assert!(message.contains("CronJob"), "{message}");
+    patch(&tenant, "db", json!({"backup": {"schedule": null, "onDelete": true}})).await.unwrap();
+    up(&tenant, "db").await;
+
+    // No pod for the Job, as long as the quota lasts.
+    let quota: ResourceQuota =
+        serde_json::from_value(json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": "1"}}})).unwrap();
+    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    delete::<Postgresql>(&tenant, "db").await;
+    let message = held(&tenant, "db", "Dumping").await;
+    assert!(message.contains("Job db-last-dump") && message.contains("spec.backup.onDelete"), "{message}");
+    let job = |job: Option<&Job>| job?.status.as_ref()?.start_time.clone();
+    tenant.wait_for("db-last-dump", "begun", job).await;
+    assert!(tenant.api::<StatefulSet>().get("db").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    // It fails: nothing is deleted, and it is said what to do.
+    let patch_job = async |conditions: Value| {
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        tenant.api::<Job>().patch_status("db-last-dump", &PatchParams::default(), &patch).await.unwrap();
+    };
+    let now = "2026-01-01T00:00:00Z";
+    patch_job(json!([
+        {"type": "FailureTarget", "status": "True", "reason": "x", "message": "x", "lastTransitionTime": now},
+        {"type": "Failed", "status": "True", "reason": "x", "message": "x", "lastTransitionTime": now},
+    ]))
+    .await;
+    let message = held(&tenant, "db", "LastDumpFailed").await;
+    assert!(message.contains("delete the Job to try again"), "{message}");
+    assert!(claims.get("data-db-0").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    delete::<ResourceQuota>(&tenant, "full").await;
+    delete::<Job>(&tenant, "db-last-dump").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    gone::<Pod>(&tenant, "db-0").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
+    assert_eq!(claims.get("db-backup").await.unwrap().labels()[label::RETAINED_FROM], "db");
+}
+
+#[tokio::test]
+async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accident() {
+    let tenant = Lab::shared().await.tenant("pg-retain").await;
+    create(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await.unwrap();
+    up(&tenant, "db").await;
+    let password = secret(&tenant, "db-app").await["password"].clone();
+    // Even where the garbage collector begins at once with what the Postgresql owns.
+    tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
+    gone::<Postgresql>(&tenant, "db").await;
+    gone::<Secret>(&tenant, "db-app").await;
+    gone::<Secret>(&tenant, "db-replication").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-db-0"]);
+    assert_eq!(names::<Secret>(&tenant).await, ["db-credentials"]);
+    let claim = tenant.api::<PersistentVolumeClaim>().get("data-db-0").await.unwrap();
+    let kept = tenant.api::<Secret>().get("db-credentials").await.unwrap();
+    assert_eq!(
+        (claim.labels()[label::RETAINED_FROM].as_str(), kept.labels()[label::RETAINED_FROM].as_str()),
+        ("db", "db")
+    );
+    assert!(claim.owner_references().is_empty() && kept.owner_references().is_empty());
+
+    // A successor waits until both are handed over, and then has the old data and the old password.
+    create(&tenant, "db", json!({})).await.unwrap();
+    let message = held(&tenant, "db", "NotOurs").await;
+    assert!(message.contains("db-credentials"), "{message}");
+    let uid = tenant.api::<Postgresql>().get("db").await.unwrap().uid().unwrap();
+    let hand_over = format!("{}={uid}", label::POSTGRESQL_UID);
+    tenant.kubectl(&["label", "secret", "db-credentials", &hand_over]).unwrap();
+    let about = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        (ready.reason == "NotOurs" && ready.message.contains("data-db-0")).then(|| ready.message.clone())
+    };
+    let message = tenant.wait_for("db", "waiting for the volume", about).await;
+    assert!(message.contains(&format!("kubectl label pvc data-db-0 -n pg-retain {hand_over}")), "{message}");
+    tenant.kubectl(&["label", "pvc", "data-db-0", &hand_over]).unwrap();
+    patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
+    up(&tenant, "db").await;
+    assert_eq!(secret(&tenant, "db-app").await["password"], password);
+}
+
+#[tokio::test]
+async fn without_its_definition_nothing_is_asked_for() {
+    // A plane of its own, where the kind comes later.
+    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let tenant = lab.tenant("pg-late").await;
+    tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local"]).unwrap();
+    let leading = move || lab.start_operator(&lab.options()).unwrap();
+    tokio::task::spawn_blocking(leading).await.unwrap();
+    let asked = || {
+        let log = fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
+        let ours = log.lines().filter(|line| line.contains(&e2e::manifests::user())).map(str::to_owned);
+        ours.collect::<Vec<_>>()
+    };
+    let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
+    // Its definition, and all that a ClientApp's controller watches.
+    while !["fieldSelector=metadata.name%3Dpostgresqls", "endpointslices"]
+        .iter()
+        .all(|part| asked().iter().any(|line| line.contains(part)))
+    {
+        assert!(tokio::time::Instant::now() < deadline, "{:#?}", asked());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let too_much = |line: &&String| {
+        line.contains("/postgresqls") || line.contains("labelSelector=apps.bnerd-operator.local%2Fpostgresql")
+    };
+    let asked = asked();
+    assert_eq!(asked.iter().find(too_much), None);
+
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crds").join("postgresqls.yaml");
+    for delete_first in [true, false] {
+        tenant.kubectl(&["create", "-f", crds.to_str().unwrap()]).unwrap();
+        tenant.kubectl(&["wait", "--for=condition=Established", "crd/postgresqls.apps.bnerd-operator.local"]).unwrap();
+        create(&tenant, "db", json!({})).await.unwrap();
+        up(&tenant, "db").await;
+        if delete_first {
+            delete::<Postgresql>(&tenant, "db").await;
+            gone::<Postgresql>(&tenant, "db").await;
+        }
+        // With the kind its objects go, and with them what they have.
+        tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local", "--timeout=100s"]).unwrap();
+        assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
+        gone::<Secret>(&tenant, "db-app").await;
+        gone::<Service>(&tenant, "db").await;
+    }
+    let operator = lab.operator().take().unwrap();
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+}
+
+/// What runs inside the pods.
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts")
+}
+
+#[test]
+fn the_newest_dumps_are_kept_and_a_failure_costs_none() {
+    let home = tempfile::tempdir().unwrap();
+    let (bin, dumps) = (home.path().join("bin"), home.path().join("dumps"));
+    fs::create_dir(&bin).unwrap();
+    fs::create_dir(&dumps).unwrap();
+    let program = |name: &str, text: &str| {
+        fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("pg_dump", r#"for a; do case $a in --file=*) echo dump >"${a#--file=}";; esac; done"#);
+    program("pg_restore", "exit 0");
+    let run = || {
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let variables = [("PATH", path.as_str()), ("KEEP", "2"), ("PGDATABASE", "app")];
+        let mut command = Command::new("sh");
+        command.arg(scripts().join("dump.sh")).env_clear().envs(variables).env("DUMPS", &dumps);
+        command.output().unwrap().status.success()
+    };
+    let files = || {
+        let files = fs::read_dir(&dumps).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        files.collect::<std::collections::BTreeSet<_>>()
+    };
+    for old in ["app-20200101T000000Z.dump", "app-20200102T000000Z.dump", "other-20200101T000000Z.dump", "notes"] {
+        fs::write(dumps.join(old), "").unwrap();
+    }
+    fs::write(dumps.join("app-20200103T000000Z.dump.partial"), "").unwrap();
+    assert!(run());
+    let kept = files();
+    for (file, there) in [
+        ("app-20200101T000000Z.dump", false),
+        ("app-20200102T000000Z.dump", true),
+        ("app-20200103T000000Z.dump.partial", false),
+        ("other-20200101T000000Z.dump", true),
+        ("notes", true),
+    ] {
+        assert_eq!(kept.contains(file), there, "{file} in {kept:?}");
+    }
+    assert_eq!(kept.len(), 4, "{kept:?}");
+    // A dump that fails, and one that cannot be read back.
+    for broken in ["pg_dump", "pg_restore"] {
+        let good = fs::read(bin.join(broken)).unwrap();
+        program(broken, "exit 1");
+        assert!(!run());
+        assert!(files().is_superset(&kept), "{broken}: {:?}", files());
+        fs::write(bin.join(broken), good).unwrap();
+    }
+}
+
+/// The role for standbys, a base backup and what follows it, dumps that are rotated: with real servers.
+#[test]
+#[ignore = "needs the programs of PostgreSQL 14 or later on the PATH: initdb, postgres, psql, pg_basebackup, pg_dump"]
+fn the_scripts_work_with_a_real_postgresql() {
+    let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/postgresql/scripts.sh");
+    let ran = Command::new("sh").arg(test).arg(scripts()).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{text}");
+}

@@ -1,0 +1,238 @@
+//! `Postgresql`: one standalone PostgreSQL server, for clusters without Percona.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::DeletionPolicy;
+
+/// What a PostgreSQL server shall be.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[kube(
+    group = "apps.bnerd-operator.local",
+    version = "v1alpha1",
+    kind = "Postgresql",
+    plural = "postgresqls",
+    shortname = "pg",
+    shortname = "db",
+    namespaced,
+    status = "PostgresqlStatus",
+    derive = "PartialEq",
+    doc = "A Postgresql is one standalone PostgreSQL server on a volume of its own, with hot standbys and dumps on request. It has no automatic failover: a primary that is lost comes back on its volume.",
+    validation = Rule::new("self.metadata.name.size() <= 44").message("the name can have at most 44 characters, since StatefulSets get it with '-standby' behind it"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
+    printcolumn(name = "Storage", type_ = "string", json_path = ".status.storageSize"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.password) || !has(self.passwordSecret)").message("give password or passwordSecret, not both").field_path(".password"))]
+#[x_kube(validation = Rule::new("!has(self.password) || !has(oldSelf.password) || self.password == oldSelf.password").message("a password is changed in the database, not here: ALTER ROLE, then hand the new one over as the README says").field_path(".password"))]
+#[x_kube(validation = Rule::new("self.name == oldSelf.name").message("name is immutable: make the other database with CREATE DATABASE, or another Postgresql").field_path(".name"))]
+#[x_kube(validation = Rule::new("self.defaultUser == oldSelf.defaultUser").message("defaultUser is immutable: make the other user with CREATE ROLE, or another Postgresql").field_path(".defaultUser"))]
+#[x_kube(validation = Rule::new("self.version == oldSelf.version").message("version is immutable, since another major version cannot read the same files: dump this one with pg_dump, make a new Postgresql of the version you want, and restore the dump into it with pg_restore").field_path(".version"))]
+#[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable: data does not move by itself; make a new Postgresql and restore a dump into it").field_path(".storageClassName"))]
+#[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
+pub struct PostgresqlSpec {
+    /// The user that is made with the database, its owner and the server's superuser. Immutable.
+    #[serde(default = "default_user")]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !self.startsWith('pg_') && self != 'replicator'").message("must be lower-case letters, digits and '_', not beginning with a digit or 'pg_', and not 'replicator', which is the standbys' own"))]
+    pub default_user: String,
+
+    /// The user's password, in clear for everybody who may read this object: for trying things out. Absent, and without
+    /// `passwordSecret`: one is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(validation = Rule::new("self.matches('^[^\\\\p{Cc}]*$')").message("must have no line break or other control character"))]
+    pub password: Option<String>,
+
+    /// A key of an existing Secret in this namespace with the user's password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_secret: Option<PasswordSecret>,
+
+    /// The database that is made. Immutable.
+    #[serde(default = "default_user")]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !(self in ['template0', 'template1'])").message("must be lower-case letters, digits and '_', not beginning with a digit, and not template0 or template1"))]
+    pub name: String,
+
+    /// The port that the Services offer.
+    #[serde(default = "default_port")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+
+    /// Size of the volume of each server, such as `1Gi`. Only grows.
+    #[serde(default = "default_storage")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
+    pub storage_size: String,
+
+    /// StorageClass of the volumes. Absent: the cluster's default class. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub storage_class_name: Option<String>,
+
+    /// Container image in place of the official one, `postgres:<version>`: built from it, with the same entrypoint, user
+    /// (999) and major version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
+    pub image: Option<String>,
+
+    /// Major version of PostgreSQL, 14 to 18. Immutable.
+    #[serde(default = "default_version")]
+    #[schemars(length(max = 2))]
+    #[x_kube(validation = Rule::new("self.matches('^1[4-8]$')").message("must be a major version of PostgreSQL from \"14\" to \"18\""))]
+    pub version: String,
+
+    /// Number of servers. All above one are hot standbys that follow the primary and can be read through the Service
+    /// `<name>-ro`. None of them takes over by itself.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 9))]
+    pub replicas: i32,
+
+    /// Dumps of the database onto a volume of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<Backup>,
+
+    /// What becomes of the volume when the Postgresql is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// A key of a Secret.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PasswordSecret {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in it.
+    #[serde(default = "default_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// Dumps of the database.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.schedule) || self.onDelete").message("give a schedule, or onDelete, or both"))]
+#[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
+pub struct Backup {
+    /// When to dump, in cron's notation, such as `0 3 * * *`; in the time zone of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100))]
+    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
+    pub schedule: Option<String>,
+
+    /// How many dumps are kept.
+    #[serde(default = "default_keep")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub keep: i32,
+
+    /// Size of the volume for dumps. Only grows. Absent: `storageSize`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
+    pub size: Option<String>,
+
+    /// Whether a last dump is taken before the Postgresql is deleted. The volume with the dumps is kept then.
+    #[serde(default)]
+    pub on_delete: bool,
+}
+
+/// What the operator last saw.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PostgresqlStatus {
+    /// The generation of the spec that the conditions speak of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready` sums up; `Reconciling` says that work is under way, `Stalled` that it goes on only after somebody changes
+    /// something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+
+    /// Whether the primary can be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+
+    /// The pod of the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<ActivePod>,
+
+    /// Major version of the files on the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+
+    /// Size of the primary's volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_size: Option<String>,
+
+    /// The Secret by which the database is reached, once a password is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretRecord>,
+}
+
+/// Whether the primary can be used.
+#[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub enum Phase {
+    /// Not yet.
+    Pending,
+    /// It can.
+    Up,
+    /// Not before somebody changes something.
+    Failed,
+}
+
+/// A reference to a pod of the same namespace.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ActivePod {
+    /// `Pod`.
+    pub kind: String,
+    /// Name of the pod.
+    pub name: String,
+    /// uid of the pod.
+    pub uid: String,
+}
+
+/// That a password is in use, and where it came from; never the password.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRecord {
+    /// Secret with `host`, `port`, `user`, `password`, `dbname` and `uri`.
+    pub name: String,
+    /// The field that gave the password, or `generated`.
+    pub from: String,
+    /// resourceVersion of the given Secret when it was last seen to hold the password that is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+fn default_user() -> String {
+    "app".to_owned()
+}
+fn default_key() -> String {
+    "password".to_owned()
+}
+fn default_port() -> i32 {
+    5432
+}
+fn default_storage() -> String {
+    "1Gi".to_owned()
+}
+fn default_version() -> String {
+    "17".to_owned()
+}
+fn one() -> i32 {
+    1
+}
+fn default_keep() -> i32 {
+    7
+}

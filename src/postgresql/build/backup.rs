@@ -1,0 +1,76 @@
+//! Dumps: the volume for them, the CronJob, and the last one before a deletion. Pure.
+
+use serde_json::{Value, json};
+
+use super::{Object, claim_spec, from_secret, labels, object, pod_labels, pod_spec};
+use crate::postgresql::{
+    build::secrets::PASSWORD,
+    desired::{Desired, DesiredBackup},
+    names,
+    world::Kind,
+};
+
+/// Where the volume with the dumps is.
+const DUMPS: &str = "/dumps";
+
+/// The volume for dumps.
+#[must_use]
+pub fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
+    let spec = claim_spec(desired, &backup.size.text);
+    object(desired, Kind::PersistentVolumeClaim, names::backup(&desired.key.name), json!({"spec": spec}))
+}
+
+/// The dumps by schedule, if there is one.
+#[must_use]
+pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
+    let spec = json!({
+        "schedule": backup.schedule.as_ref()?,
+        // The volume is for one at a time.
+        "concurrencyPolicy": "Forbid",
+        // Or the controller gives up for good after it was away for a hundred runs.
+        "startingDeadlineSeconds": 3600,
+        "successfulJobsHistoryLimit": 1,
+        "failedJobsHistoryLimit": 3,
+        "jobTemplate": {"metadata": {"labels": labels(desired)}, "spec": job_spec(desired, backup)},
+    });
+    Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
+}
+
+/// The last dump before a deletion.
+#[must_use]
+pub fn last_dump(desired: &Desired, backup: &DesiredBackup) -> Object {
+    let spec = job_spec(desired, backup);
+    object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}))
+}
+
+fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
+    let name = &desired.key.name;
+    let container = json!({
+        "name": "dump",
+        "image": desired.image,
+        "command": ["sh", "/scripts/dump.sh"],
+        "env": [
+            {"name": "DUMPS", "value": DUMPS},
+            {"name": "KEEP", "value": backup.keep.to_string()},
+            {"name": "PGHOST", "value": names::primary(name)},
+            {"name": "PGPORT", "value": desired.port.to_string()},
+            {"name": "PGUSER", "value": desired.user},
+            {"name": "PGDATABASE", "value": desired.database},
+            from_secret("PGPASSWORD", names::credentials(name), PASSWORD),
+        ],
+        "volumeMounts": [
+            {"name": "dumps", "mountPath": DUMPS},
+            {"name": "scripts", "mountPath": "/scripts", "readOnly": true},
+        ],
+    });
+    let volumes = json!([
+        {"name": "dumps", "persistentVolumeClaim": {"claimName": names::backup(name)}},
+        {"name": "scripts", "configMap": {"name": names::scripts(name)}},
+    ]);
+    let mut pod = pod_spec(container, volumes);
+    pod["restartPolicy"] = json!("Never");
+    json!({
+        "backoffLimit": 2,
+        "template": {"metadata": {"labels": pod_labels(desired, "backup")}, "spec": pod},
+    })
+}

@@ -1,0 +1,157 @@
+//! Builders of what a `Postgresql` consists of. Pure: from what is desired to documents.
+
+pub mod backup;
+pub mod network;
+pub mod secrets;
+pub mod servers;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource as _;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    desired::Desired,
+    names,
+    world::{Detail, Id, Kind, Owner, World},
+};
+use crate::{
+    clientapp::{build::postgres::DIGEST_ANNOTATION, names::hex},
+    crd::{Postgresql, label},
+};
+
+/// A document for server-side apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Kind and name.
+    pub id: Id,
+    /// The document, with its digest in it.
+    pub document: Value,
+    /// Digest of the document: an object that has it is not applied again.
+    pub digest: String,
+}
+
+/// Every object, in the order in which they are applied. `replication` is the uid of the Secret with the standbys'
+/// password: a new one restarts the servers, since they read it at their start.
+#[must_use]
+pub fn objects(desired: &Desired, world: &World, replication: &str) -> Vec<Object> {
+    let mut objects = vec![network::scripts(desired), network::headless(desired), network::client(desired)];
+    let made_with = |set: &str| match world.objects.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
+        Some(Detail::StatefulSet { storage: Some(storage), .. }) => storage.clone(),
+        _ => desired.storage.text.clone(),
+    };
+    let name = &desired.key.name;
+    objects.push(servers::primary(desired, &made_with(&names::primary(name)), replication));
+    if desired.standbys > 0 {
+        objects.push(network::read_only(desired));
+        objects.push(servers::standby(desired, &made_with(&names::standby(name)), replication));
+    }
+    if let Some(backup) = &desired.backup {
+        // A volume is made once; what grows it afterwards is a patch of its size.
+        let claim = backup::claim(desired, backup);
+        let found = world.objects.get(&claim.id);
+        if found.is_none() {
+            objects.push(claim);
+        }
+        // Nobody's dumps are mixed with another's.
+        if found.is_none_or(|claim| claim.owner == Owner::Ours) {
+            objects.extend(backup::cron_job(desired, backup));
+        }
+    }
+    objects
+}
+
+/// The owner reference of what goes with a `Postgresql`.
+#[must_use]
+pub fn owner(desired: &Desired) -> OwnerReference {
+    OwnerReference {
+        api_version: Postgresql::api_version(&()).into_owned(),
+        kind: Postgresql::kind(&()).into_owned(),
+        name: desired.key.name.clone(),
+        uid: desired.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Labels of everything.
+fn labels(desired: &Desired) -> Value {
+    json!({
+        label::MANAGED_BY: label::OPERATOR,
+        label::POSTGRESQL: desired.key.name,
+        label::POSTGRESQL_UID: desired.uid,
+    })
+}
+
+/// Labels of a pod.
+fn pod_labels(desired: &Desired, role: &str) -> Value {
+    let mut labels = labels(desired);
+    labels[label::ROLE] = json!(role);
+    labels
+}
+
+/// What selects the pods of a role.
+fn selector(desired: &Desired, role: &str) -> Value {
+    json!({label::POSTGRESQL: desired.key.name, label::ROLE: role})
+}
+
+/// A document with its metadata. Volumes have no owner: whoever deletes a Postgresql past its finalizer shall not lose the
+/// data to the garbage collector.
+fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> Object {
+    let api_version = match kind {
+        Kind::ConfigMap | Kind::Service | Kind::PersistentVolumeClaim => "v1",
+        Kind::StatefulSet => "apps/v1",
+        Kind::CronJob | Kind::Job => "batch/v1",
+    };
+    document["apiVersion"] = json!(api_version);
+    document["kind"] = json!(kind.as_str());
+    document["metadata"] = json!({"name": name, "namespace": desired.key.namespace, "labels": labels(desired)});
+    if kind != Kind::PersistentVolumeClaim {
+        document["metadata"]["ownerReferences"] = json!([owner(desired)]);
+    }
+    let digest = hex(&Sha256::digest(document.to_string().as_bytes())[..16]);
+    document["metadata"]["annotations"] = json!({DIGEST_ANNOTATION: digest});
+    Object { id: (kind, name), document, digest }
+}
+
+/// A claim for a volume, without metadata.
+fn claim_spec(desired: &Desired, storage: &str) -> Value {
+    let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}});
+    if let Some(class) = &desired.storage_class {
+        spec["storageClassName"] = json!(class);
+    }
+    spec
+}
+
+/// An environment variable from a Secret.
+fn from_secret(variable: &str, secret: String, key: &str) -> Value {
+    json!({"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
+}
+
+/// A pod that runs as the image's `postgres` (999 in the official images since 9.0), with nothing it could do beyond that.
+fn pod_spec(container: Value, volumes: Value) -> Value {
+    let mut container = container;
+    container["securityContext"] = json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": true,
+    });
+    json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": 999,
+            "runAsGroup": 999,
+            "fsGroup": 999,
+            // Or each start would walk the whole volume, and loosen the modes that PostgreSQL insists on.
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! The Services, and the ConfigMap with what runs inside the pods. Pure.
+
+use serde_json::{Value, json};
+
+use super::{Object, object, selector};
+use crate::{
+    crd::label,
+    postgresql::{desired::Desired, names, world::Kind},
+};
+
+/// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
+pub const PORT: i32 = 5432;
+
+/// The scripts, by name of their file.
+const SCRIPTS: [(&str, &str); 4] = [
+    ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
+    ("primary.sh", include_str!("scripts/primary.sh")),
+    ("standby.sh", include_str!("scripts/standby.sh")),
+    ("dump.sh", include_str!("scripts/dump.sh")),
+];
+
+/// What runs inside the pods.
+#[must_use]
+pub fn scripts(desired: &Desired) -> Object {
+    let data: serde_json::Map<String, Value> =
+        SCRIPTS.iter().map(|(file, text)| ((*file).to_owned(), json!(text))).collect();
+    object(desired, Kind::ConfigMap, names::scripts(&desired.key.name), json!({"data": data}))
+}
+
+/// The pods' DNS names. A standby looks for a primary that is not ready yet, too.
+#[must_use]
+pub fn headless(desired: &Desired) -> Object {
+    let spec = json!({
+        "clusterIP": "None",
+        "publishNotReadyAddresses": true,
+        "selector": {label::POSTGRESQL: desired.key.name},
+        "ports": [port(PORT)],
+    });
+    object(desired, Kind::Service, names::headless(&desired.key.name), json!({"spec": spec}))
+}
+
+/// Where clients go: to the primary's one pod, by name, so that a StatefulSet that somebody scaled up does not mix another
+/// database in.
+#[must_use]
+pub fn client(desired: &Desired) -> Object {
+    let mut selector = selector(desired, "primary");
+    selector["statefulset.kubernetes.io/pod-name"] = json!(names::primary_pod(&desired.key.name));
+    service(desired, names::primary(&desired.key.name), &selector)
+}
+
+/// Where those go who only read.
+#[must_use]
+pub fn read_only(desired: &Desired) -> Object {
+    service(desired, names::read_only(&desired.key.name), &selector(desired, "standby"))
+}
+
+fn service(desired: &Desired, name: String, selector: &Value) -> Object {
+    object(desired, Kind::Service, name, json!({"spec": {"selector": selector, "ports": [port(desired.port)]}}))
+}
+
+fn port(port: i32) -> Value {
+    json!({"name": "postgresql", "port": port, "protocol": "TCP", "targetPort": "postgresql"})
+}

@@ -1,0 +1,114 @@
+//! The Secrets. Pure but for the operating system's randomness.
+//!
+//! `<name>-credentials` holds the password that the database was made with. It cannot be changed, and `<name>-app`, which
+//! clients read and people may spoil, is made from it again. Where it is lost it is made from that one. Only where both are
+//! gone nobody knows a generated password any more, and no new one is invented: the database would not take it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::api::ObjectMeta;
+
+use super::owner;
+use crate::{
+    clientapp::build::secrets::password,
+    crd::label,
+    postgresql::{desired::Desired, names},
+};
+
+/// Key of the password in every Secret.
+pub const PASSWORD: &str = "password";
+
+/// The password in use. Without owner, as the volume that it opens.
+#[must_use]
+pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
+    let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
+    let mut secret = secret(desired, names::credentials(&desired.key.name), text(data));
+    secret.immutable = Some(true);
+    secret
+}
+
+/// What clients read: the keys of Percona's Secrets for users.
+#[must_use]
+pub fn client(desired: &Desired, in_use: &str) -> Secret {
+    let mut secret = secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use));
+    secret.metadata.owner_references = Some(vec![owner(desired)]);
+    secret
+}
+
+/// The data of [`client`].
+#[must_use]
+pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteString> {
+    let Desired { key, user, database, port, .. } = desired;
+    let host = format!("{}.{}.svc", names::primary(&key.name), key.namespace);
+    let uri = format!("postgresql://{}:{}@{host}:{port}/{}", encoded(user), encoded(in_use), encoded(database));
+    text([
+        ("host", host),
+        ("port", port.to_string()),
+        ("user", user.clone()),
+        (PASSWORD, in_use.to_owned()),
+        ("dbname", database.clone()),
+        ("uri", uri),
+    ])
+}
+
+/// The standbys' password: one may be made anew at any time, since the primary takes over what it is given at its start.
+#[must_use]
+pub fn replication(desired: &Desired) -> Secret {
+    let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
+    let mut secret = secret(desired, names::replication(&desired.key.name), data);
+    secret.metadata.owner_references = Some(vec![owner(desired)]);
+    secret.immutable = Some(true);
+    secret
+}
+
+/// A new password.
+#[must_use]
+pub fn generated() -> String {
+    // Alphanumeric, and so UTF-8.
+    String::from_utf8_lossy(&password().0).into_owned()
+}
+
+fn text<const N: usize>(data: [(&str, String); N]) -> BTreeMap<String, ByteString> {
+    data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes()))).collect()
+}
+
+fn secret(desired: &Desired, name: String, data: BTreeMap<String, ByteString>) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(desired.key.namespace.clone()),
+            labels: Some(BTreeMap::from([
+                (label::MANAGED_BY.to_owned(), label::OPERATOR.to_owned()),
+                (label::POSTGRESQL.to_owned(), desired.key.name.clone()),
+                (label::POSTGRESQL_UID.to_owned(), desired.uid.clone()),
+            ])),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// Percent-encoding of everything that RFC 3986 does not call unreserved.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn encoding() {
+        for (text, encoded) in [("aZ0-._~", "aZ0-._~"), ("a:b@c/d %", "a%3Ab%40c%2Fd%20%25"), ("ü", "%C3%BC")] {
+            assert_eq!(super::encoded(text), encoded);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::postgresql::{desired, world::ObjectView};
+
+fn of(spec: Value) -> Desired {
+    let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
+    desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn full() -> Desired {
+    of(json!({
+        "defaultUser": "shop", "name": "orders", "port": 5433, "storageSize": "2Gi", "storageClassName": "fast",
+        "version": "16", "replicas": 3, "backup": {"schedule": "0 3 * * *", "keep": 3, "size": "4Gi", "onDelete": true},
+    }))
+}
+
+#[test]
+fn documents() {
+    let desired = full();
+    let mut documents: Vec<_> =
+        objects(&desired, &World::default(), "uid-2").into_iter().map(|object| object.document).collect();
+    documents.push(backup::last_dump(&desired, desired.backup.as_ref().unwrap()).document);
+    // The scripts have files of their own.
+    for text in documents[0]["data"].as_object_mut().unwrap().values_mut() {
+        *text = json!("…");
+    }
+    insta::assert_yaml_snapshot!(documents);
+}
+
+#[test]
+fn without_standbys_and_dumps_there_is_one_server() {
+    let objects = objects(&of(json!({})), &World::default(), "uid-2");
+    let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0.as_str(), object.id.1)).collect();
+    assert_eq!(ids, ["ConfigMap acme-scripts", "Service acme-headless", "Service acme", "StatefulSet acme"]);
+}
+
+#[test]
+fn a_template_for_volumes_stays_as_it_was_made() {
+    let mut world = World::default();
+    let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()) };
+    let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
+    world.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
+    let digest = |size: &str, world: &World| {
+        let objects = objects(&of(json!({"storageSize": size})), world, "uid-2");
+        objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
+    };
+    assert_eq!(digest("5Gi", &world), digest("1Gi", &World::default()));
+}
+
+#[test]
+fn a_port_restarts_nothing_and_a_new_replication_password_does() {
+    let set = |spec: Value, replication: &str| {
+        let objects = objects(&of(spec), &World::default(), replication);
+        objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
+    };
+    assert_eq!(set(json!({}), "a"), set(json!({"port": 5433, "replicas": 3}), "a"));
+    assert_ne!(set(json!({}), "a"), set(json!({}), "b"));
+}
+
+#[test]
+fn no_password_is_in_any_document() {
+    let desired = of(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
+    let objects = objects(&desired, &World::default(), "uid-2");
+    assert!(objects.iter().all(|object| !object.document.to_string().contains("canary")));
+}
+
+#[test]
+fn secrets() {
+    let desired = full();
+    let kept = secrets::credentials(&desired, "p@ss");
+    assert!(kept.immutable == Some(true) && kept.metadata.owner_references.is_none());
+    let client = secrets::client(&desired, "p@ss");
+    let data = client.data.unwrap();
+    let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
+    assert_eq!(text("uri"), "postgresql://shop:p%40ss@acme.ns.svc:5433/orders");
+    assert_eq!((text("host"), text("password")), ("acme.ns.svc".to_owned(), "p@ss".to_owned()));
+    assert_ne!(secrets::replication(&desired).data, secrets::replication(&desired).data);
+}

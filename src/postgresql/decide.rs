@@ -1,0 +1,337 @@
+//! Stage 3, **pure**: from what shall exist and what does, the steps to take now, and what to wait for.
+//!
+//! The first hold is the one that is told. Most of them do not end the plan: a Service that was deleted comes back though a
+//! password is disputed.
+
+use super::{
+    build::{self, Object},
+    desired::{Desired, PasswordSource},
+    names,
+    world::{ClientSecret, Detail, Given, Id, Kind, ObjectView, Owner, PodView, SecretView, World},
+};
+use crate::crd::{label, quantity};
+
+/// Where the password comes from that is put down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The operating system's randomness.
+    Generated,
+    /// `spec.password` or `spec.passwordSecret`.
+    Spec,
+    /// The Secret for clients, which outlived the one it was made from.
+    ClientSecret,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Create the Secret with the password in use, unless it exists.
+    KeepPassword(Origin),
+    /// Create the Secret with the standbys' password, unless it exists.
+    CreateReplication,
+    /// Make the Secret for clients say what it should.
+    ApplyClientSecret,
+    /// Let a volume grow.
+    Grow {
+        /// The claim.
+        claim: String,
+        /// The new size.
+        to: String,
+    },
+    /// Apply an object.
+    Apply(Object),
+    /// Delete an object that is not wanted any more.
+    Delete {
+        /// The object.
+        id: Id,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+/// What the rest waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// One sentence: what is missing, on which object, what to do.
+    pub message: String,
+    /// Nothing goes on until somebody changes something.
+    pub stalled: bool,
+}
+
+/// What to do now, and what to wait for after it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Steps, in order; the first failure ends them.
+    pub steps: Vec<Step>,
+    /// What the rest waits for.
+    pub hold: Option<Hold>,
+}
+
+impl Plan {
+    fn hold(&mut self, reason: &'static str, stalled: bool, message: String) {
+        self.hold.get_or_insert(Hold { reason, message, stalled });
+    }
+
+    fn not_ours(&mut self, what: &str, owner: &str) {
+        self.hold(
+            "NotOurs",
+            true,
+            format!("{what} belongs to {owner} and is not touched: rename this Postgresql, or that"),
+        );
+    }
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(desired: &Desired, world: &World) -> Plan {
+    // A field that is added to the world has to be thought about here.
+    let World { recorded, credentials: _, replication, objects, pods } = world;
+    let name = &desired.key.name;
+    let mut plan = Plan::default();
+
+    if let Some(version) = recorded.version.as_ref().filter(|version| **version != desired.version) {
+        let message = format!(
+            "the volume has files of PostgreSQL {version}, which {} cannot read: set spec.version back, dump the database, and restore the dump into a new Postgresql",
+            desired.version
+        );
+        plan.hold("VersionMismatch", true, message);
+        return plan;
+    }
+    if !password(&mut plan, desired, world) {
+        return plan;
+    }
+    let replication = match replication {
+        SecretView::Ours { uid } => uid,
+        SecretView::Absent => {
+            plan.steps.push(Step::CreateReplication);
+            return plan;
+        }
+        SecretView::NotOurs(owner) => {
+            plan.not_ours(&format!("Secret {}", names::replication(name)), owner);
+            return plan;
+        }
+    };
+    let wanted = build::objects(desired, world, replication);
+    for object in &wanted {
+        apply(&mut plan, object, objects.get(&object.id));
+    }
+    for (id, view) in objects {
+        let removable = matches!(id.0, Kind::Service | Kind::StatefulSet | Kind::CronJob);
+        let superfluous = removable && view.owner == Owner::Ours && !view.deleting;
+        if superfluous && wanted.iter().all(|object| object.id != *id) {
+            plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
+        }
+    }
+    volumes(&mut plan, desired, world);
+    servers(&mut plan, desired, pods);
+    plan
+}
+
+/// The password: kept once, told to clients. Returns whether servers can be started with it.
+fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
+    let name = &desired.key.name;
+    let credentials = &world.credentials;
+    match &credentials.kept {
+        SecretView::NotOurs(owner) => {
+            let message = format!(
+                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}",
+                label_command(desired),
+                secret = names::credentials(name),
+            );
+            plan.hold("NotOurs", true, message);
+            false
+        }
+        SecretView::Absent => forgotten(plan, desired, world),
+        SecretView::Ours { .. } if credentials.broken.is_some() => {
+            let problem = credentials.broken.unwrap_or_default();
+            let message = format!(
+                "the value under password in Secret {} {problem}: {}",
+                names::credentials(name),
+                hand_over(desired)
+            );
+            plan.hold("CredentialsInvalid", true, message);
+            false
+        }
+        SecretView::Ours { .. } => {
+            match &credentials.client {
+                ClientSecret::Absent | ClientSecret::Stale { .. } => plan.steps.push(Step::ApplyClientSecret),
+                ClientSecret::NotOurs(owner) => {
+                    plan.not_ours(&format!("Secret {}", names::client_secret(name)), owner);
+                }
+                ClientSecret::Current => {}
+            }
+            if credentials.given == Given::Differs {
+                let message = format!(
+                    "{} gives another password than the one in use, and passwords are not changed from here: set it back, or change it in the database ({}), delete the Secrets {} and {}, and hand the new one over as you will be told",
+                    desired.password.field(),
+                    change_password(desired),
+                    names::credentials(name),
+                    names::client_secret(name),
+                );
+                plan.hold("PasswordChanged", true, message);
+            }
+            true
+        }
+    }
+}
+
+/// There is no Secret with the password in use. A new one is made up only where no database was made with another.
+fn forgotten(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
+    let name = &desired.key.name;
+    let credentials = &world.credentials;
+    let volume = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0));
+    let in_use =
+        world.recorded.secret.is_some() || world.objects.get(&volume).is_some_and(|volume| volume.owner == Owner::Ours);
+    let from_spec = match (&desired.password, &credentials.given) {
+        (PasswordSource::Generated, _) => Some(Origin::Generated).filter(|_| !in_use),
+        (_, Given::Usable(version)) => {
+            // Unchanged since it was last seen to be the password in use.
+            let unchanged = world
+                .recorded
+                .secret
+                .as_ref()
+                .is_some_and(|recorded| recorded.from == desired.password.field() && recorded.version == *version);
+            Some(Origin::Spec).filter(|_| !in_use || unchanged)
+        }
+        _ => None,
+    };
+    let client = in_use && credentials.client == ClientSecret::Stale { password: true };
+    if let Some(origin) = client.then_some(Origin::ClientSecret).or(from_spec) {
+        plan.steps.push(Step::KeepPassword(origin));
+        // Servers that run need it for nothing, and new ones wait for it.
+        return in_use;
+    }
+    if in_use {
+        let message = format!(
+            "the Secrets {} and {} are gone, and nobody else has the password of user {}: {}, then make it the database's ({})",
+            names::credentials(name),
+            names::client_secret(name),
+            desired.user,
+            hand_over(desired),
+            change_password(desired),
+        );
+        plan.hold("SecretLost", true, message);
+    } else if let Given::Unusable(reason, message) = &credentials.given {
+        plan.hold(reason, true, message.clone());
+    }
+    in_use
+}
+
+fn hand_over(desired: &Desired) -> String {
+    let (key, secret) = (&desired.key, names::credentials(&desired.key.name));
+    format!(
+        "hand one over with `kubectl create secret generic {secret} -n {} --from-literal=password=…` and {}",
+        key.namespace,
+        label_command(desired)
+    )
+}
+
+fn label_command(desired: &Desired) -> String {
+    let (key, secret) = (&desired.key, names::credentials(&desired.key.name));
+    format!(
+        "`kubectl label secret {secret} -n {} --overwrite {}={}`",
+        key.namespace,
+        label::POSTGRESQL_UID,
+        desired.uid
+    )
+}
+
+fn change_password(desired: &Desired) -> String {
+    let (key, pod) = (&desired.key, names::primary_pod(&desired.key.name));
+    format!(
+        "`kubectl exec -it {pod} -n {} -- psql --username={} --dbname={} --command='\\password'`",
+        key.namespace, desired.user, desired.database
+    )
+}
+
+fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
+    let what = format!("{} {}", object.id.0.as_str(), object.id.1);
+    match found {
+        Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&what, owner),
+        Some(ObjectView { deleting: true, .. }) => {
+            plan.hold("Replacing", false, format!("waiting for {what} to be gone, to make it anew"));
+        }
+        Some(view) if view.digest.as_ref() == Some(&object.digest) && !scaled(object, &view.detail) => {}
+        _ => plan.steps.push(Step::Apply(object.clone())),
+    }
+}
+
+/// Somebody else scaled a StatefulSet: a second pod of the primary's would begin a database of its own.
+fn scaled(object: &Object, detail: &Detail) -> bool {
+    matches!(detail, Detail::StatefulSet { replicas, .. } if object.document["spec"]["replicas"] != *replicas)
+}
+
+/// Sizes of volumes that differ by less than this are equal: bytes are whole.
+const BYTE: f64 = 1.0;
+
+fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
+    let backup = names::backup(&desired.key.name);
+    for ((_, name), view) in &world.objects {
+        let Detail::Claim { requested: Some(requested), capacity } = &view.detail else { continue };
+        if let Owner::Other(owner) = &view.owner {
+            let message = format!(
+                "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with `kubectl label pvc {name} -n {} --overwrite {}={}`",
+                desired.key.namespace,
+                label::POSTGRESQL_UID,
+                desired.uid
+            );
+            plan.hold("NotOurs", true, message);
+        }
+        if view.owner != Owner::Ours || view.deleting {
+            continue;
+        }
+        let (field, size) = match &desired.backup {
+            Some(wanted) if *name == backup => ("spec.backup.size", &wanted.size),
+            // Dumps that nobody asks for any more.
+            None if *name == backup => continue,
+            _ => ("spec.storageSize", &desired.storage),
+        };
+        let bound = capacity.is_some();
+        if size.bytes - requested >= BYTE && !bound {
+            plan.hold(
+                "Growing",
+                false,
+                format!("PersistentVolumeClaim {name} has to be bound before it grows to {}", size.text),
+            );
+        } else if size.bytes - requested >= BYTE {
+            plan.steps.push(Step::Grow { claim: name.clone(), to: size.text.clone() });
+        } else if requested - size.bytes >= BYTE {
+            let message = format!(
+                "PersistentVolumeClaim {name} is larger than {field} {}, and a volume never shrinks: set it back",
+                size.text
+            );
+            plan.hold("StorageShrink", true, message);
+        } else if capacity.as_deref().and_then(quantity::parse_positive).is_some_and(|has| requested - has >= BYTE) {
+            let has = capacity.as_deref().unwrap_or_default();
+            plan.hold("Growing", false, format!("PersistentVolumeClaim {name} has {has} and grows to {}", size.text));
+        }
+    }
+}
+
+fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
+    let pod = names::primary_pod(&desired.key.name);
+    match primary(desired, pods) {
+        None => plan.hold("Provisioning", false, format!("waiting for pod {pod}")),
+        Some(PodView { waiting: Some(why), .. }) => plan.hold("NotReady", false, format!("pod {pod}: {why}")),
+        Some(_) => {}
+    }
+    let standbys: Vec<_> = pods.iter().filter(|pod| pod.role == "standby").collect();
+    let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
+    if ready < usize::try_from(desired.standbys).unwrap_or_default() {
+        let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+        let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
+        plan.hold("StandbysNotReady", false, message);
+    }
+}
+
+/// The primary's pod.
+#[must_use]
+pub fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView> {
+    let name = names::primary_pod(&desired.key.name);
+    pods.iter().find(|pod| pod.role == "primary" && pod.name == name)
+}
+
+#[cfg(test)]
+mod tests;

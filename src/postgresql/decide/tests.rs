@@ -1,0 +1,323 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    crd::SecretRecord,
+    postgresql::{desired, world::CredentialsView},
+};
+
+fn of(spec: Value) -> Desired {
+    let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
+    desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn view(digest: Option<String>, detail: Detail) -> ObjectView {
+    ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
+}
+
+fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
+    view(None, Detail::Claim { requested: Some(requested), capacity: capacity.map(str::to_owned) })
+}
+
+fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
+    PodView { name: name.to_owned(), uid: "p".to_owned(), role: role.to_owned(), waiting: waiting.map(str::to_owned) }
+}
+
+const GI: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// Everything as it should be.
+fn settled(desired: &Desired) -> World {
+    let ours = |uid: &str| SecretView::Ours { uid: uid.to_owned() };
+    let mut world = World {
+        credentials: CredentialsView { kept: ours("k"), client: ClientSecret::Current, ..CredentialsView::default() },
+        replication: ours("r"),
+        pods: vec![pod("acme-0", "primary", None)],
+        ..World::default()
+    };
+    world.recorded.version = Some(desired.version.clone());
+    world.recorded.secret =
+        Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
+    for object in build::objects(desired, &World::default(), "r") {
+        let detail = match object.id.0 {
+            Kind::StatefulSet => Detail::StatefulSet {
+                replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
+                storage: Some(desired.storage.text.clone()),
+            },
+            Kind::PersistentVolumeClaim => Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()) },
+            _ => Detail::None,
+        };
+        world.objects.insert(object.id.clone(), view(Some(object.digest), detail));
+    }
+    world.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim(GI, Some("1Gi")));
+    for ordinal in 0..desired.standbys {
+        world.pods.push(pod(&format!("acme-standby-{ordinal}"), "standby", None));
+    }
+    world
+}
+
+/// Steps in short.
+fn steps(plan: &Plan) -> Vec<String> {
+    let short = |step: &Step| match step {
+        Step::KeepPassword(origin) => format!("keep {origin:?}"),
+        Step::CreateReplication => "replication".to_owned(),
+        Step::ApplyClientSecret => "client".to_owned(),
+        Step::Grow { claim, to } => format!("grow {claim} {to}"),
+        Step::Apply(object) => format!("apply {} {}", object.id.0.as_str(), object.id.1),
+        Step::Delete { id, .. } => format!("delete {} {}", id.0.as_str(), id.1),
+    };
+    plan.steps.iter().map(short).collect()
+}
+
+fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
+    plan.hold.as_ref().map(|hold| (hold.reason, hold.stalled))
+}
+
+#[test]
+fn what_is_as_it_should_be_is_left_alone() {
+    for spec in [json!({}), json!({"replicas": 3}), json!({"backup": {"schedule": "@daily", "onDelete": true}})] {
+        let desired = of(spec);
+        assert_eq!(decide(&desired, &settled(&desired)), Plan::default(), "{desired:?}");
+    }
+}
+
+#[test]
+fn the_way_up() {
+    let desired = of(json!({}));
+    let mut world = World::default();
+    assert_eq!(steps(&decide(&desired, &world)), ["keep Generated"]);
+    world.credentials.kept = SecretView::Ours { uid: "k".to_owned() };
+    assert_eq!(steps(&decide(&desired, &world)), ["client", "replication"]);
+    world.credentials.client = ClientSecret::Current;
+    world.replication = SecretView::Ours { uid: "r".to_owned() };
+    let plan = decide(&desired, &world);
+    let all = ["ConfigMap acme-scripts", "Service acme-headless", "Service acme", "StatefulSet acme"];
+    assert_eq!(steps(&plan), all.map(|object| format!("apply {object}")));
+    assert_eq!(reason(&plan), Some(("Provisioning", false)));
+}
+
+/// One row: what is different from a settled world, and the steps and the reason that follow.
+type Row<'a> = (&'a str, Value, fn(&mut World), &'a [&'a str], Option<(&'static str, bool)>);
+
+#[test]
+fn what_is_different_has_its_consequence() {
+    let rows: &[Row<'_>] = &[
+        (
+            "a Service is gone",
+            json!({}),
+            |w| drop(w.objects.remove(&(Kind::Service, "acme".to_owned()))),
+            &["apply Service acme"],
+            None,
+        ),
+        (
+            "a StatefulSet was scaled",
+            json!({}),
+            |w| {
+                set(w, Kind::StatefulSet, "acme").detail =
+                    Detail::StatefulSet { replicas: 2, storage: Some("1Gi".to_owned()) }
+            },
+            &["apply StatefulSet acme"],
+            None,
+        ),
+        (
+            "a StatefulSet goes",
+            json!({}),
+            |w| set(w, Kind::StatefulSet, "acme").deleting = true,
+            &[],
+            Some(("Replacing", false)),
+        ),
+        (
+            "a Service is another's",
+            json!({}),
+            |w| set(w, Kind::Service, "acme").owner = Owner::Other("x".to_owned()),
+            &[],
+            Some(("NotOurs", true)),
+        ),
+        (
+            "the data's volume is another's",
+            json!({}),
+            |w| set(w, Kind::PersistentVolumeClaim, "data-acme-0").owner = Owner::Other("x".to_owned()),
+            &[],
+            Some(("NotOurs", true)),
+        ),
+        (
+            "a CronJob is superfluous",
+            json!({}),
+            |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None))),
+            &["delete CronJob acme-backup"],
+            None,
+        ),
+        (
+            "dumps are not",
+            json!({}),
+            |w| {
+                drop(
+                    w.objects
+                        .insert((Kind::PersistentVolumeClaim, "acme-backup".to_owned()), claim(9.0 * GI, Some("9Gi"))),
+                )
+            },
+            &[],
+            None,
+        ),
+        (
+            "the pod is not ready",
+            json!({}),
+            |w| w.pods[0].waiting = Some("x".to_owned()),
+            &[],
+            Some(("NotReady", false)),
+        ),
+        ("there is no pod", json!({}), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
+        (
+            "a standby is not ready",
+            json!({"replicas": 2}),
+            |w| w.pods[1].waiting = Some("x".to_owned()),
+            &[],
+            Some(("StandbysNotReady", false)),
+        ),
+        (
+            "another version",
+            json!({}),
+            |w| w.recorded.version = Some("16".to_owned()),
+            &[],
+            Some(("VersionMismatch", true)),
+        ),
+        ("the volume shall grow", json!({"storageSize": "2Gi"}), |_| {}, &["grow data-acme-0 2Gi"], None),
+        (
+            "the volume grows",
+            json!({"storageSize": "2Gi"}),
+            |w| *set(w, Kind::PersistentVolumeClaim, "data-acme-0") = claim(2.0 * GI, Some("1Gi")),
+            &[],
+            Some(("Growing", false)),
+        ),
+        (
+            "the volume is not bound",
+            json!({"storageSize": "2Gi"}),
+            |w| *set(w, Kind::PersistentVolumeClaim, "data-acme-0") = claim(GI, None),
+            &[],
+            Some(("Growing", false)),
+        ),
+        (
+            "the volume shall shrink",
+            json!({"storageSize": "1Gi"}),
+            |w| *set(w, Kind::PersistentVolumeClaim, "data-acme-0") = claim(2.0 * GI, Some("2Gi")),
+            &[],
+            Some(("StorageShrink", true)),
+        ),
+        (
+            "the dumps' volume shall grow",
+            json!({"backup": {"onDelete": true, "size": "2Gi"}}),
+            |_| {},
+            &["grow acme-backup 2Gi"],
+            None,
+        ),
+    ];
+    for (what, spec, change, expected, hold) in rows {
+        let desired = of(spec.clone());
+        let mut world = settled(&desired);
+        change(&mut world);
+        let plan = decide(&desired, &world);
+        assert_eq!(steps(&plan), *expected, "{what}");
+        assert_eq!(reason(&plan), *hold, "{what}");
+    }
+}
+
+fn set<'a>(world: &'a mut World, kind: Kind, name: &str) -> &'a mut ObjectView {
+    world.objects.get_mut(&(kind, name.to_owned())).unwrap()
+}
+
+#[test]
+fn passwords() {
+    let given = || json!({"passwordSecret": {"name": "mine"}});
+    let usable = |version: &str| Given::Usable(Some(version.to_owned()));
+    let recorded = |from: &str, version: Option<&str>| {
+        let version = version.map(str::to_owned);
+        Some(SecretRecord { name: "acme-app".to_owned(), from: from.to_owned(), version })
+    };
+    let used = recorded("spec.passwordSecret", Some("7"));
+    let lost = Some(("SecretLost", true));
+    let stale = |password| ClientSecret::Stale { password };
+    let missing = || Given::Unusable("PasswordSecretMissing", "x".to_owned());
+    // The spec, what is recorded, whether there is a volume, the Secret for clients, what is given.
+    for (what, spec, record, volume, client, given, expected, hold) in [
+        ("nothing yet", json!({}), None, false, ClientSecret::Absent, Given::Nothing, &["keep Generated"][..], None),
+        ("given", given(), None, false, ClientSecret::Absent, usable("7"), &["keep Spec"], None),
+        (
+            "inline",
+            json!({"password": "x"}),
+            None,
+            false,
+            ClientSecret::Absent,
+            Given::Usable(None),
+            &["keep Spec"],
+            None,
+        ),
+        ("missing", given(), None, false, ClientSecret::Absent, missing(), &[], Some(("PasswordSecretMissing", true))),
+        ("a stranger's", json!({}), None, false, stale(true), Given::Nothing, &["keep Generated"], None),
+        ("kept by clients", json!({}), used.clone(), true, stale(true), Given::Nothing, &["keep ClientSecret"], None),
+        ("all gone", json!({}), recorded("generated", None), true, ClientSecret::Absent, Given::Nothing, &[], lost),
+        ("no record, but data", json!({}), None, true, ClientSecret::Absent, Given::Nothing, &[], lost),
+        ("spoilt", json!({}), recorded("generated", None), true, stale(false), Given::Nothing, &[], lost),
+        ("given as before", given(), used.clone(), true, ClientSecret::Absent, usable("7"), &["keep Spec"], None),
+        ("given anew", given(), used.clone(), true, ClientSecret::Absent, usable("8"), &[], lost),
+        ("gone with the given", given(), used, true, ClientSecret::Absent, missing(), &[], lost),
+        (
+            "inline as before",
+            json!({"password": "x"}),
+            recorded("spec.password", None),
+            true,
+            ClientSecret::Absent,
+            Given::Usable(None),
+            &["keep Spec"],
+            None,
+        ),
+        (
+            "inline anew",
+            json!({"password": "x"}),
+            recorded("generated", None),
+            true,
+            ClientSecret::Absent,
+            Given::Usable(None),
+            &[],
+            lost,
+        ),
+    ] {
+        let desired = of(spec);
+        let mut world = settled(&desired);
+        world.recorded.secret = record;
+        world.credentials = CredentialsView { kept: SecretView::Absent, broken: None, given, client };
+        if !volume {
+            world.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned()));
+        }
+        let plan = decide(&desired, &world);
+        assert_eq!(steps(&plan), expected, "{what}");
+        assert_eq!(reason(&plan), hold, "{what}");
+    }
+}
+
+#[test]
+fn a_dispute_about_a_password_stops_nothing_else() {
+    let desired = of(json!({"password": "x"}));
+    let mut world = settled(&desired);
+    world.credentials.given = Given::Differs;
+    world.objects.remove(&(Kind::Service, "acme".to_owned()));
+    let plan = decide(&desired, &world);
+    assert_eq!((steps(&plan), reason(&plan)), (vec!["apply Service acme".to_owned()], Some(("PasswordChanged", true))));
+}
+
+/// Whatever is missing, doing what the plan says ends in a world where there is nothing to do.
+#[test]
+fn every_loss_is_made_good() {
+    let desired = of(json!({"replicas": 3, "backup": {"schedule": "@daily"}}));
+    let whole = settled(&desired);
+    for missing in whole.objects.keys().filter(|(kind, _)| *kind != Kind::PersistentVolumeClaim) {
+        let mut world = whole.clone();
+        world.objects.remove(missing);
+        let plan = decide(&desired, &world);
+        assert_eq!(steps(&plan), [format!("apply {} {}", missing.0.as_str(), missing.1)]);
+        for step in plan.steps {
+            let Step::Apply(object) = step else { panic!("{step:?}") };
+            let detail = whole.objects[&object.id].detail.clone();
+            world.objects.insert(object.id, view(Some(object.digest), detail));
+        }
+        assert_eq!(decide(&desired, &world), Plan::default());
+    }
+}

@@ -1,0 +1,221 @@
+//! Stage 2, **pure**: the spec, checked once; later stages never read the raw one.
+
+use super::names;
+use crate::{
+    clientapp::{names::Key, watches::key_of},
+    crd::{PasswordSecret, Postgresql, quantity},
+};
+
+/// Repository of the official images.
+const REPOSITORY: &str = "docker.io/library/postgres";
+/// The majors there are images of, and for which the scripts are written.
+const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
+
+/// Where the password comes from.
+#[derive(Clone, PartialEq)]
+pub enum PasswordSource {
+    /// The operator makes one.
+    Generated,
+    /// It stands in the spec.
+    Inline(String),
+    /// A Secret has it.
+    Secret(PasswordSecret),
+}
+
+impl PasswordSource {
+    /// The field that gives it.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            PasswordSource::Generated => "generated",
+            PasswordSource::Inline(_) => "spec.password",
+            PasswordSource::Secret(_) => "spec.passwordSecret",
+        }
+    }
+}
+
+impl std::fmt::Debug for PasswordSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.field())
+    }
+}
+
+/// A size, as written and in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Size {
+    /// As written.
+    pub text: String,
+    /// In bytes.
+    pub bytes: f64,
+}
+
+/// Dumps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredBackup {
+    /// When, in cron's notation; `None`: at the deletion only.
+    pub schedule: Option<String>,
+    /// How many are kept.
+    pub keep: i32,
+    /// The volume for them.
+    pub size: Size,
+    /// Whether a last one is taken before a deletion.
+    pub on_delete: bool,
+}
+
+/// What shall be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// Whose.
+    pub key: Key,
+    /// Its uid.
+    pub uid: String,
+    /// Owner of the database.
+    pub user: String,
+    /// Name of the database.
+    pub database: String,
+    /// Where the password comes from.
+    pub password: PasswordSource,
+    /// Port of the Services.
+    pub port: i32,
+    /// Size of each server's volume.
+    pub storage: Size,
+    /// StorageClass; `None`: the default one.
+    pub storage_class: Option<String>,
+    /// Container image.
+    pub image: String,
+    /// Major version.
+    pub version: String,
+    /// Servers beside the primary.
+    pub standbys: i32,
+    /// Dumps.
+    pub backup: Option<DesiredBackup>,
+}
+
+/// Checks and completes a spec.
+///
+/// # Errors
+/// One sentence that begins with the field at fault. The API server refuses most of these already, but not in an object that
+/// was stored under an older schema.
+pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
+    let key = key_of(postgresql);
+    let spec = &postgresql.spec;
+    if key.name.len() > names::MAX {
+        return Err(format!("metadata.name: can have at most {} characters", names::MAX));
+    }
+    let password = match (&spec.password, &spec.password_secret) {
+        (Some(_), Some(_)) => return Err("spec.password: give password or passwordSecret, not both".to_owned()),
+        (Some(password), None) => {
+            usable(password.as_bytes()).map_err(|problem| format!("spec.password: {problem}"))?;
+            PasswordSource::Inline(password.clone())
+        }
+        (None, Some(secret)) => PasswordSource::Secret(secret.clone()),
+        (None, None) => PasswordSource::Generated,
+    };
+    if !VERSIONS.contains(&spec.version.as_str()) {
+        return Err(format!("spec.version: {} is none of {}", spec.version, VERSIONS.join(", ")));
+    }
+    let storage = size("spec.storageSize", &spec.storage_size)?;
+    let backup = match &spec.backup {
+        None => None,
+        Some(backup) => Some(DesiredBackup {
+            schedule: backup.schedule.clone(),
+            keep: backup.keep,
+            size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
+            on_delete: backup.on_delete,
+        }),
+    };
+    Ok(Desired {
+        uid: postgresql.metadata.uid.clone().unwrap_or_default(),
+        user: spec.default_user.clone(),
+        database: spec.name.clone(),
+        password,
+        port: spec.port,
+        storage,
+        storage_class: spec.storage_class_name.clone(),
+        image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{}", spec.version)),
+        version: spec.version.clone(),
+        standbys: spec.replicas - 1,
+        backup,
+        key,
+    })
+}
+
+fn size(field: &str, text: &str) -> Result<Size, String> {
+    let bytes = quantity::parse_positive(text)
+        .ok_or_else(|| format!("{field}: {text:?} is no quantity above zero such as 1Gi or 500Mi"))?;
+    Ok(Size { text: text.to_owned(), bytes })
+}
+
+/// A password as PostgreSQL's image takes it.
+///
+/// # Errors
+/// What is wrong with it, without a word of it.
+pub fn usable(password: &[u8]) -> Result<&str, &'static str> {
+    let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
+    match text.chars().position(char::is_control) {
+        _ if text.is_empty() => Err("is empty"),
+        None => Ok(text),
+        Some(_) if text.trim_end_matches(['\r', '\n']).chars().all(|c| !c.is_control()) => {
+            Err("ends with a line break: write it without, as by printf")
+        }
+        Some(_) => Err("has a control character in it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(spec: Value) -> Result<Desired, String> {
+        let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "1"}, "spec": spec});
+        desired(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn defaults() {
+        let desired = of(json!({})).unwrap();
+        assert_eq!((desired.user.as_str(), desired.database.as_str(), desired.port), ("app", "app", 5432));
+        assert_eq!(
+            (desired.image.as_str(), desired.storage.text.as_str(), desired.standbys),
+            ("docker.io/library/postgres:17", "1Gi", 0)
+        );
+        assert_eq!(desired.password, PasswordSource::Generated);
+        let backup = of(json!({"storageSize": "3Gi", "backup": {"schedule": "@daily"}})).unwrap().backup.unwrap();
+        assert_eq!((backup.size.text.as_str(), backup.keep, backup.on_delete), ("3Gi", 7, false));
+    }
+
+    #[test]
+    fn refusals_begin_with_the_field() {
+        for (spec, field) in [
+            (json!({"password": "a", "passwordSecret": {"name": "b"}}), "spec.password: "),
+            (json!({"password": "a\n"}), "spec.password: "),
+            (json!({"storageSize": "10GB"}), "spec.storageSize: "),
+            (json!({"storageSize": "0"}), "spec.storageSize: "),
+            (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
+            (json!({"version": "13"}), "spec.version: "),
+        ] {
+            let problem = of(spec).unwrap_err();
+            assert!(problem.starts_with(field), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_printed() {
+        assert!(!format!("{:?}", of(json!({"password": "canary"})).unwrap()).contains("canary"));
+    }
+
+    #[test]
+    fn passwords() {
+        for (password, problem) in [
+            (&b"correct horse"[..], None),
+            (b"", Some("is empty")),
+            (b"x\n", Some("ends with a line break: write it without, as by printf")),
+            (b"a\nb", Some("has a control character in it")),
+            (b"\xff", Some("is not UTF-8")),
+        ] {
+            assert_eq!(usable(password).err(), problem);
+        }
+    }
+}

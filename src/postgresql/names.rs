@@ -1,0 +1,96 @@
+//! Names of everything that belongs to a `Postgresql`. Pure, and from its own name alone, so that a deletion works when
+//! the spec does not decode.
+
+/// A `Postgresql`'s name can have this many characters: a StatefulSet's, which ends in `-standby`, is with a hash behind it
+/// a label of its pods, and those have 63.
+pub const MAX: usize = 44;
+
+/// The client's Service, and the StatefulSet of the primary.
+#[must_use]
+pub fn primary(name: &str) -> String {
+    name.to_owned()
+}
+
+/// The pod of the primary.
+#[must_use]
+pub fn primary_pod(name: &str) -> String {
+    format!("{name}-0")
+}
+
+/// The StatefulSet of the standbys.
+#[must_use]
+pub fn standby(name: &str) -> String {
+    format!("{name}-standby")
+}
+
+/// The Service that gives the pods their DNS names.
+#[must_use]
+pub fn headless(name: &str) -> String {
+    format!("{name}-headless")
+}
+
+/// The Service of the standbys.
+#[must_use]
+pub fn read_only(name: &str) -> String {
+    format!("{name}-ro")
+}
+
+/// The Secret for clients: how to reach the database.
+#[must_use]
+pub fn client_secret(name: &str) -> String {
+    format!("{name}-app")
+}
+
+/// The Secret with the password itself, which the one for clients is made from.
+#[must_use]
+pub fn credentials(name: &str) -> String {
+    format!("{name}-credentials")
+}
+
+/// The Secret with the standbys' password.
+#[must_use]
+pub fn replication(name: &str) -> String {
+    format!("{name}-replication")
+}
+
+/// The ConfigMap with what runs inside the pods.
+#[must_use]
+pub fn scripts(name: &str) -> String {
+    format!("{name}-scripts")
+}
+
+/// The CronJob that dumps, and the volume with the dumps.
+#[must_use]
+pub fn backup(name: &str) -> String {
+    format!("{name}-backup")
+}
+
+/// The Job that takes the last dump.
+#[must_use]
+pub fn last_dump(name: &str) -> String {
+    format!("{name}-last-dump")
+}
+
+/// The volume of a StatefulSet's pod.
+#[must_use]
+pub fn data_claim(set: &str, ordinal: i32) -> String {
+    format!("data-{set}-{ordinal}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_fits_everywhere() {
+        let name = "a".repeat(MAX);
+        // StatefulSet and CronJob: 52, since both get up to 11 characters behind their names.
+        for object in [standby(&name), backup(&name), primary(&name)] {
+            assert!(object.len() <= 52, "{object}");
+        }
+        // Service and Job: a DNS label.
+        for object in [headless(&name), read_only(&name), last_dump(&name)] {
+            assert!(object.len() <= 63, "{object}");
+        }
+    }
+}

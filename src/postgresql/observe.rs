@@ -1,0 +1,159 @@
+//! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold, the passwords, once
+//! for each version of their Secrets. They are compared here and dropped at once.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+
+use super::{
+    Ctx,
+    build::secrets::{self, PASSWORD},
+    desired::{Desired, PasswordSource, usable},
+    error::Error,
+    names,
+    watches::SecretMeta,
+    world::{ClientSecret, CredentialsView, Given, SecretView, World},
+};
+use crate::{
+    clientapp::names::Key,
+    crd::{PasswordSecret, PostgresqlStatus},
+};
+
+/// Looks at everything that decisions about this Postgresql depend on.
+///
+/// # Errors
+/// The API server refused to show a Secret.
+pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -> Result<World, Error> {
+    let key = &desired.key;
+    Ok(World {
+        credentials: credentials(ctx, desired).await?,
+        replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
+        objects: ctx.watches.objects(key, &desired.uid),
+        pods: ctx.watches.pods(key),
+        recorded,
+    })
+}
+
+/// What a look at the passwords was based on.
+#[derive(Clone, PartialEq)]
+pub struct Basis {
+    desired: Desired,
+    secrets: [Option<SecretMeta>; 3],
+}
+
+async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Error> {
+    let key = &desired.key;
+    let kept = secret(ctx, desired, &names::credentials(&key.name));
+    let client = secret(ctx, desired, &names::client_secret(&key.name));
+    let given = match &desired.password {
+        PasswordSource::Secret(given) => secret(ctx, desired, &given.name),
+        _ => None,
+    };
+    let basis = Basis { desired: desired.clone(), secrets: [kept.clone(), client.clone(), given.clone()] };
+    if let Some((then, seen)) = ctx.credentials.get(key)
+        && then == basis
+    {
+        return Ok(seen);
+    }
+    let kept_view = view(desired, kept.as_ref());
+    let in_use = match &kept_view {
+        SecretView::Ours { .. } => Some(password(ctx, key, &names::credentials(&key.name)).await?),
+        _ => None,
+    };
+    let seen = CredentialsView {
+        broken: in_use.as_ref().and_then(|in_use| in_use.as_ref().err().copied()),
+        given: self::given(ctx, desired, in_use.as_ref().and_then(|in_use| in_use.as_deref().ok()), given).await?,
+        client: match view(desired, client.as_ref()) {
+            SecretView::Absent => ClientSecret::Absent,
+            SecretView::NotOurs(owner) => ClientSecret::NotOurs(owner),
+            SecretView::Ours { .. } => {
+                client_view(ctx, desired, in_use.as_ref().and_then(|in_use| in_use.as_deref().ok())).await?
+            }
+        },
+        kept: kept_view,
+    };
+    ctx.credentials.put(key.clone(), (basis, seen.clone()));
+    Ok(seen)
+}
+
+/// What the spec gives, beside what is in use.
+async fn given(ctx: &Ctx, desired: &Desired, in_use: Option<&str>, meta: Option<SecretMeta>) -> Result<Given, Error> {
+    let key = &desired.key;
+    let (password, version) = match &desired.password {
+        PasswordSource::Generated => return Ok(Given::Nothing),
+        PasswordSource::Inline(password) => (password.clone(), None),
+        PasswordSource::Secret(PasswordSecret { name, key: at }) => {
+            let missing =
+                format!("Secret {name}, which spec.passwordSecret names, does not exist: create it with the key {at}");
+            let Some(meta) = meta else { return Ok(Given::Unusable("PasswordSecretMissing", missing)) };
+            match value(ctx, key, name, at).await? {
+                None => {
+                    let message =
+                        format!("Secret {name}, which spec.passwordSecret names, has no value under {at}: add it");
+                    return Ok(Given::Unusable("PasswordSecretKeyMissing", message));
+                }
+                Some(bytes) => match usable(&bytes) {
+                    Ok(password) => (password.to_owned(), Some(meta.resource_version)),
+                    Err(problem) => {
+                        let message = format!("the value under {at} in Secret {name} {problem}");
+                        return Ok(Given::Unusable("PasswordInvalid", message));
+                    }
+                },
+            }
+        }
+    };
+    Ok(match in_use {
+        None => Given::Usable(version),
+        Some(in_use) if in_use == password => Given::Same(version),
+        Some(_) => Given::Differs,
+    })
+}
+
+async fn client_view(ctx: &Ctx, desired: &Desired, in_use: Option<&str>) -> Result<ClientSecret, Error> {
+    let key = &desired.key;
+    let found = get(ctx, key, &names::client_secret(&key.name)).await?;
+    let Some(data) = found.and_then(|secret| secret.data) else { return Ok(ClientSecret::Stale { password: false }) };
+    let password = data.get(PASSWORD).is_some_and(|password| usable(&password.0).is_ok());
+    let current = in_use.is_some_and(|in_use| {
+        secrets::client_data(desired, in_use).iter().all(|(key, value)| data.get(key) == Some(value))
+    });
+    Ok(if current { ClientSecret::Current } else { ClientSecret::Stale { password } })
+}
+
+/// A Secret that is there to stay.
+fn secret(ctx: &Ctx, desired: &Desired, name: &str) -> Option<SecretMeta> {
+    ctx.watches.secrets.get(&Key::new(&desired.key.namespace, name)).filter(|secret| !secret.deleting)
+}
+
+fn view(desired: &Desired, secret: Option<&SecretMeta>) -> SecretView {
+    match secret {
+        None => SecretView::Absent,
+        Some(SecretMeta { owner: Ok(owner), uid, .. }) if *owner == desired.uid => {
+            SecretView::Ours { uid: uid.clone() }
+        }
+        Some(SecretMeta { owner: Ok(_), .. }) => SecretView::NotOurs("another Postgresql".to_owned()),
+        Some(SecretMeta { owner: Err(other), .. }) => SecretView::NotOurs(other.clone()),
+    }
+}
+
+/// The password in a Secret.
+///
+/// # Errors
+/// The API server refused to show the Secret; inside, what is wrong with the password.
+pub async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
+    let bytes = value(ctx, key, name, PASSWORD).await?;
+    Ok(bytes.map_or(Err("is missing"), |bytes| usable(&bytes).map(str::to_owned)))
+}
+
+/// What is under a key of a Secret, if anything is.
+///
+/// # Errors
+/// The API server refused to show the Secret.
+pub async fn value(ctx: &Ctx, key: &Key, name: &str, at: &str) -> Result<Option<Vec<u8>>, Error> {
+    let data = get(ctx, key, name).await?.and_then(|secret| secret.data);
+    Ok(data.and_then(|mut data| data.remove(at)).map(|value| value.0))
+}
+
+async fn get(ctx: &Ctx, key: &Key, name: &str) -> Result<Option<Secret>, Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    api.get_opt(name).await.map_err(Error::api(format!("read Secret {}/{name}", key.namespace)))
+}

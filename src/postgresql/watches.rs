@@ -1,0 +1,327 @@
+//! What is watched: one cache for each kind, and the Postgresqls that a change concerns. The only reads at rest.
+
+use std::sync::Arc;
+
+use futures::{FutureExt as _, channel::mpsc, future::BoxFuture};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::StatefulSet,
+        batch::v1::{CronJob, Job},
+        core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
+    },
+};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::PartialObjectMeta,
+    runtime::{
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    names,
+    world::{Detail, Id, Kind, ObjectView, Owner, PodView},
+};
+use crate::{
+    clientapp::{
+        build::postgres::DIGEST_ANNOTATION,
+        cache::{Cache, Change, Entry},
+        names::Key,
+        watches::{keep, key_of, owner},
+    },
+    crd::{Guard, Postgresql, label, quantity},
+};
+
+/// Everything but what Helm stores its releases in.
+const NOT_HELMS: &str = "type!=helm.sh/release.v1";
+
+/// Of any Secret: whose it is, and which version of it this is. Never its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretMeta {
+    /// Its uid.
+    pub uid: String,
+    /// Changes with every write.
+    pub resource_version: String,
+    /// uid of the `Postgresql` it belongs to; or to whom else, in words.
+    pub owner: Result<String, String>,
+    /// It is being deleted.
+    pub deleting: bool,
+}
+
+/// An object that was made from a document, and the uid of the `Postgresql` it belongs to.
+#[derive(Clone)]
+struct Made {
+    id: Id,
+    uid: Result<String, String>,
+    view: ObjectView,
+}
+
+/// The caches, and the way to ask for a reconcile.
+pub struct Watches {
+    /// Every Postgresql, decodable or not.
+    pub postgresqls: Store<Guard<Postgresql>>,
+    /// Every Secret's metadata, but Helm's.
+    pub secrets: Cache<SecretMeta>,
+    pods: Cache<PodView>,
+    made: [Cache<Made>; 6],
+    triggers: mpsc::UnboundedSender<ObjectRef<Guard<Postgresql>>>,
+}
+
+/// The Postgresqls to reconcile, as the watches see reasons to.
+pub type Triggers = mpsc::UnboundedReceiver<ObjectRef<Guard<Postgresql>>>;
+
+impl Watches {
+    /// Starts every watch but that of the Postgresqls, which the controller drives. The watches end with `stop`.
+    pub fn start(
+        client: &Client,
+        postgresqls: Store<Guard<Postgresql>>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> (Arc<Self>, Triggers) {
+        let (triggers, triggered) = mpsc::unbounded();
+        let watches = Arc::new(Watches {
+            postgresqls,
+            secrets: Cache::default(),
+            pods: Cache::default(),
+            made: Default::default(),
+            triggers,
+        });
+        let ours = watcher::Config::default().labels(label::POSTGRESQL);
+        let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
+
+        let of = watches.clone();
+        let secrets = watcher(
+            Api::<PartialObjectMeta<Secret>>::all(client.clone()),
+            watcher::Config::default().fields(NOT_HELMS),
+        );
+        spawn(
+            async move { keep("secrets", secrets, &of.secrets, secret, |change| of.secret_changed(change)).await }
+                .boxed(),
+        );
+        let of = watches.clone();
+        let pods = watcher(Api::<Pod>::all(client.clone()), ours.clone());
+        spawn(async move { keep("pods", pods, &of.pods, pod, |change| of.changed(change)).await }.boxed());
+
+        spawn(watches.clone().keep_made::<PartialObjectMeta<ConfigMap>>(client, "configmaps", 0, &ours, |object| {
+            made(object, Kind::ConfigMap, Detail::None)
+        }));
+        spawn(watches.clone().keep_made::<PartialObjectMeta<Service>>(client, "services", 1, &ours, |object| {
+            made(object, Kind::Service, Detail::None)
+        }));
+        spawn(watches.clone().keep_made::<PartialObjectMeta<CronJob>>(client, "cronjobs", 2, &ours, |object| {
+            made(object, Kind::CronJob, Detail::None)
+        }));
+        spawn(watches.clone().keep_made::<StatefulSet>(client, "statefulsets", 3, &ours, |set| {
+            made(set, Kind::StatefulSet, stateful_set(set))
+        }));
+        spawn(watches.clone().keep_made::<PersistentVolumeClaim>(
+            client,
+            "persistentvolumeclaims",
+            4,
+            &ours,
+            |claim| made(claim, Kind::PersistentVolumeClaim, volume(claim)),
+        ));
+        spawn(watches.clone().keep_made::<Job>(client, "jobs", 5, &ours, |job| made(job, Kind::Job, ended(job))));
+        (watches, triggered)
+    }
+
+    fn keep_made<K>(
+        self: Arc<Self>,
+        client: &Client,
+        resource: &'static str,
+        index: usize,
+        ours: &watcher::Config,
+        view: fn(&K) -> Made,
+    ) -> BoxFuture<'static, ()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug
+            + Send
+            + 'static,
+    {
+        let stream = watcher(Api::<K>::all(client.clone()), ours.clone());
+        let entry = move |object: K| {
+            let name = object.labels().get(label::POSTGRESQL);
+            let group = name.map(|name| Key::new(object.namespace().unwrap_or_default(), name));
+            Entry { key: key_of(&object), group, value: Some(view(&object)) }
+        };
+        async move { keep(resource, stream, &self.made[index], entry, |change| self.changed(change)).await }.boxed()
+    }
+
+    /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
+    pub async fn synced(&self) {
+        let Watches { postgresqls, secrets, pods, made, triggers: _ } = self;
+        // The writer lives as long as the controller, which waits here.
+        let _ = postgresqls.wait_until_ready().await;
+        secrets.synced().await;
+        pods.synced().await;
+        for cache in made {
+            cache.synced().await;
+        }
+    }
+
+    /// What was made for a Postgresql, and what carries its name as label without being its own.
+    pub fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
+        let made = self.made.iter().flat_map(|cache| cache.group(key));
+        made.map(|(_, Made { id, uid: whose, view })| {
+            let owner = match whose {
+                Ok(whose) if whose == uid => Owner::Ours,
+                Ok(_) => Owner::Other("an earlier Postgresql of this name".to_owned()),
+                Err(other) => Owner::Other(other),
+            };
+            (id, ObjectView { owner, ..view })
+        })
+        .collect()
+    }
+
+    /// The pods of a Postgresql.
+    pub fn pods(&self, key: &Key) -> Vec<PodView> {
+        self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
+    }
+
+    fn trigger(&self, key: &Key) {
+        // The receiver ends with the controller; then nothing is reconciled any more.
+        let _ = self.triggers.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
+    }
+
+    fn trigger_where(&self, concerned: impl Fn(&Guard<Postgresql>) -> bool) {
+        for postgresql in self.postgresqls.state().iter().filter(|postgresql| concerned(postgresql)) {
+            self.trigger(&key_of(postgresql.as_ref()));
+        }
+    }
+
+    fn changed(&self, change: Change) {
+        match change {
+            Change::Everything => self.trigger_where(|_| true),
+            Change::One(_, Some(postgresql)) => self.trigger(&postgresql),
+            Change::One(_, None) | Change::Nothing => {}
+        }
+    }
+
+    /// A Secret is one that a Postgresql makes, or waits for by name.
+    fn secret_changed(&self, change: Change) {
+        let secret = match change {
+            Change::Everything => return self.trigger_where(|_| true),
+            Change::One(secret, _) => secret,
+            Change::Nothing => return,
+        };
+        self.trigger_where(|postgresql| {
+            if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
+                return false;
+            }
+            let name = postgresql.name_any();
+            let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
+            [names::credentials(&name), names::client_secret(&name), names::replication(&name)].contains(&secret.name)
+                || given.is_some_and(|given| given.name == secret.name)
+        });
+    }
+}
+
+/// uid of the `Postgresql` that an object belongs to; or to whom else, in words. The label is enough: it is how a volume or
+/// a password is handed over.
+pub fn whose<K: Resource>(object: &K) -> Result<String, String> {
+    if let Some(uid) = object.labels().get(label::POSTGRESQL_UID) {
+        return Ok(uid.clone());
+    }
+    match (owner(object), object.labels().get(label::RETAINED_FROM)) {
+        (Some((kind, _, uid)), _) if kind == "Postgresql" => Ok(uid),
+        (Some((kind, name, _)), _) => Err(format!("{kind} {name}")),
+        (None, Some(name)) => Err(format!("nobody, since it was retained from {name},")),
+        (None, None) => Err("nobody that the operator knows".to_owned()),
+    }
+}
+
+fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
+    let value = SecretMeta {
+        uid: secret.uid().unwrap_or_default(),
+        resource_version: secret.resource_version().unwrap_or_default(),
+        owner: whose(&secret),
+        deleting: secret.metadata.deletion_timestamp.is_some(),
+    };
+    Entry { key: key_of(&secret), group: None, value: Some(value) }
+}
+
+fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Made {
+    Made {
+        id: (kind, object.name_any()),
+        uid: whose(object),
+        view: ObjectView {
+            owner: Owner::Ours,
+            uid: object.uid().unwrap_or_default(),
+            digest: object.annotations().get(DIGEST_ANNOTATION).cloned(),
+            deleting: object.meta().deletion_timestamp.is_some(),
+            detail,
+        },
+    }
+}
+
+fn stateful_set(set: &StatefulSet) -> Detail {
+    let spec = set.spec.as_ref();
+    let template = spec.and_then(|spec| spec.volume_claim_templates.as_ref()?.first()?.spec.as_ref());
+    let requests = template.and_then(|claim| claim.resources.as_ref()?.requests.as_ref());
+    Detail::StatefulSet {
+        replicas: spec.and_then(|spec| spec.replicas).unwrap_or(1),
+        storage: requests.and_then(|requests| Some(requests.get("storage")?.0.clone())),
+    }
+}
+
+fn volume(claim: &PersistentVolumeClaim) -> Detail {
+    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+    Detail::Claim {
+        requested: requests.and_then(|requests| quantity::parse_positive(&requests.get("storage")?.0)),
+        capacity: capacity.and_then(|capacity| Some(capacity.get("storage")?.0.clone())),
+    }
+}
+
+fn ended(job: &Job) -> Detail {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ended = conditions.filter(|condition| condition.status == "True").filter_map(|condition| {
+        match condition.type_.as_str() {
+            "Complete" => Some(true),
+            "Failed" => Some(false),
+            _ => None,
+        }
+    });
+    Detail::Job { succeeded: ended.next() }
+}
+
+fn pod(pod: Pod) -> Entry<PodView> {
+    let labels = pod.labels();
+    let group = labels.get(label::POSTGRESQL).map(|name| Key::new(pod.namespace().unwrap_or_default(), name));
+    let view = PodView {
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        role: labels.get(label::ROLE).cloned().unwrap_or_default(),
+        waiting: waiting(&pod),
+    };
+    Entry { key: key_of(&pod), group, value: Some(view) }
+}
+
+/// Why a pod is not ready, as `kubectl describe` would say it.
+fn waiting(pod: &Pod) -> Option<String> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some("it is being deleted".to_owned());
+    }
+    let status = pod.status.clone().unwrap_or_default();
+    let condition = |type_: &str| status.conditions.iter().flatten().find(move |condition| condition.type_ == type_);
+    if condition("Ready").is_some_and(|ready| ready.status == "True") {
+        return None;
+    }
+    let container = status.container_statuses.iter().flatten().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.clone().unwrap_or_default();
+        Some(waiting.message.as_ref().map_or(reason.clone(), |message| format!("{reason}: {message}")))
+    });
+    let unscheduled = condition("PodScheduled").filter(|scheduled| scheduled.status == "False");
+    Some(
+        container
+            .or_else(|| unscheduled.and_then(|scheduled| scheduled.message.clone()))
+            .unwrap_or_else(|| "it is not ready yet".to_owned()),
+    )
+}

@@ -1,0 +1,179 @@
+//! What is there, as far as decisions read it. Pure data.
+
+use std::collections::BTreeMap;
+
+use crate::crd::PostgresqlStatus;
+
+/// Kinds of the objects that are made from documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// v1
+    ConfigMap,
+    /// v1
+    Service,
+    /// apps/v1
+    StatefulSet,
+    /// v1
+    PersistentVolumeClaim,
+    /// batch/v1
+    CronJob,
+    /// batch/v1
+    Job,
+}
+
+impl Kind {
+    /// The word in the object.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::ConfigMap => "ConfigMap",
+            Kind::Service => "Service",
+            Kind::StatefulSet => "StatefulSet",
+            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Kind::CronJob => "CronJob",
+            Kind::Job => "Job",
+        }
+    }
+}
+
+/// An object by kind and name, in the namespace at hand.
+pub type Id = (Kind, String);
+
+/// Whose an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This very `Postgresql`'s: it has its uid as owner or label.
+    Ours,
+    /// Somebody else's, in words.
+    Other(String),
+}
+
+/// An object that was made from a document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectView {
+    /// Whose.
+    pub owner: Owner,
+    /// Its uid.
+    pub uid: String,
+    /// Digest of the document it was made from.
+    pub digest: Option<String>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// More, by kind.
+    pub detail: Detail,
+}
+
+/// What else is read of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Detail {
+    /// Nothing.
+    None,
+    /// Of a StatefulSet.
+    StatefulSet {
+        /// Pods it shall have.
+        replicas: i32,
+        /// Size that its pods' volumes are made with. It cannot be changed.
+        storage: Option<String>,
+    },
+    /// Of a PersistentVolumeClaim.
+    Claim {
+        /// Size it asks for, in bytes.
+        requested: Option<f64>,
+        /// Size it has.
+        capacity: Option<String>,
+    },
+    /// Of a Job.
+    Job {
+        /// It ended, and how.
+        succeeded: Option<bool>,
+    },
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// `primary`, `standby` or `backup`.
+    pub role: String,
+    /// Why it is not ready, if it is not.
+    pub waiting: Option<String>,
+}
+
+/// A Secret the operator makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SecretView {
+    /// It is not there, or on its way out.
+    #[default]
+    Absent,
+    /// It belongs to something else, in words.
+    NotOurs(String),
+    /// It is ours.
+    Ours {
+        /// Its uid.
+        uid: String,
+    },
+}
+
+/// What the spec gives as password, beside what is in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Given {
+    /// Nothing: one is generated.
+    #[default]
+    Nothing,
+    /// The Secret, or its key, is missing or of no use: reason and sentence.
+    Unusable(&'static str, String),
+    /// A password, and the version of the Secret it is in; nothing is in use yet to compare it with.
+    Usable(Option<String>),
+    /// The password in use, and the version of the Secret it is in.
+    Same(Option<String>),
+    /// Another one.
+    Differs,
+}
+
+/// The Secret for clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientSecret {
+    /// It is not there.
+    #[default]
+    Absent,
+    /// It belongs to something else, in words.
+    NotOurs(String),
+    /// It says something else than it should. `password`: it has one.
+    Stale {
+        /// Whether it has a usable password.
+        password: bool,
+    },
+    /// It is as it should be.
+    Current,
+}
+
+/// The passwords, without a word of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialsView {
+    /// The Secret with the password in use.
+    pub kept: SecretView,
+    /// It has no usable password: what is wrong with it.
+    pub broken: Option<&'static str>,
+    /// What the spec gives.
+    pub given: Given,
+    /// The Secret for clients.
+    pub client: ClientSecret,
+}
+
+/// Everything that decisions depend on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct World {
+    /// The status, as last written.
+    pub recorded: PostgresqlStatus,
+    /// The passwords.
+    pub credentials: CredentialsView,
+    /// The Secret with the standbys' password.
+    pub replication: SecretView,
+    /// What is labelled with this `Postgresql`'s name.
+    pub objects: BTreeMap<Id, ObjectView>,
+    /// Its pods.
+    pub pods: Vec<PodView>,
+}
