@@ -202,3 +202,81 @@ pub fn inline_password(key: &Key) -> Note {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::postgresql::{desired, world::PodView};
+
+    fn acme() -> Desired {
+        let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": {}});
+        desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn said(status: &PostgresqlStatus) -> String {
+        let words = |kind: &str| {
+            let condition = find(&status.conditions, kind).unwrap();
+            format!("{}={}/{}", condition.type_, condition.status, condition.reason)
+        };
+        [kind::READY, kind::RECONCILING, kind::STALLED].map(words).join(" ")
+    }
+
+    #[test]
+    fn phase_and_conditions() {
+        let hold = |reason, stalled| Some(Hold { reason, message: "because".to_owned(), stalled });
+        for (ready, hold, phase, expected) in [
+            (true, None, Phase::Up, "Ready=True/Ready Reconciling=False/Settled Stalled=False/NotStalled"),
+            (
+                true,
+                hold("Growing", false),
+                Phase::Up,
+                "Ready=True/Ready Reconciling=True/Growing Stalled=False/NotStalled",
+            ),
+            (
+                true,
+                hold("SecretLost", true),
+                Phase::Up,
+                "Ready=False/SecretLost Reconciling=False/SecretLost Stalled=True/SecretLost",
+            ),
+            (
+                false,
+                hold("NotReady", false),
+                Phase::Pending,
+                "Ready=False/NotReady Reconciling=True/NotReady Stalled=False/NotStalled",
+            ),
+            (
+                false,
+                hold("NotOurs", true),
+                Phase::Failed,
+                "Ready=False/NotOurs Reconciling=False/NotOurs Stalled=True/NotOurs",
+            ),
+        ] {
+            let waiting = (!ready).then(|| "x".to_owned());
+            let pod = PodView { name: "acme-0".to_owned(), uid: "p".to_owned(), role: "primary".to_owned(), waiting };
+            let world = World { pods: vec![pod], ..World::default() };
+            let plan = Plan { hold, ..Plan::default() };
+            let status = build_status(Some(3), &acme(), &world, &plan, Timestamp::UNIX_EPOCH);
+            assert_eq!((status.phase, said(&status).as_str()), (Some(phase), expected));
+            assert_eq!(status.active.is_some(), ready);
+        }
+    }
+
+    #[test]
+    fn a_failure_keeps_what_was_seen() {
+        let pod = ActivePod { kind: "Pod".to_owned(), name: "acme-0".to_owned(), uid: "p".to_owned() };
+        let recorded = PostgresqlStatus {
+            observed_generation: Some(2),
+            phase: Some(Phase::Up),
+            active: Some(pod.clone()),
+            ..PostgresqlStatus::default()
+        };
+        let error = Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() };
+        let status = failed(&recorded, Some(3), &error, Timestamp::UNIX_EPOCH);
+        assert_eq!((status.observed_generation, status.phase, status.active), (Some(2), Some(Phase::Up), Some(pod)));
+        let ready = find(&status.conditions, kind::READY).unwrap();
+        assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("NotOurs", "False"));
+        assert!(ready.message.contains("Service acme belongs to Deployment x"));
+    }
+}

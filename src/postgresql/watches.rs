@@ -325,3 +325,66 @@ fn waiting(pod: &Pod) -> Option<String> {
             .unwrap_or_else(|| "it is not ready yet".to_owned()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn whose_it_is() {
+        let owned =
+            |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": true}]);
+        for (metadata, expected) in [
+            (json!({}), Err("nobody that the operator knows")),
+            (json!({"ownerReferences": owned("Postgresql")}), Ok("u")),
+            (json!({"ownerReferences": owned("ReplicaSet")}), Err("ReplicaSet x")),
+            (json!({"labels": {label::RETAINED_FROM: "db"}}), Err("nobody, since it was retained from db,")),
+            // Handed over.
+            (json!({"labels": {label::RETAINED_FROM: "db", label::POSTGRESQL_UID: "v"}}), Ok("v")),
+            (json!({"labels": {label::POSTGRESQL_UID: "v"}, "ownerReferences": owned("StatefulSet")}), Ok("v")),
+        ] {
+            let secret: Secret = serde_json::from_value(json!({"metadata": metadata.clone()})).unwrap();
+            let found = whose(&secret);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{metadata}");
+        }
+    }
+
+    #[test]
+    fn why_a_pod_is_not_ready() {
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let pulling = json!({"containerStatuses": [{
+            "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+        }]});
+        let unschedulable = json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]});
+        for (metadata, status, expected) in [
+            (json!({}), ready.clone(), None),
+            (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), ready, Some("it is being deleted")),
+            (json!({}), pulling, Some("ImagePullBackOff: no such image")),
+            (json!({}), unschedulable, Some("no node")),
+            (json!({}), Value::Null, Some("it is not ready yet")),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
+            assert_eq!(waiting(&pod).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn how_a_job_ended() {
+        for (conditions, succeeded) in [
+            (json!([]), None),
+            (json!([{"type": "FailureTarget", "status": "True"}]), None),
+            (json!([{"type": "Failed", "status": "True"}]), Some(false)),
+            (
+                json!([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]),
+                Some(true),
+            ),
+        ] {
+            let job: Job =
+                serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}})).unwrap();
+            assert_eq!(ended(&job), Detail::Job { succeeded });
+        }
+    }
+}
