@@ -2,19 +2,18 @@
 //! Helm-packaged web app, by running the helm CLI at exactly the chart version that the spec pins.
 //!
 //! ```text
-//! cli           run | crds | render                            what a person types
-//! config        flags and environment -> Config               every error at start-up
-//! crd/          the kinds, their schemas, their conditions     pure
-//! clientapp/    the controller: observe -> desired -> decide -> act -> report, and teardown
-//! postgresql/   the controller of Postgresql, in the same stages
-//! api/          the HTTP API: instances on demand
+//! cli, run          run | crds | render | kubectl: what a person types; the process
+//! config            flags and environment -> Config          every error at start-up
+//! crd/              the kinds, their schemas, their conditions     pure
+//! clientapp/        the controller: observe -> desired -> decide -> act -> report, and teardown
+//! postgresql/       the controller of Postgresql, in the same stages
 //! postgres_writer/  the controller of PostgresWriter: one row for each object
-//! helm/         the helm CLI: argv, process, charts, what its words mean
-//! holder        which operator process holds a release
-//! plugin/       kubectl clientapp
-//! lease         one leader at a time
-//! health        /healthz, /readyz, /metrics
-//! metrics, telemetry, shutdown
+//! api/              the HTTP API and its page: instances on demand
+//! plugin/           kubectl clientapp
+//! helm/             the helm CLI: argv, process, charts, what its words mean
+//! holder, lease     which operator process holds a release; one leader at a time
+//! health, metrics   /healthz, /readyz, /metrics
+//! telemetry, shutdown
 //! ```
 //!
 //! Start reading at [`clientapp`]: its driver is one reconcile.
@@ -32,5 +31,6 @@ pub mod metrics;
 pub mod plugin;
 pub mod postgres_writer;
 pub mod postgresql;
+pub mod run;
 pub mod shutdown;
 pub mod telemetry;

@@ -28,7 +28,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const STATEMENT: Duration = Duration::from_secs(10);
 /// After this time nothing comes any more: the server would have ended the statement long ago.
 const SILENCE: Duration = Duration::from_secs(15);
-/// As many reconciles as connections: only the comparison can be one too many, and it can wait.
+/// For a connection, while others use them all. Thousands of rows are written in this time, unless the database hangs.
 const FREE: Duration = Duration::from_secs(30);
 
 /// What is under an id.

@@ -184,8 +184,9 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
         })
         .applied_objects();
     let controller = Controller::for_stream(stream, objects.clone())
-        // One for each connection: whatever else is to be done waits here, and not in the database.
-        .with_config(ControllerConfig::default().concurrency(settings.pool_size))
+        // Unbounded, as what is scarce is bounded where it is used: statements by the pool. An object whose status is being
+        // written holds no connection.
+        .with_config(ControllerConfig::default().concurrency(0))
         .reconcile_on(triggered)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, error_policy, ctx.clone())

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{is_gone, Http, make_namespace, ours, send, small, stored_password, until, with};
+use crate::{Http, is_gone, make_namespace, ours, send, small, stored_password, until, with};
 
 #[tokio::test]
 async fn the_request_of_the_documents_word_for_word() {
