@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_operator::crd::{ClientApp, Profile};
 use e2e::charts::{self, Content};
 use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname};
 use e2e::operator::{Operator, Options};
@@ -15,7 +15,7 @@ use e2e::shim::Shim;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -295,6 +295,64 @@ async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
     tenant.ready("acme", 2).await;
     assert_eq!(passwords(&tenant, "acme").await, before);
     assert!(second.stop().unwrap());
+}
+
+#[tokio::test]
+async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("paced").await;
+    let shim = Shim::around(&lab.tools.helm).unwrap();
+    let mut options = Options { helm: shim.path(), ..lab.options() };
+    options.arguments = ["--max-concurrent", "2"].map(str::to_owned).to_vec();
+    let _operator = leading(&options).await;
+    let upgrades = || shim.runs().into_iter().filter(|run| run.arguments.starts_with("upgrade")).collect::<Vec<_>>();
+    let running = || upgrades().iter().filter(|run| run.alive()).count();
+
+    let profiles = Api::<Profile>::all(tenant.client.clone());
+    // With a hook that no node fits: helm waits for it until the test lets it run.
+    let seconds = |seconds: u32| json!({"helm": {"values": {"hookSeconds": seconds}}});
+    let profile = serde_json::from_value(json!({"metadata": {"name": "paced"}, "spec": seconds(3600)})).unwrap();
+    profiles.create(&PostParams::default(), &profile).await.unwrap();
+    let names = ["one", "two", "three"];
+    for name in names {
+        let mut spec = small(&tenant, name);
+        spec["profile"] = json!("paced");
+        spec["chartVersion"] = json!(charts::HOOK_FAILS);
+        tenant.create(name, spec).await.unwrap();
+    }
+    for revision in [1, 2] {
+        let so_far = 3 * (revision - 1);
+        for done in 0..3 {
+            // Two at a time, until there is but one left.
+            let started = so_far + (done + 2).min(3);
+            until("as many helms as may run are waiting for their hooks", || {
+                upgrades().len() == started && running() == started - so_far - done
+            })
+            .await;
+            let waiting = async {
+                loop {
+                    let jobs = tenant.api::<Job>().list(&ListParams::default()).await.unwrap();
+                    let active = |job: &&Job| job.status.as_ref().is_some_and(|status| status.active > Some(0));
+                    let active: Vec<_> = jobs.iter().filter(active).filter_map(|job| job.uid()).collect();
+                    if active.len() == started - so_far - done {
+                        return active;
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            };
+            let hooks = tokio::time::timeout(PATIENCE, waiting).await.expect("each helm waits for its hook");
+            assert_eq!((upgrades().len(), running()), (started, hooks.len()), "{:?}", upgrades());
+            tenant.let_job_run(&hooks[0]).await;
+        }
+        for name in names {
+            tenant.ready(name, i64::try_from(revision).unwrap()).await;
+        }
+        if revision == 1 {
+            let patch = Patch::Merge(json!({"spec": seconds(3601)}));
+            profiles.patch("paced", &PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+    assert_eq!(upgrades().len(), 6, "{:?}", upgrades());
 }
 
 #[tokio::test]
