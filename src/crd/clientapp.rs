@@ -32,6 +32,7 @@ use utoipa::ToSchema;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
 pub struct ClientAppSpec {
     /// The DNS name the instance is served under, in lower case, such as `acme.example.com`. Unique among the
     /// ClientApps of the cluster: the older object keeps a contested name.
@@ -157,7 +158,7 @@ pub enum PostgresProvider {
 /// The volume for the app's files.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, and not be taken back: a volume never shrinks").field_path(".size"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow: a volume never shrinks, and a size is not taken back").field_path(".size"))]
 pub struct Persistence {
     /// Whether the app's files are kept on a volume. Without one they are gone with the pod. Absent: as the Profile
     /// says, else true.

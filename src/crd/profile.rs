@@ -89,6 +89,7 @@ pub struct Amount(#[schemars(length(max = 32))] pub String);
 /// The volume for the app's files.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, since the volumes of the ClientApps that take it never shrink: make another Profile").field_path(".size"))]
 pub struct ProfilePersistence {
     /// Whether the app's files are kept on a volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]

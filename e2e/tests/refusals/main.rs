@@ -21,7 +21,7 @@ use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname, kubectl};
 use e2e::operator::{Operator, Options};
 use e2e::repository::Fault;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{CustomResourceExt as _, Resource as _};

@@ -135,12 +135,11 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
         (size("2G"), "spec.persistence.size", "size can only grow"),
         (storage("512Mi"), "spec.postgres.storageSize", "storageSize can only grow: a volume never shrinks"),
         (json!({"postgres": {"provider": "standalone"}}), "spec.postgres.provider", "provider is immutable"),
-        // What is taken away falls back to its default, which may be less.
-        (json!({"persistence": {"size": null}}), "", "accepted"),
-        (size("7Gi"), "spec.persistence.size", "size can only grow"),
-        (json!({"persistence": null}), "", "accepted"),
+        // What is taken away falls back to a default, which may be less one day.
+        (json!({"persistence": {"size": null}}), "spec.persistence.size", "size can only grow"),
+        (json!({"persistence": null}), "spec.persistence.size", "size can only grow"),
         // The same in other units, and more.
-        (size("8192Mi"), "", "accepted"),
+        (size("2048Mi"), "", "accepted"),
         (size("9Gi"), "", "accepted"),
         (json!({"persistence": null}), "spec.persistence.size", "size can only grow"),
         (storage("1024Mi"), "", "accepted"),
@@ -149,6 +148,19 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
     ] {
         let answer = refusal(tenant.patch("acme", change.clone()).await);
         said.push((change.to_string(), answer, vec![field.to_owned(), sentence.to_owned()]));
+    }
+    // Who has never said a size has one of 8Gi, or that of the Profile.
+    let silent = json!({"hostname": hostname(&tenant, "silent"), "suspend": true});
+    tenant.create("silent", silent).await.unwrap();
+    for (change, field, sentence) in [
+        (size("7Gi"), "spec.persistence.size", "size can only grow"),
+        (json!({"persistence": null}), "", "accepted"),
+        (size("8192Mi"), "", "accepted"),
+        (size("8Gi"), "", "accepted"),
+        (size("8191Mi"), "spec.persistence.size", "size can only grow"),
+    ] {
+        let answer = refusal(tenant.patch("silent", change.clone()).await);
+        said.push((format!("silent: {change}"), answer, vec![field.to_owned(), sentence.to_owned()]));
     }
     assert_all(said);
 }
@@ -160,7 +172,8 @@ async fn what_is_left_out_has_its_documented_default() {
         "chartVersion": "5.5.2", "image": "", "suspend": false, "deletionPolicy": "Delete",
         "redis": {"enabled": true},
         "postgres": {"enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1},
-        "persistence": {"enabled": true, "size": "8Gi", "storageClassName": ""},
+        // enabled and size are the Profile's to say, where the spec does not.
+        "persistence": {"storageClassName": ""},
     });
     for (name, given) in [
         ("nothing", json!({})),

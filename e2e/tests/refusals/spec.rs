@@ -38,7 +38,6 @@ async fn the_operator_refuses_what_the_schema_cannot() {
         ("deep", "values", nested(1000), "spec.values.a.a.a.a: nests deeper than 128 levels"),
         ("large", "values", text(300 << 10), "spec.values: values are 307211 bytes of JSON; at most 262144 fit"),
         ("huge", "values", text(1_000_000), "spec.values: values are 1000011 bytes of JSON; at most 262144 fit"),
-        ("profile", "profile", json!("premium"), "spec.profile: names the Profile \"premium\""),
         (
             "standalone",
             "postgres",

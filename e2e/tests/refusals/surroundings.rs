@@ -86,20 +86,31 @@ async fn without_a_usable_helm_nothing_is_touched() {
     tenant.ready("acme", 2).await;
 }
 
-/// Takes a rule's verb for a resource away from one of the operator's ClusterRoles, and returns the role as it was.
-async fn without_right(lab: &Lab, role: &str, resource: &str, verb: &str) -> ClusterRole {
+/// Takes a verb for a resource away from the operator's ClusterRoles, and returns those that had it as they were.
+async fn without_right(lab: &Lab, resource: &str, verb: &str) -> Vec<ClusterRole> {
     let api: Api<ClusterRole> = Api::all(lab.plane.client().await.unwrap());
-    let role = api.get(role).await.unwrap();
-    let mut less = role.clone();
-    for rule in
-        less.rules.iter_mut().flatten().filter(|rule| rule.resources.iter().flatten().any(|name| name == resource))
-    {
-        rule.verbs.retain(|granted| granted != verb);
+    let ours = ListParams::default().labels("app.kubernetes.io/part-of=clientapp-operator");
+    let mut had = Vec::new();
+    for role in api.list(&ours).await.unwrap() {
+        let mut less = role.clone();
+        let about = |rule: &&mut PolicyRule| rule.resources.iter().flatten().any(|name| name == resource);
+        for rule in less.rules.iter_mut().flatten().filter(about) {
+            rule.verbs.retain(|granted| granted != verb);
+        }
+        less.rules.as_mut().unwrap().retain(|rule| !rule.verbs.is_empty());
+        if role != less {
+            set_role(lab, &less).await;
+            had.push(role);
+        }
     }
-    less.rules.as_mut().unwrap().retain(|rule| !rule.verbs.is_empty());
-    assert_ne!(role, less);
-    set_role(lab, &less).await;
-    role
+    assert!(!had.is_empty(), "nobody may {verb} {resource}");
+    had
+}
+
+async fn give_back(lab: &Lab, roles: &[ClusterRole]) {
+    for role in roles {
+        set_role(lab, role).await;
+    }
 }
 
 /// Sets the rules of a ClusterRole, and waits until the API server goes by them.
@@ -133,7 +144,7 @@ async fn a_right_that_is_missing_is_named() {
     };
 
     // A right that helm needs for the chart.
-    let role = without_right(lab, "clientapp-operator-chart", "networkpolicies", "patch").await;
+    let roles = without_right(lab, "networkpolicies", "patch").await;
     until_allowed(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, false).await;
     tenant.create("chart", with_redis("chart")).await.unwrap();
     let sentence = tenant.condition("chart", "Released", "False", "AccessDenied").await;
@@ -143,13 +154,13 @@ async fn a_right_that_is_missing_is_named() {
     tenant.condition("chart", "Stalled", "True", "AccessDenied").await;
     tenant.create("meanwhile", small(&tenant, "meanwhile", charts::DEFAULT)).await.unwrap();
     tenant.ready("meanwhile", 1).await;
-    set_role(lab, &role).await;
+    give_back(lab, &roles).await;
     until_allowed(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, true).await;
     time_passes(&tenant, "chart").await;
     tenant.ready("chart", 2).await;
 
     // A right that the operator needs itself.
-    let role = without_right(lab, "clientapp-operator", "secrets", "create").await;
+    let roles = without_right(lab, "secrets", "create").await;
     until_allowed(lab, "create", "secrets", &tenant.namespace, false).await;
     tenant.create("secret", with_redis("secret")).await.unwrap();
     let sentence = tenant.condition("secret", "Ready", "False", "AccessDenied").await;
@@ -159,7 +170,7 @@ async fn a_right_that_is_missing_is_named() {
     tenant.condition("secret", "Stalled", "True", "AccessDenied").await;
     let status = nudge(&tenant, "bystander", "Retain").await;
     assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
-    set_role(lab, &role).await;
+    give_back(lab, &roles).await;
     until_allowed(lab, "create", "secrets", &tenant.namespace, true).await;
     tenant.patch("secret", json!({"deletionPolicy": "Retain"})).await.unwrap();
     tenant.ready("secret", 1).await;

@@ -91,4 +91,10 @@ async fn kubectl_is_told_what_a_profile_may_not_say() {
         let refusal = profiles.create(&PostParams::default(), &profile).await.unwrap_err().to_string();
         assert!(refusal.contains(sentence), "{spec}: {refusal}");
     }
+    create(&tenant, "sized", json!({"defaults": {"persistence": {"size": "10Gi"}}})).await;
+    for smaller in [json!("9Gi"), json!(null)] {
+        let patch = Patch::Merge(json!({"spec": {"defaults": {"persistence": {"size": smaller}}}}));
+        let refusal = profiles.patch("sized", &PatchParams::default(), &patch).await.unwrap_err().to_string();
+        assert!(refusal.contains("size can only grow") && refusal.contains("make another Profile"), "{refusal}");
+    }
 }
