@@ -216,7 +216,8 @@ impl Tab {
         let wait = format!(
             "new Promise((resolve) => {{
                const check = () => {{
-                 const value = document.body && ({expression});
+                 // Before it is parsed, half of the page is not there yet.
+                 const value = document.readyState !== 'loading' && ({expression});
                  if (!value) return;
                  clearInterval(timer);
                  observer.disconnect();
