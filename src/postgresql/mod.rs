@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | what is there | [`observe`] → [`world`] | effect, reads only |
 //! | what shall be | [`mod@desired`], with [`build`] and [`names`] | pure |
-//! | what to do now | [`decide`] | pure |
+//! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`act`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | deletion | [`teardown`] | effect |
