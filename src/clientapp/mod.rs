@@ -30,7 +30,7 @@ pub mod world;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, StreamExt as _};
+use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
@@ -186,17 +186,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, error_policy, ctx.clone())
         .for_each(|_| std::future::ready(()));
-    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
-    let never_began = async {
-        stop.cancelled().await;
-        if ctx.watches.apps.wait_until_ready().now_or_never().is_some() {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        () = controller => {}
-        () = never_began => {}
-    }
+    watches::driven(controller, &ctx.watches.apps, &stop).await;
     tasks.close();
     tasks.wait().await;
 }

@@ -285,6 +285,25 @@ pub async fn keep<K, V: Clone>(
     }
 }
 
+/// Drives a controller of these objects until it ends, which it does after `stop`.
+pub async fn driven<K>(controller: impl Future<Output = ()>, objects: &Store<K>, stop: &CancellationToken)
+where
+    K: kube::runtime::reflector::Lookup + Clone + 'static,
+    K::DynamicType: Eq + std::hash::Hash + Clone,
+{
+    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
+    let never_began = async {
+        stop.cancelled().await;
+        if objects.wait_until_ready().now_or_never().is_some() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = controller => {}
+        () = never_began => {}
+    }
+}
+
 /// Says that a watch was interrupted, and why. It is resumed by itself, with backoff.
 pub fn interrupted(resource: &str, error: &watcher::Error) {
     tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");

@@ -28,7 +28,7 @@ use std::{
     time::Instant,
 };
 
-use futures::{FutureExt as _, StreamExt as _, channel::mpsc};
+use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -61,7 +61,7 @@ use crate::{
         memory::Statuses,
         names::Key,
         report::{Note, publish_by, write_status},
-        watches::{interrupted, key_of},
+        watches::{driven, interrupted, key_of},
     },
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
     metrics::Metrics,
@@ -196,17 +196,10 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
             stop.run_until_cancelled(resync::run(&ctx, every)).await;
         }
     };
-    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
-    let never_began = async {
-        stop.cancelled().await;
-        if objects.wait_until_ready().now_or_never().is_some() {
-            std::future::pending::<()>().await;
-        }
+    let all = async {
+        tokio::join!(controller, resynced);
     };
-    tokio::select! {
-        _ = futures::future::join(controller, resynced) => {}
-        () = never_began => {}
-    }
+    driven(all, &objects, &stop).await;
 }
 
 async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {

@@ -23,7 +23,7 @@ pub mod world;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, StreamExt as _};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -56,7 +56,7 @@ use crate::{
         memory::Statuses,
         names::Key,
         report::publish_by,
-        watches::{interrupted, key_of},
+        watches::{driven, interrupted, key_of},
     },
     crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     metrics::Metrics,
@@ -162,17 +162,7 @@ async fn control(Parts { client, watch_client, recorder, metrics }: Parts, stop:
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, error_policy, ctx.clone())
         .for_each(|_| std::future::ready(()));
-    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
-    let never_began = async {
-        stop.cancelled().await;
-        if ctx.watches.postgresqls.wait_until_ready().now_or_never().is_some() {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        () = controller => {}
-        () = never_began => {}
-    }
+    driven(controller, &ctx.watches.postgresqls, &stop).await;
     tasks.close();
     tasks.wait().await;
 }
