@@ -14,24 +14,27 @@ use kube::{
 };
 use rand::RngExt as _;
 use semver::Version;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Ctx, build,
     decide::{Because, Plan, Step},
-    desired::{Desired, DesiredDatabase},
+    desired::{Desired, DesiredServer, Document},
     error::{self, Error, Refusal},
-    names::Key,
-    observe, report,
-    world::{Phase, ReleaseView, World},
+    names::{Key, Maker},
+    observe, report, retained, upgrade,
+    world::{Phase, ReleaseView, RetainedKind, Target, World},
 };
 use crate::{
-    crd::{Attempt, ClientAppStatus, percona::PerconaPGCluster},
+    crd::{Attempt, BackupRecord, ClientAppStatus, percona::PerconaPGBackup},
     helm::{Chart, ChartError, ReleaseLabels, Upgrade},
 };
 
-/// Field manager of the PerconaPGCluster.
+/// Field manager of the PerconaPGCluster or Postgresql.
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
+/// Field manager of backups.
+const BACKUP_MANAGER: &str = "clientapp-operator/backup";
 /// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
 const WATCH_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -59,6 +62,16 @@ pub struct Fetched {
     /// The version that was asked for.
     pub version: Version,
     chart: Result<Arc<Chart>, ChartError>,
+}
+
+impl Fetched {
+    /// What decides whether it may be installed; `None`: it cannot be had.
+    #[must_use]
+    pub fn target(&self) -> Option<Target> {
+        let chart = self.chart.as_ref().ok()?;
+        let Chart { name, version, app_version, .. } = chart.as_ref();
+        Some(Target { chart: name.to_string(), version: version.clone(), app_version: app_version.clone() })
+    }
 }
 
 /// Fetches the chart that an app asks for. `None`: it asks for something else by now.
@@ -107,17 +120,19 @@ pub async fn act(
             Step::CreateRedisSecret => {
                 create(ctx, &desired.key, build::secrets::redis(&desired.key, subject.owner.clone())).await?;
             }
-            Step::ApplyPostgres => {
-                if let Some(database) = &desired.database {
-                    apply_postgres(ctx, subject, desired, database).await?;
+            Step::Adopt(found) => retained::adopt(ctx, subject, desired, found).await?,
+            Step::ApplyDatabase { backups } => {
+                if let Some(server) = desired.database.as_ref().and_then(|database| database.server.as_ref()) {
+                    apply_database(ctx, subject, desired, server, *backups).await?;
                 }
             }
+            Step::BackUp(record) => back_up(ctx, &desired.key, record).await?,
             Step::UnlockRelease { secret, revision } => unlock(ctx, &desired.key, secret, *revision).await?,
             Step::HelmUpgrade { revision, because } => {
                 // Who plans a run has fetched its chart.
                 let Some(Fetched { version: _, chart }) = fetched else { continue };
                 let run = Run { revision: *revision, because: because.as_ref(), chart };
-                outcome = upgrade(ctx, subject, generation, desired, world, run).await?;
+                outcome = install(ctx, subject, generation, desired, world, run).await?;
             }
         }
     }
@@ -136,18 +151,40 @@ async fn create(ctx: &Ctx, key: &Key, secret: Secret) -> Result<(), Error> {
 }
 
 /// Without force: a field that Percona or a person has taken over is theirs, and the conflict is reported.
-async fn apply_postgres(
+async fn apply_database(
     ctx: &Ctx,
     subject: &Subject<'_>,
     desired: &Desired,
-    database: &DesiredDatabase,
+    server: &DesiredServer,
+    backups: bool,
 ) -> Result<(), Error> {
-    let document =
-        build::postgres::applied(database.document.clone(), &database.digest, desired.deletion_policy, subject.owner);
-    let api: Api<PerconaPGCluster> = Api::namespaced(ctx.client.clone(), &desired.key.namespace);
-    api.patch(&database.name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document))
+    let Document { object, digest } = server.document(backups);
+    let document = build::postgres::applied(object.clone(), digest, desired.deletion_policy, subject.owner);
+    let api = retained::api(ctx, &desired.key, RetainedKind::Server(server.maker));
+    api.patch(&server.name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document))
         .await
-        .map_err(Error::api(format!("apply PerconaPGCluster {}/{}", desired.key.namespace, database.name)))?;
+        .map_err(Error::api(format!("apply {} {}/{}", server.maker.kind(), desired.key.namespace, server.name)))?;
+    Ok(())
+}
+
+/// Asks for a backup, as whoever makes the database wants to be asked.
+async fn back_up(ctx: &Ctx, key: &Key, record: &BackupRecord) -> Result<(), Error> {
+    if record.kind == upgrade::PERCONA_BACKUP {
+        let api: Api<PerconaPGBackup> = Api::namespaced(ctx.client.clone(), &key.namespace);
+        let document = build::postgres::backup(key, record);
+        api.patch(&record.name, &PatchParams::apply(BACKUP_MANAGER), &Patch::Apply(&document))
+            .await
+            .map_err(Error::api(format!("apply {} {}/{}", record.kind, key.namespace, record.name)))?;
+        return Ok(());
+    }
+    let name = key.cluster();
+    // Not by apply, which would make a Postgresql that is gone.
+    let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
+    let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
+    retained::api(ctx, key, RetainedKind::Server(Maker::Standalone))
+        .patch(&name, &params, &patch)
+        .await
+        .map_err(Error::api(format!("ask Postgresql {}/{name} for a dump", key.namespace)))?;
     Ok(())
 }
 
@@ -204,7 +241,7 @@ struct Run<'a> {
 }
 
 /// Runs helm once. Intent is on record before it starts, and what came of it is read back from storage.
-async fn upgrade(
+async fn install(
     ctx: &Ctx,
     subject: &Subject<'_>,
     generation: Option<i64>,
@@ -355,7 +392,7 @@ pub fn with_attempt(mut recorded: ClientAppStatus, outcome: &Outcome) -> ClientA
 mod tests {
     use std::io::Write as _;
 
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

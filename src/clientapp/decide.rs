@@ -7,12 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     build::secrets,
     desired::{Desired, SecretSource},
+    gate::{Gate, gate},
     names::Key,
-    world::{ClusterView, Fate, Phase, ReleaseView, SecretView, Stamp, World},
+    upgrade::{self, Before},
+    world::{Fate, Phase, ReleaseView, Retained, RetainedKind, SecretView, Stamp, World},
 };
-use crate::crd::{Attempt, annotation, conditions::kind};
+use crate::crd::{Attempt, BackupRecord, annotation, conditions::kind, label};
 
-/// How long a PerconaPGCluster may stay without any status before that itself is reported.
+/// How long a PerconaPGCluster or Postgresql may stay without any status before that itself is reported.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// A hold is ended by a watch; this is the net under it.
 pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
@@ -27,8 +29,15 @@ pub enum Step {
     CreateAdminSecret,
     /// Create the Secret with a generated Redis password, unless it exists.
     CreateRedisSecret,
-    /// Apply the PerconaPGCluster.
-    ApplyPostgres,
+    /// Take over what an earlier ClientApp of this name has left.
+    Adopt(Vec<Retained>),
+    /// Apply the PerconaPGCluster or Postgresql.
+    ApplyDatabase {
+        /// With room for backups.
+        backups: bool,
+    },
+    /// Ask for a backup of the database.
+    BackUp(BackupRecord),
     /// Mark a revision that a dead helm left pending as failed.
     UnlockRelease {
         /// Helm's storage Secret.
@@ -102,7 +111,19 @@ impl Plan {
 #[must_use]
 pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: SignedDuration) -> Plan {
     // A field that is added to the world has to be thought about here.
-    let World { hostname_holder, admin_secret, redis_secret, database: _, release, workloads, retry, recorded } = world;
+    let World {
+        hostname_holder,
+        admin_secret,
+        redis_secret,
+        database: _,
+        retained,
+        backup: _,
+        target,
+        release,
+        workloads,
+        retry,
+        recorded,
+    } = world;
     let mut plan = Plan::default();
 
     if desired.suspend {
@@ -118,6 +139,14 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         return plan.hold(hostname_conflict(desired, holder));
     }
 
+    let Gate { apply, hold: closed } = gate(desired, world, now);
+    if !retained.is_empty() {
+        match adopt(desired, retained, closed.as_ref(), now) {
+            Ok(step) => plan.steps.push(step),
+            Err(hold) => return plan.hold(hold),
+        }
+    }
+
     match secret_step(&desired.admin, admin_secret, Step::CreateAdminSecret) {
         Ok(step) => plan.steps.extend(step),
         Err(hold) => return plan.hold(hold),
@@ -129,9 +158,8 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
             Err(hold) => return plan.hold(hold),
         }
     }
-    let Gate { apply, hold } = database(desired, world, now);
-    plan.steps.extend(apply.then_some(Step::ApplyPostgres));
-    if let Some(hold) = hold {
+    plan.steps.extend(apply.map(|backups| Step::ApplyDatabase { backups }));
+    if let Some(hold) = closed {
         return plan.hold(hold);
     }
     // After the database, so that it is already on its way while somebody makes the missing Secret.
@@ -143,10 +171,52 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
     plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, helm_deadline);
+    if plan.runs_helm()
+        && let Some(before) = target.as_ref().and_then(|target| upgrade::before(desired, world, target, now))
+    {
+        let Before { back_up, hold } = before;
+        plan.steps.retain(|step| !matches!(step, Step::HelmUpgrade { .. }));
+        plan.steps.extend(back_up.map(Step::BackUp));
+        plan.hold = Some(hold);
+    }
     if plan.hold.is_none() && !plan.runs_helm() && workloads.is_empty() {
         plan.hold = release.as_ref().and_then(|release| unseen(release, now));
     }
     plan
+}
+
+/// Takes over what was left, where that is asked for and nothing stands against it.
+fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: Timestamp) -> Result<Step, Hold> {
+    let hold = |message: String| Hold {
+        condition: kind::RELEASED,
+        reason: "DataRetained",
+        message,
+        stalled: true,
+        // Volumes are not watched.
+        until: Some(now + SAFETY_NET),
+    };
+    let names: Vec<_> = retained.iter().map(|Retained { kind, name }| format!("{} {name}", kind.as_str())).collect();
+    let left = format!("an earlier ClientApp {} has left {}", desired.key.name, names.join(", "));
+    if !desired.adopt {
+        return Err(hold(format!(
+            "{left}: nothing is made while that is there; to go on with these data, set spec.postgres.adopt to true, or else rename this ClientApp, or delete them for good (`kubectl get pvc,secret -n {} -l {}={}` lists volumes and Secrets)",
+            desired.key.namespace,
+            label::RETAINED_FROM,
+            desired.key.name,
+        )));
+    }
+    let wanted = desired.database.as_ref().and_then(|database| Some(database.server.as_ref()?.maker));
+    let other = retained.iter().find(|left| matches!(left.kind, RetainedKind::Server(maker) if Some(maker) != wanted));
+    if let Some(Retained { kind, name }) = other {
+        return Err(hold(format!(
+            "{left}: {} {name} is adopted by a ClientApp with another spec.postgres.provider, or spec.postgres.enabled, only",
+            kind.as_str()
+        )));
+    }
+    match closed.filter(|hold| hold.stalled) {
+        Some(hold) => Err(hold.clone()),
+        None => Ok(Step::Adopt(retained.to_vec())),
+    }
 }
 
 /// A release without any workload right after helm wrote it is one whose workloads the watch has yet to show.
@@ -217,105 +287,6 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
         stalled: true,
         until: None,
     })
-}
-
-struct Gate {
-    apply: bool,
-    hold: Option<Hold>,
-}
-
-/// Percona's gate (contracts, section 4): the Secret has the keys, the state is ready, PgBouncer runs, its Service
-/// has an address. The Secret is written before PostgreSQL runs, so that alone proves nothing.
-fn database(desired: &Desired, world: &World, now: Timestamp) -> Gate {
-    let Some(database) = &desired.database else { return Gate { apply: false, hold: None } };
-    let view = &world.database;
-    let cluster = &database.name;
-    let hold = |reason, message: String, stalled, until| {
-        Some(Hold { condition: kind::POSTGRES_READY, reason, message, stalled, until })
-    };
-    if !view.installed {
-        let message = format!(
-            "this cluster has no kind PerconaPGCluster: install the Percona Operator for PostgreSQL, and {cluster} is made at once"
-        );
-        return Gate { apply: false, hold: hold("DependencyMissing", message, true, None) };
-    }
-    let Some(ClusterView {
-        app,
-        owner_uid,
-        deleting,
-        digest,
-        postgres_version,
-        storage_bytes,
-        state,
-        pgbouncer_ready,
-        created,
-    }) = &view.cluster
-    else {
-        let message = format!("PerconaPGCluster {cluster} is being made");
-        return Gate { apply: true, hold: hold("Provisioning", message, false, Some(now + SAFETY_NET)) };
-    };
-    let ours = app.as_ref() == Some(&desired.key.name) && owner_uid.as_ref().is_none_or(|uid| *uid == view.app_uid);
-    if !ours {
-        let message = format!(
-            "PerconaPGCluster {cluster} exists and is not this ClientApp's: it is not taken over; rename the ClientApp or remove the cluster"
-        );
-        return Gate { apply: false, hold: hold("DatabaseNotOurs", message, true, None) };
-    }
-    if *deleting {
-        let message = format!("PerconaPGCluster {cluster} is being deleted; it is made anew once it is gone");
-        return Gate { apply: false, hold: hold("Deleting", message, false, Some(now + SAFETY_NET)) };
-    }
-    if let Some(running) = postgres_version.filter(|running| *running != database.postgres_version) {
-        let message = format!(
-            "PerconaPGCluster {cluster} runs PostgreSQL {running} and spec.postgres.version asks for {}: upgrade it with a PerconaPGUpgrade, or set the field back",
-            database.postgres_version
-        );
-        return Gate { apply: false, hold: hold("VersionMismatch", message, true, None) };
-    }
-    if storage_bytes.is_some_and(|applied| database.storage_bytes < applied) {
-        let message = format!(
-            "spec.postgres.storageSize is smaller than the volume of PerconaPGCluster {cluster}: a volume never shrinks; set the field back"
-        );
-        return Gate { apply: false, hold: hold("StorageShrink", message, true, None) };
-    }
-    let apply = digest.as_ref() != Some(&database.digest);
-    let silent_at = created.map(|created| created + SILENT_AFTER);
-    let waiting = match (state.as_deref(), &view.secret) {
-        (None, _) if silent_at.is_some_and(|at| at <= now) => (
-            "NotReporting",
-            format!(
-                "PerconaPGCluster {cluster} has no status: see that the Percona operator runs and watches namespace {} (watchAllNamespaces)",
-                desired.key.namespace
-            ),
-        ),
-        (None, _) => ("Provisioning", format!("PerconaPGCluster {cluster} was made and has no status yet")),
-        (Some("ready"), SecretView::Absent) => (
-            "SecretMissing",
-            format!("PerconaPGCluster {cluster} is ready, but Secret {} does not exist", desired.key.database_secret()),
-        ),
-        (Some("ready"), SecretView::NotOurs { owner }) => {
-            ("SecretNotOurs", format!("Secret {} belongs to {owner}: it is not used", desired.key.database_secret()))
-        }
-        (Some("ready"), SecretView::Present { keys: Some(keys) })
-            if !(keys.contains("user") && keys.contains("password")) =>
-        {
-            let missing = if keys.contains("user") { "password" } else { "user" };
-            ("SecretKeyMissing", format!("Secret {} has no value under {missing}", desired.key.database_secret()))
-        }
-        (Some("ready"), SecretView::Present { .. }) if *pgbouncer_ready < 1 => {
-            ("Provisioning", format!("PerconaPGCluster {cluster} has no ready PgBouncer"))
-        }
-        (Some("ready"), SecretView::Present { .. }) if !view.reachable => {
-            ("Provisioning", format!("Service {} has no ready address", desired.key.pgbouncer_service()))
-        }
-        (Some("ready"), SecretView::Present { .. }) => return Gate { apply, hold: None },
-        (Some(state), _) => ("Provisioning", format!("PerconaPGCluster {cluster} is {state}")),
-    };
-    let until = match silent_at {
-        Some(at) if state.is_none() && at > now => at,
-        _ => now + SAFETY_NET,
-    };
-    Gate { apply, hold: hold(waiting.0, waiting.1, false, Some(until)) }
 }
 
 /// The release's own table.

@@ -1,16 +1,22 @@
 //! Stage 2, **pure**: the spec, validated once, as what shall exist. Later stages never read the raw spec.
 
+use std::num::NonZeroU16;
+
 use semver::Version;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{
     build::{postgres, values},
-    names::{DATABASE_USER, Key, hex},
+    names::{DATABASE_USER, Key, Maker, hex},
 };
 use crate::{
     config::Config,
-    crd::{ClientApp, DeletionPolicy, PostgresProvider, ProfilePersistence, ProfileSpec, quantity},
+    crd::{
+        ClientApp, DeletionPolicy, ExternalPostgres, Postgres, PostgresProvider, ProfilePersistence, ProfileSpec,
+        Upgrade, quantity,
+    },
+    postgresql,
 };
 
 /// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
@@ -69,8 +75,12 @@ pub struct Desired {
     pub admin: SecretSource,
     /// The generated Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<String>,
-    /// The PerconaPGCluster without owner; `None`: no database.
+    /// The database; `None`: none.
     pub database: Option<DesiredDatabase>,
+    /// `spec.postgres.adopt`: what an earlier ClientApp of this name has left is taken over.
+    pub adopt: bool,
+    /// What happens before another chart version is installed.
+    pub upgrade: DesiredUpgrade,
     /// The one version helm may install.
     pub chart_version: Version,
     /// The whole values document, all layers merged.
@@ -102,18 +112,55 @@ impl SecretSource {
     }
 }
 
-/// The database that shall exist.
+/// What happens before another chart version is installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredUpgrade {
+    /// The database is backed up.
+    pub backup: bool,
+    /// The version that may be installed whatever it does to the app's own version.
+    pub allow: Option<Version>,
+}
+
+/// The database that the app uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredDatabase {
-    /// Name of the cluster.
+    /// How the app reaches it.
+    pub address: values::Database,
+    /// What is made for the app; `None`: the database exists already.
+    pub server: Option<DesiredServer>,
+}
+
+/// A PerconaPGCluster or Postgresql that shall exist.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredServer {
+    /// Who makes the database from it.
+    pub maker: Maker,
+    /// Name of the object.
     pub name: String,
     /// Major version.
     pub postgres_version: i64,
     /// Size of the volume in bytes.
     pub storage_bytes: f64,
-    /// The document for server-side apply.
-    pub document: Value,
-    /// Digest of the document and of what [`postgres::applied`] adds to it.
+    /// The document without room for backups.
+    plain: Document,
+    /// The document with room for backups.
+    with_backups: Document,
+}
+
+impl DesiredServer {
+    /// The document to apply. Room for backups, once made, is never taken away: the backups would go with it.
+    #[must_use]
+    pub fn document(&self, backups: bool) -> &Document {
+        if backups { &self.with_backups } else { &self.plain }
+    }
+}
+
+/// A document for server-side apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The object, without owner.
+    pub object: Value,
+    /// Digest of it and of what [`postgres::applied`] adds to it.
     pub digest: String,
 }
 
@@ -160,23 +207,19 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         .map_err(|problem| invalid("spec.values", problem))?;
 
     let database = if spec.postgres.enabled { Some(database(&key, app, config)?) } else { None };
+    let upgrade = upgrade(app)?;
     let redis_secret = spec.redis.enabled.then(|| key.redis_secret());
     let admin = match &spec.admin_secret {
         Some(name) => SecretSource::Given(name.clone()),
         None => SecretSource::Generated(key.admin_secret()),
     };
 
-    let database_secret = key.database_secret();
     let computed = values::computed(&values::Inputs {
         hostname,
         admin_secret: admin.name(),
         ingress_class: spec.ingress_class_name.as_deref(),
         redis_secret: redis_secret.as_deref(),
-        database: database.is_some().then(|| values::Database {
-            host: format!("{}.{}.svc.{}", key.pgbouncer_service(), key.namespace, config.cluster_domain),
-            name: DATABASE_USER,
-            secret: &database_secret,
-        }),
+        database: database.as_ref().map(|database| &database.address),
         persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
         image,
         replicas: spec.replicas,
@@ -190,6 +233,8 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         admin,
         redis_secret,
         database,
+        adopt: spec.postgres.adopt,
+        upgrade,
         digest: digest(&[&config.chart, &chart_version.to_string(), &values.to_string()]),
         chart_version,
         values,
@@ -283,32 +328,102 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
     })
 }
 
+fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
+    let Upgrade { backup, allow } = &app.spec.upgrade;
+    let Postgres { enabled, provider, .. } = app.spec.postgres;
+    if *backup && !(enabled && provider != PostgresProvider::External) {
+        return Err(invalid(
+            "spec.upgrade.backup",
+            "there is no database that this operator makes for the app and could back up: set it to false",
+        ));
+    }
+    let allow = match allow {
+        None => None,
+        Some(version) => Some(
+            Version::parse(version)
+                .map_err(|_| invalid("spec.upgrade.allow", "must be one exact version such as 5.5.2"))?,
+        ),
+    };
+    Ok(DesiredUpgrade { backup: *backup, allow })
+}
+
 fn database(key: &Key, app: &ClientApp, config: &Config) -> Result<DesiredDatabase, InvalidSpec> {
     let postgres = &app.spec.postgres;
-    match postgres.provider {
-        PostgresProvider::Percona => {}
-        PostgresProvider::Standalone | PostgresProvider::External => {
-            return Err(invalid(
-                "spec.postgres.provider",
-                "this operator serves the provider percona only: use percona, or set spec.postgres.enabled to false and name your own database in spec.values",
-            ));
-        }
+    match (postgres.provider, &postgres.external) {
+        (PostgresProvider::External, Some(external)) => existing(external),
+        (PostgresProvider::External, None) => Err(invalid(
+            "spec.postgres.external",
+            "names the database of the provider external, which needs it: give secretName at least",
+        )),
+        (PostgresProvider::Percona, _) => made(key, app, Maker::Percona, config),
+        (PostgresProvider::Standalone, _) => made(key, app, Maker::Standalone, config),
     }
-    if !config.percona.supports(&postgres.version) {
-        return Err(invalid(
-            "spec.postgres.version",
-            format!("Percona {} ships PostgreSQL 14 to 18, not {:?}", config.percona.cr_version, postgres.version),
-        ));
+}
+
+fn existing(external: &ExternalPostgres) -> Result<DesiredDatabase, InvalidSpec> {
+    let ExternalPostgres { secret_name, user_key, password_key, host_key, database_key, host, database } = external;
+    // In brackets the colons are an address's own.
+    let port = host.as_ref().and_then(|host| host.rsplit(']').next()?.rsplit_once(':'));
+    if port.is_some_and(|(_, port)| port.parse::<NonZeroU16>().is_err()) {
+        return Err(invalid("spec.postgres.external.host", "must end in a port from 1 to 65535, or in none"));
+    }
+    let from = |given: &Option<String>, key: &str| match given {
+        Some(value) => values::From::Value(value.clone()),
+        None => values::From::Key(key.to_owned()),
+    };
+    let address = values::Database {
+        host: from(host, host_key),
+        name: from(database, database_key),
+        user: None,
+        secret: secret_name.clone(),
+        user_key: user_key.clone(),
+        password_key: password_key.clone(),
+    };
+    Ok(DesiredDatabase { address, server: None })
+}
+
+fn made(key: &Key, app: &ClientApp, maker: Maker, config: &Config) -> Result<DesiredDatabase, InvalidSpec> {
+    let postgres = &app.spec.postgres;
+    let unsupported = match maker {
+        Maker::Percona if !config.percona.supports(&postgres.version) => {
+            Some(format!("Percona {} ships PostgreSQL 14 to 18", config.percona.cr_version))
+        }
+        Maker::Standalone if !postgresql::desired::VERSIONS.contains(&postgres.version.as_str()) => {
+            Some("the provider standalone has PostgreSQL 14 to 18".to_owned())
+        }
+        _ => None,
+    };
+    if let Some(unsupported) = unsupported {
+        return Err(invalid("spec.postgres.version", format!("{unsupported}, not {:?}", postgres.version)));
     }
     let storage_bytes = quantity::parse_positive(&postgres.storage_size)
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
-    let document = postgres::cluster(key, postgres, &config.percona);
+    let document = |backups: bool| {
+        let object = match maker {
+            Maker::Percona => postgres::cluster(key, postgres, &config.percona, backups),
+            Maker::Standalone => postgres::standalone(key, postgres),
+        };
+        let digest = digest(&[&object.to_string(), &format!("{:?}", app.spec.deletion_policy)]);
+        Document { object, digest }
+    };
+    let host = format!("{}.{}.svc.{}", maker.service(key), key.namespace, config.cluster_domain);
     Ok(DesiredDatabase {
-        name: key.cluster(),
-        postgres_version: postgres.version.parse().unwrap_or_default(),
-        storage_bytes,
-        digest: digest(&[&document.to_string(), &format!("{:?}", app.spec.deletion_policy)]),
-        document,
+        address: values::Database {
+            host: values::From::Value(host),
+            name: values::From::Value(DATABASE_USER.to_owned()),
+            user: Some(DATABASE_USER.to_owned()),
+            secret: maker.secret(key),
+            user_key: "user".to_owned(),
+            password_key: "password".to_owned(),
+        },
+        server: Some(DesiredServer {
+            maker,
+            name: key.cluster(),
+            postgres_version: postgres.version.parse().unwrap_or_default(),
+            storage_bytes,
+            plain: document(false),
+            with_backups: document(true),
+        }),
     })
 }
 
@@ -356,13 +471,46 @@ mod tests {
     fn a_minimal_spec() {
         let desired = of(json!({"hostname": "acme.example.com"})).unwrap();
         insta::assert_snapshot!(serde_yaml::to_string(&desired.values).unwrap());
-        insta::assert_snapshot!(serde_yaml::to_string(&desired.database.unwrap().document).unwrap());
+        insta::assert_snapshot!(document(&desired, false));
+    }
+
+    fn document(desired: &Desired, backups: bool) -> String {
+        let server = desired.database.as_ref().unwrap().server.as_ref().unwrap();
+        serde_yaml::to_string(&server.document(backups).object).unwrap()
+    }
+
+    #[test]
+    fn a_database_with_room_for_backups() {
+        let spec = json!({"hostname": "a.example", "upgrade": {"backup": true}, "postgres": {"storageSize": "5Gi"}});
+        insta::assert_snapshot!(document(&of(spec).unwrap(), true));
+    }
+
+    #[test]
+    fn a_standalone_database() {
+        let postgres = json!({"provider": "standalone", "version": "17", "instances": 2});
+        let desired = of(json!({"hostname": "a.example", "postgres": postgres})).unwrap();
+        insta::assert_snapshot!(document(&desired, false));
+        insta::assert_snapshot!(serde_yaml::to_string(&desired.values["externalDatabase"]).unwrap());
+    }
+
+    #[test]
+    fn the_databases_place_alone_changes_what_helm_gets() {
+        let digest = |postgres: Value| of(json!({"hostname": "a.example", "postgres": postgres})).unwrap().digest;
+        let percona = digest(json!({}));
+        assert_eq!(digest(json!({"adopt": true, "instances": 3})), percona);
+        assert_ne!(digest(json!({"provider": "standalone"})), percona);
     }
 
     #[test]
     fn refusals_name_the_field() {
         let host = |hostname: &str| json!({"hostname": hostname});
         let with = |field: &str, value: Value| json!({"hostname": "a.example", field: value});
+        let at = |host: &str| {
+            with("postgres", json!({"provider": "external", "external": {"secretName": "s", "host": host}}))
+        };
+        for host in ["db.example", "db.example:6432", "[::1]", "[::1]:6432", "10.0.0.1"] {
+            assert!(of(at(host)).is_ok(), "{host}");
+        }
         for (spec, field) in [
             (host(""), "spec.hostname"),
             (host("Acme.example"), "spec.hostname"),
@@ -384,7 +532,16 @@ mod tests {
             (with("persistence", json!({"size": "0"})), "spec.persistence.size"),
             (with("postgres", json!({"storageSize": "10GB"})), "spec.postgres.storageSize"),
             (with("postgres", json!({"version": "13"})), "spec.postgres.version"),
-            (with("postgres", json!({"provider": "external"})), "spec.postgres.provider"),
+            (with("postgres", json!({"provider": "standalone", "version": "13"})), "spec.postgres.version"),
+            (with("postgres", json!({"provider": "external"})), "spec.postgres.external"),
+            (at("db.example:70000"), "spec.postgres.external.host"),
+            (at("[::1]:0"), "spec.postgres.external.host"),
+            (at("db.example:x"), "spec.postgres.external.host"),
+            (with("upgrade", json!({"allow": "5.x"})), "spec.upgrade.allow"),
+            (
+                json!({"hostname": "a.example", "upgrade": {"backup": true}, "postgres": {"enabled": false}}),
+                "spec.upgrade.backup",
+            ),
             (with("values", json!({"redis": {"enabled": false}})), "spec.values"),
         ] {
             assert_eq!(of(spec.clone()).map(|_| ()).map_err(|error| error.field), Err(field), "{spec}");

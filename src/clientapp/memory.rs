@@ -20,6 +20,8 @@ pub struct Memory {
     pub fetching: Memo<Key, (Option<i64>, tokio_util::sync::CancellationToken)>,
     /// Apps, by uid, whose foreground deletion has begun.
     pub foreground: Memo<Key, String>,
+    /// Apps, by uid, to which no earlier one has left a volume.
+    pub unburdened: Memo<Key, String>,
     /// What was last said of each app.
     pub statuses: Statuses<ClientAppStatus>,
 }
@@ -80,6 +82,7 @@ impl Memory {
         self.running.take(key);
         self.fetching.take(key);
         self.foreground.take(key);
+        self.unburdened.take(key);
         self.statuses.forget(key);
     }
 }

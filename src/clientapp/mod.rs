@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | what is there | [`observe`] → [`world`] | effect, reads only |
 //! | what shall be | [`mod@desired`], with [`build`] and [`names`] | pure |
-//! | what to do now | [`decide`] | pure |
+//! | what to do now | [`decide`], with [`mod@gate`] and [`upgrade`] | pure |
 //! | do it | [`act`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | deletion | `teardown` | effect |
@@ -19,12 +19,15 @@ pub mod definition;
 pub mod desired;
 pub mod error;
 pub mod finalizer;
+pub mod gate;
 pub mod memory;
 pub mod names;
 mod namespace;
 pub mod observe;
 pub mod report;
+pub mod retained;
 mod teardown;
+pub mod upgrade;
 pub mod watches;
 pub mod world;
 
@@ -297,7 +300,12 @@ async fn bring_up(
                 return said.map(|()| Action::await_change());
             }
         };
-        let see = |recorded: ClientAppStatus| observe::observe(ctx, &desired, &guard.metadata, recorded);
+        let target =
+            fetched.as_ref().filter(|fetched| fetched.version == desired.chart_version).and_then(act::Fetched::target);
+        let see = async |recorded: ClientAppStatus| -> Result<World, Error> {
+            let world = observe::observe(ctx, &desired, &guard.metadata, recorded).await?;
+            Ok(World { target: target.clone(), ..world })
+        };
         let decide = |world: &World| decide::decide(&desired, world, ctx.now(), ctx.config.helm_deadline);
         let mut world = see(recorded).await?;
         let mut plan = decide(&world);
@@ -309,6 +317,8 @@ async fn bring_up(
             if fetched.is_none() {
                 return Ok(Action::await_change());
             }
+            // What it is decides whether helm may install it.
+            continue;
         }
         if plan.runs_helm() && slot.is_none() {
             slot = Some(ctx.slot().await?);

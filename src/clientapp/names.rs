@@ -5,10 +5,12 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::postgresql::names as postgresql;
+
 /// Percona documents 22 characters for a cluster's name, since it appears inside other names.
 const CLUSTER_NAME_MAX: usize = 22;
 const CLUSTER_SUFFIX: &str = "-pg";
-/// User and database that Percona is asked to create.
+/// User and database of the app.
 pub const DATABASE_USER: &str = "clientapp";
 
 /// A `ClientApp`, or anything else in a namespace, by name.
@@ -38,7 +40,7 @@ impl Key {
         format!("{}-redis-secret", self.name)
     }
 
-    /// The PerconaPGCluster: `<name>-pg`, or a shortened name with a digest of the whole one where that is longer
+    /// The PerconaPGCluster or Postgresql: `<name>-pg`, or a shortened name with a digest of the whole one where that is longer
     /// than Percona documents. Two apps of one namespace that met in a shortened name would still not share a
     /// database: a cluster that another ClientApp owns is never used.
     #[must_use]
@@ -53,17 +55,46 @@ impl Key {
         let head = self.name[..keep].trim_end_matches('-');
         format!("{head}-{}{CLUSTER_SUFFIX}", &digest[..DIGEST])
     }
+}
 
-    /// Percona's Secret for the app's database user.
+/// Who makes an app's database, and the names that follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Maker {
+    /// The Percona Operator for PostgreSQL.
+    Percona,
+    /// This operator's own controller of Postgresqls.
+    Standalone,
+}
+
+impl Maker {
+    /// Each of them.
+    pub const ALL: [Maker; 2] = [Maker::Percona, Maker::Standalone];
+
+    /// Kind of the object, which is named [`Key::cluster`].
     #[must_use]
-    pub fn database_secret(&self) -> String {
-        format!("{}-pguser-{DATABASE_USER}", self.cluster())
+    pub fn kind(self) -> &'static str {
+        match self {
+            Maker::Percona => "PerconaPGCluster",
+            Maker::Standalone => "Postgresql",
+        }
     }
 
-    /// Percona's Service for PgBouncer.
+    /// The Secret that opens the database for the app.
     #[must_use]
-    pub fn pgbouncer_service(&self) -> String {
-        format!("{}-pgbouncer", self.cluster())
+    pub fn secret(self, app: &Key) -> String {
+        match self {
+            Maker::Percona => format!("{}-pguser-{DATABASE_USER}", app.cluster()),
+            Maker::Standalone => postgresql::client_secret(&app.cluster()),
+        }
+    }
+
+    /// The Service by which the app reaches the database: PgBouncer's, or the server's own.
+    #[must_use]
+    pub fn service(self, app: &Key) -> String {
+        match self {
+            Maker::Percona => format!("{}-pgbouncer", app.cluster()),
+            Maker::Standalone => postgresql::primary(&app.cluster()),
+        }
     }
 }
 

@@ -10,14 +10,15 @@ use std::collections::BTreeSet;
 
 use super::{
     Ctx,
-    desired::{Desired, SecretSource},
+    desired::{Desired, DesiredDatabase, DesiredServer, SecretSource},
     error::Error,
-    names::Key,
+    names::{Key, Maker},
+    retained, upgrade,
     watches::{self, RevisionMeta, SecretMeta},
-    world::{DatabaseView, Phase, ReleaseView, SecretView, Stamp, World},
+    world::{BackupView, DatabaseView, Phase, ReleaseView, SecretView, Stamp, World},
 };
 use crate::{
-    crd::{ClientAppStatus, annotation},
+    crd::{BackupRecord, ClientAppStatus, annotation},
     holder::Holder,
 };
 
@@ -45,30 +46,61 @@ pub async fn observe(
         Some(name) => own_secret(ctx, key, name, uid),
         None => SecretView::Absent,
     };
-    let database = match &desired.database {
-        None => DatabaseView::default(),
-        Some(database) => DatabaseView {
-            installed: watches.clusters.installed(),
-            app_uid: uid.to_owned(),
-            cluster: watches.clusters.objects.get(&Key::new(&key.namespace, &database.name)),
-            secret: secret_keys(ctx, &Key::new(&key.namespace, key.database_secret())).await?,
-            reachable: watches
-                .endpoints
-                .group(&Key::new(&key.namespace, key.pgbouncer_service()))
-                .iter()
-                .any(|(_, ready)| *ready),
-        },
-    };
+    let release = release(ctx, key, &recorded).await?;
     Ok(World {
         hostname_holder: hostname_holder(ctx, desired, uid),
         admin_secret,
         redis_secret,
-        database,
-        release: release(ctx, key, &recorded).await?,
+        database: database(ctx, desired, uid).await?,
+        retained: retained::find(ctx, desired, uid, &recorded).await?,
+        backup: upgrade::backup(desired, release.as_ref(), &recorded).map(|record| backup(ctx, desired, record)),
+        // Whoever fetches it adds it.
+        target: None,
+        release,
         workloads: watches.workloads(key),
         retry: meta.annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
         recorded,
     })
+}
+
+async fn database(ctx: &Ctx, desired: &Desired, uid: &str) -> Result<DatabaseView, Error> {
+    let key = &desired.key;
+    let Some(DesiredDatabase { address, server }) = &desired.database else { return Ok(DatabaseView::default()) };
+    // Whoever owns a Secret that the user names has the user's trust, and Percona's have no owner.
+    let secret = secret_keys(ctx, &Key::new(&key.namespace, &address.secret)).await?;
+    let Some(DesiredServer { maker, name, .. }) = server else {
+        return Ok(DatabaseView { secret, ..DatabaseView::default() });
+    };
+    let servers = ctx.watches.servers(*maker);
+    Ok(DatabaseView {
+        installed: servers.installed(),
+        app_uid: uid.to_owned(),
+        server: servers.objects.get(&Key::new(&key.namespace, name)),
+        secret,
+        reachable: match maker {
+            Maker::Percona => {
+                let service = Key::new(&key.namespace, maker.service(key));
+                ctx.watches.endpoints.group(&service).iter().any(|(_, ready)| *ready)
+            }
+            // It is Up while the pod behind its Service is ready.
+            Maker::Standalone => true,
+        },
+    })
+}
+
+/// How far a backup is.
+fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
+    let key = &desired.key;
+    let seen = match record.kind.as_str() {
+        upgrade::PERCONA_BACKUP => ctx.watches.backups.objects.get(&Key::new(&key.namespace, &record.name)),
+        _ => {
+            let server = ctx.watches.postgresqls.objects.get(&Key::new(&key.namespace, key.cluster()));
+            let dump = server.and_then(|server| server.dump).filter(|(word, ..)| *word == record.name);
+            dump.map(|(_, state, problem)| (state, problem))
+        }
+    };
+    let state = seen.as_ref().map_or(record.state, |(state, _)| *state);
+    BackupView { record: BackupRecord { state, ..record }, seen }
 }
 
 /// The part of the world that needs no valid spec.

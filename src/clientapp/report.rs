@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     crd::{
-        Attempt, ClientApp, ClientAppStatus, Guard, Release,
+        Attempt, BackupRecord, ClientApp, ClientAppStatus, Guard, Release,
         conditions::{State, Verdict, find, kind},
     },
     helm::Chart,
@@ -64,6 +64,7 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let mut status = ClientAppStatus {
         observed_generation: *generation,
         release: release(key, world, *installed),
+        backup: backup(world, *installed),
         ..previous.clone()
     };
     let verdicts = match desired {
@@ -71,7 +72,8 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
-            status.postgres_cluster_name = desired.database.as_ref().map(|database| database.name.clone());
+            let server = desired.database.as_ref().and_then(|database| database.server.as_ref());
+            status.postgres_cluster_name = server.map(|server| server.name.clone());
             if released(desired, world.release.as_ref()).is_some() {
                 status.url = Some(desired.url.clone());
             }
@@ -188,8 +190,16 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
         Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
             // These end the plan before the database is looked at.
             Some(Hold { condition: kind::RECONCILING, .. }) => kept(world, kind::POSTGRES_READY),
-            Some(Hold { reason: "HostnameConflict" | "SecretNotOurs", .. }) => kept(world, kind::POSTGRES_READY),
-            _ => Verdict::yes("Ready", format!("PerconaPGCluster {} is ready", database.name)),
+            Some(Hold { reason: "HostnameConflict" | "SecretNotOurs" | "DataRetained", .. }) => {
+                kept(world, kind::POSTGRES_READY)
+            }
+            _ => Verdict::yes(
+                "Ready",
+                match &database.server {
+                    Some(server) => format!("{} {} is ready", server.maker.kind(), server.name),
+                    None => format!("Secret {} opens a database that exists already", database.address.secret),
+                },
+            ),
         }),
     };
     let released_verdict = about(kind::RELEASED).unwrap_or_else(|| release_verdict(desired, world, hold));
@@ -305,6 +315,16 @@ fn release(key: &Key, world: &World, installed: Option<&Chart>) -> Option<Releas
     Some(release)
 }
 
+/// The backup before the upgrade that is on its way, else the last one; with the revision that was made after it.
+fn backup(world: &World, installed: Option<&Chart>) -> Option<BackupRecord> {
+    let asked = world.backup.as_ref().filter(|backup| backup.seen.is_some()).map(|backup| backup.record.clone());
+    let mut record = asked.or_else(|| world.recorded.backup.clone())?;
+    if installed.is_some_and(|chart| chart.version.to_string() == record.to) && record.revision.is_none() {
+        record.revision = world.release.as_ref().map(|release| release.revision);
+    }
+    Some(record)
+}
+
 /// Writes the status unless it is what the object has already.
 ///
 /// # Errors
@@ -397,6 +417,7 @@ fn is_trouble(ready: &Condition) -> bool {
             "Provisioning"
                 | "Waiting"
                 | "FetchingChart"
+                | "BackingUp"
                 | "Upgrading"
                 | "NotReady"
                 | "Progressing"

@@ -2,35 +2,28 @@
 //!
 //! Everything here derives from metadata alone, so a deletion works with a spec that is invalid or does not decode.
 
+mod database;
+
 use k8s_openapi::{
-    api::{
-        batch::v1::Job,
-        core::v1::{PersistentVolumeClaim, Secret},
-    },
+    api::{batch::v1::Job, core::v1::PersistentVolumeClaim},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Resource, ResourceExt as _,
-    api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::{
     Ctx,
     decide::{Hold, SAFETY_NET},
     error::{self, Error},
     names::Key,
-    observe,
-    world::{Phase, ReleaseView},
+    observe, retained,
+    world::{Phase, ReleaseView, RetainedKind},
 };
 use crate::{
-    crd::{
-        DeletionPolicy,
-        conditions::kind,
-        label,
-        percona::{self, PerconaPGCluster},
-    },
+    crd::{DeletionPolicy, conditions::kind, label},
     helm::{self, Uninstall},
 };
 
@@ -52,6 +45,10 @@ pub async fn teardown(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionP
             tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
         }
         release => {
+            // While there is a release, so that whoever adopts its data can also log in.
+            if policy == DeletionPolicy::Retain && release.is_some() {
+                admin_secret(ctx, key, meta).await?;
+            }
             if let Some(hold) = uninstall(ctx, key, release).await? {
                 return Ok(Some(hold));
             }
@@ -61,7 +58,7 @@ pub async fn teardown(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionP
             }
         }
     }
-    database(ctx, key, meta, policy).await
+    database::take_down(ctx, key, meta, policy).await
 }
 
 fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -> Hold {
@@ -120,7 +117,7 @@ async fn hooks(ctx: &Ctx, key: &Key) -> Result<(), Error> {
     let params = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", key.name));
     let jobs = api.list_metadata(&params).await.map_err(Error::api(format!("list the Jobs of release {key}")))?;
     for job in jobs.items.iter().filter(|job| job.annotations().contains_key(HOOK)) {
-        delete(&api, &job.name_any(), job.metadata.uid.clone()).await?;
+        delete(&api, "Job", &job.name_any(), job.metadata.uid.clone()).await?;
     }
     Ok(())
 }
@@ -137,9 +134,11 @@ async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<
     for claim in &ours {
         let name = claim.name_any();
         match policy {
-            DeletionPolicy::Retain => retain(&api, key, &name, &[]).await?,
+            DeletionPolicy::Retain => retained::leave(ctx, key, RetainedKind::Volume, &name).await?,
             DeletionPolicy::Delete if claim.metadata.deletion_timestamp.is_some() => {}
-            DeletionPolicy::Delete => delete(&api, &name, claim.metadata.uid.clone()).await?,
+            DeletionPolicy::Delete => {
+                delete(&api, RetainedKind::Volume.as_str(), &name, claim.metadata.uid.clone()).await?
+            }
         }
     }
     Ok(match (policy, ours.first()) {
@@ -149,6 +148,17 @@ async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<
         }
         _ => None,
     })
+}
+
+/// The generated credentials of the administrator stay with the data, which know no others.
+async fn admin_secret(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
+    let name = key.admin_secret();
+    let secret = ctx.watches.secrets.get(&Key::new(&key.namespace, &name));
+    let owner = secret.and_then(|secret| secret.owner);
+    if owner.is_some_and(|(_, _, uid)| Some(&uid) == meta.uid.as_ref()) {
+        retained::leave(ctx, key, RetainedKind::Secret, &name).await?;
+    }
+    Ok(())
 }
 
 /// Claims by Helm's own mark, or made by a StatefulSet of the release, which copies the instance label only. A claim
@@ -167,151 +177,16 @@ fn is_of_release<K: Resource>(claim: &K, key: &Key) -> bool {
     }
 }
 
-/// The database goes before the namespace could: Percona has to be there to take it down.
-async fn database(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
-    let name = key.cluster();
-    let api: Api<PerconaPGCluster> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let cluster = match api.get_metadata(&name).await {
-        // No such cluster, or no such kind: without Percona there is no database of Percona's.
-        Err(kube::Error::Api(status)) if status.code == 404 => return leftovers(ctx, key, meta, policy).await,
-        Err(error) => return Err(Error::api(format!("look for PerconaPGCluster {}/{name}", key.namespace))(error)),
-        Ok(cluster) => cluster,
-    };
-    let labelled = cluster.labels().get(label::APP) == Some(&key.name);
-    let owned = cluster.owner_references().iter().all(|owner| Some(&owner.uid) == meta.uid.as_ref());
-    if !(labelled && owned) {
-        tracing::warn!(cluster = %name, "PerconaPGCluster is not this ClientApp's and stays as it is");
-        return Ok(None);
-    }
-    match policy {
-        DeletionPolicy::Retain => {
-            let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-            // The Secret first: without it the database could be found, but not opened.
-            retain(&secrets, key, &key.database_secret(), &[]).await?;
-            // Labelled only: whom the volumes belong to is Percona's business. The label keeps them from being taken for
-            // the leftovers of a later app of this name.
-            let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
-            for claim in of_cluster(&claims, key).await? {
-                mark(&claims, key, &claim.name_any(), &json!({"labels": retained(key)})).await?;
-            }
-            retain(&api, key, &name, &[label::APP]).await?;
-            tracing::info!(cluster = %name, "PerconaPGCluster is retained");
-            Ok(None)
-        }
-        DeletionPolicy::Delete => {
-            if cluster.metadata.deletion_timestamp.is_none() {
-                ask_percona_for_everything(&api, &cluster).await?;
-                delete(&api, &name, cluster.metadata.uid.clone()).await?;
-            }
-            let message = format!("waiting for Percona to delete PerconaPGCluster {name} with its volumes and Secrets");
-            Ok(Some(hold("DeletingDatabase", message, Some(ctx.now() + SAFETY_NET))))
-        }
-    }
-}
-
-/// In a foreground deletion the garbage collector takes the database at once, before Percona could be asked to take its
-/// volumes and Secrets with it: then that is done here.
-async fn leftovers(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
-    // The collector takes its mark off the app when it has finished, which may be before this app's turn came.
-    let foreground =
-        is_foreground(meta) || ctx.memory.foreground.get(key).is_some_and(|uid| Some(&uid) == meta.uid.as_ref());
-    if policy == DeletionPolicy::Retain || !foreground {
-        return Ok(None);
-    }
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let left = delete_of_cluster(&claims, key).await?;
-    let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let left = left.or(delete_of_cluster(&secrets, key).await?);
-    Ok(left.map(|name| {
-        let message = format!("waiting for {name}, which PerconaPGCluster {} has left, to be gone", key.cluster());
-        hold("DeletingDatabase", message, Some(ctx.now() + POLL))
-    }))
-}
-
 /// Whether an object is deleted only after all that it owns.
 #[must_use]
 pub fn is_foreground(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND)
 }
 
-/// Deletes what is labelled with the app's database, and returns the name of one such object if there was any.
-async fn delete_of_cluster<K>(api: &Api<K>, key: &Key) -> Result<Option<String>, Error>
+/// Deletes an object, and in the background what it owns; one that is gone needs none.
+async fn delete<K>(api: &Api<K>, what: &str, name: &str, uid: Option<String>) -> Result<(), Error>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let objects = of_cluster(api, key).await?;
-    for object in objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
-        delete(api, &object.name_any(), object.metadata.uid.clone()).await?;
-    }
-    Ok(objects.first().map(|object| object.name_any()))
-}
-
-/// What is labelled with the app's database, but for what an earlier app has left.
-async fn of_cluster<K>(api: &Api<K>, key: &Key) -> Result<Vec<PartialObjectMeta<K>>, Error>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let cluster = key.cluster();
-    let params =
-        ListParams::default().labels(&format!("{}={cluster},!{}", percona::CLUSTER_LABEL, label::RETAINED_FROM));
-    let what = || format!("list each {} of PerconaPGCluster {}/{cluster}", K::kind(&()), key.namespace);
-    let objects = api.list_metadata(&params).await.map_err(|error| Error::api(what())(error))?;
-    Ok(objects.items)
-}
-
-/// Without these finalizers Percona leaves volumes and Secrets, and a later app of the same name would get them. They
-/// are set only now, so that a cluster deleted by mistake keeps its data.
-async fn ask_percona_for_everything(
-    api: &Api<PerconaPGCluster>,
-    cluster: &PartialObjectMeta<PerconaPGCluster>,
-) -> Result<(), Error> {
-    let name = cluster.name_any();
-    let mut finalizers = cluster.finalizers().to_vec();
-    for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL] {
-        if !finalizers.iter().any(|present| present == finalizer) {
-            finalizers.push(finalizer.to_owned());
-        }
-    }
-    let patch = json!({"metadata": {
-        "uid": cluster.metadata.uid,
-        "resourceVersion": cluster.metadata.resource_version,
-        "finalizers": finalizers,
-    }});
-    api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .map_err(Error::api(format!("set Percona's finalizers on PerconaPGCluster {name}")))?;
-    Ok(())
-}
-
-/// Leaves an object behind: without owner, so that nothing collects it, and labelled, so that it can be found.
-async fn retain<K>(api: &Api<K>, key: &Key, name: &str, without: &[&str]) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let mut labels = retained(key);
-    labels.extend(without.iter().map(|label| ((*label).to_owned(), json!(null))));
-    mark(api, key, name, &json!({"ownerReferences": null, "labels": labels})).await
-}
-
-fn retained(key: &Key) -> serde_json::Map<String, serde_json::Value> {
-    serde_json::Map::from_iter([(label::RETAINED_FROM.to_owned(), json!(key.name))])
-}
-
-/// Merges a patch into an object's metadata; one that is gone needs none.
-async fn mark<K>(api: &Api<K>, key: &Key, name: &str, metadata: &serde_json::Value) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&json!({"metadata": metadata}))).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("retain {} {}/{name}", K::kind(&()), key.namespace))(error)),
-        Ok(_) => Ok(()),
-    }
-}
-
-async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Clone + DeserializeOwned + std::fmt::Debug,
 {
     // Without saying so, the pods of a Job would stay.
     let params = DeleteParams {
@@ -320,7 +195,7 @@ where
     };
     match api.delete(name, &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("delete {} {name}", K::kind(&())))(error)),
+        Err(error) => Err(Error::api(format!("delete {what} {name}"))(error)),
         Ok(_) => Ok(()),
     }
 }

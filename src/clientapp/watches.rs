@@ -26,15 +26,15 @@ use super::{
     cache::{Cache, Change, Entry},
     definition::Definition,
     desired::StoredProfile,
-    names::Key,
-    world::{ClusterView, Workload},
+    names::{Key, Maker},
+    world::{ServerState, ServerView, Workload},
 };
 use crate::{
     crd::{
-        ClientApp, Guard, Profile,
+        BackupState, ClientApp, Guard, Phase, Postgresql, Profile,
         conditions::{find, kind},
         label,
-        percona::{self, PerconaPGCluster},
+        percona::{self, PerconaPGBackup, PerconaPGCluster},
         quantity,
     },
     helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
@@ -45,6 +45,8 @@ const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// Selects what Helm manages.
 const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
+/// Name of the definition of Postgresql.
+const POSTGRESQLS: &str = "postgresqls.apps.bnerd-operator.local";
 /// Name of the definition of Profile.
 const PROFILES: &str = "profiles.apps.bnerd-operator.local";
 /// On an EndpointSlice: its Service.
@@ -59,6 +61,8 @@ pub struct SecretMeta {
     pub owner: Option<(String, String, String)>,
     /// It is being deleted.
     pub deleting: bool,
+    /// The app that left it behind.
+    pub retained_from: Option<String>,
     /// Where it stores a revision of a Helm release.
     pub revision: Option<RevisionMeta>,
 }
@@ -91,7 +95,11 @@ pub struct Watches {
     /// The StatefulSets that Helm manages, filed under their release.
     pub stateful_sets: Cache<Workload>,
     /// Every PerconaPGCluster.
-    pub clusters: Optional<ClusterView>,
+    pub clusters: Optional<ServerView>,
+    /// Every Postgresql.
+    pub postgresqls: Optional<ServerView>,
+    /// How far each PerconaPGBackup is, and what went wrong; filed under its cluster.
+    pub backups: Optional<(BackupState, Option<String>)>,
     /// Whether an EndpointSlice of PgBouncer has a ready address, filed under its Service.
     pub endpoints: Cache<bool>,
     /// Every Profile, or why it does not decode.
@@ -117,6 +125,8 @@ impl Watches {
             deployments: Cache::default(),
             stateful_sets: Cache::default(),
             clusters: Optional::new(percona::CRD_NAME),
+            postgresqls: Optional::new(POSTGRESQLS),
+            backups: Optional::new(percona::BACKUP_CRD_NAME),
             endpoints: Cache::default(),
             profiles: Optional::new(PROFILES),
             triggers,
@@ -142,8 +152,13 @@ impl Watches {
             feed(watches.clone(), "endpointslices", slices, |w| &w.endpoints, slice, Watches::service_changed).boxed(),
         );
         spawn(
-            feed_optional(watches.clone(), client.clone(), |w| &w.clusters, cluster, Watches::cluster_changed).boxed(),
+            feed_optional(watches.clone(), client.clone(), |w| &w.clusters, cluster, Watches::server_changed).boxed(),
         );
+        spawn(
+            feed_optional(watches.clone(), client.clone(), |w| &w.postgresqls, postgresql, Watches::server_changed)
+                .boxed(),
+        );
+        spawn(feed_optional(watches.clone(), client.clone(), |w| &w.backups, backup, Watches::server_changed).boxed());
         spawn(
             feed_optional(watches.clone(), client.clone(), |w| &w.profiles, profile, Watches::profile_changed).boxed(),
         );
@@ -152,7 +167,18 @@ impl Watches {
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
     pub async fn synced(&self) {
-        let Watches { apps, secrets, deployments, stateful_sets, clusters, endpoints, profiles, triggers: _ } = self;
+        let Watches {
+            apps,
+            secrets,
+            deployments,
+            stateful_sets,
+            clusters,
+            postgresqls,
+            backups,
+            endpoints,
+            profiles,
+            triggers: _,
+        } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = apps.wait_until_ready().await;
         secrets.synced().await;
@@ -160,7 +186,17 @@ impl Watches {
         stateful_sets.synced().await;
         endpoints.synced().await;
         clusters.synced().await;
+        postgresqls.synced().await;
+        backups.synced().await;
         profiles.synced().await;
+    }
+
+    /// What databases are made from.
+    pub fn servers(&self, maker: Maker) -> &Optional<ServerView> {
+        match maker {
+            Maker::Percona => &self.clusters,
+            Maker::Standalone => &self.postgresqls,
+        }
     }
 
     /// What is stored under a Profile's name.
@@ -212,19 +248,20 @@ impl Watches {
                 return false;
             }
             let key = key_of(app);
-            let given = app.object.as_ref().ok().and_then(|app| app.spec.admin_secret.as_deref());
+            let spec = app.object.as_ref().ok().map(|app| &app.spec);
+            let given = spec.and_then(|spec| spec.admin_secret.as_ref());
+            let external = spec.and_then(|spec| spec.postgres.external.as_ref()).map(|external| &external.secret_name);
             key.name == secret.name
-                || given == Some(&secret.name)
-                || secret.name == key.admin_secret()
-                || secret.name == key.redis_secret()
-                || secret.name == key.database_secret()
+                || [given, external].contains(&Some(&secret.name))
+                || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
+                || Maker::ALL.iter().any(|maker| maker.secret(&key) == secret.name)
         });
     }
 
-    fn cluster_changed(&self, cluster: &Key) {
+    fn server_changed(&self, server: &Key) {
         self.trigger_where(|app| {
             let key = key_of(app);
-            key.namespace == cluster.namespace && key.cluster() == cluster.name
+            key.namespace == server.namespace && key.cluster() == server.name
         });
     }
 
@@ -238,7 +275,7 @@ impl Watches {
     fn service_changed(&self, service: &Key) {
         self.trigger_where(|app| {
             let key = key_of(app);
-            key.namespace == service.namespace && key.pgbouncer_service() == service.name
+            key.namespace == service.namespace && Maker::Percona.service(&key) == service.name
         });
     }
 }
@@ -387,6 +424,7 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
             resource_version: secret.resource_version().unwrap_or_default(),
             owner: owner(&secret),
             deleting: secret.metadata.deletion_timestamp.is_some(),
+            retained_from: secret.labels().get(label::RETAINED_FROM).cloned(),
             revision,
         }),
         key,
@@ -491,22 +529,79 @@ fn workload<K: Resource>(kind: &'static str, object: &K, waiting: Option<String>
     }
 }
 
-fn cluster(cluster: PerconaPGCluster) -> Entry<ClusterView> {
-    let key = key_of(&cluster);
+/// What both kinds say of themselves in the same way.
+fn server<K: Resource>(object: &K) -> ServerView {
+    ServerView {
+        app: object.labels().get(label::APP).cloned(),
+        retained_from: object.labels().get(label::RETAINED_FROM).cloned(),
+        owner_uid: owner(object).map(|(_, _, uid)| uid),
+        deleting: object.meta().deletion_timestamp.is_some(),
+        digest: object.annotations().get(DIGEST_ANNOTATION).cloned(),
+        created: object.meta().creation_timestamp.as_ref().map(|time| time.0),
+        ..ServerView::default()
+    }
+}
+
+fn cluster(cluster: PerconaPGCluster) -> Entry<ServerView> {
     let status = cluster.status.clone().unwrap_or_default();
     let volume = cluster.spec.instances.first().map(|instance| &instance.data_volume_claim_spec.resources.requests);
-    let view = ClusterView {
-        app: cluster.labels().get(label::APP).cloned(),
-        owner_uid: owner(&cluster).map(|(_, _, uid)| uid),
-        deleting: cluster.metadata.deletion_timestamp.is_some(),
-        digest: cluster.annotations().get(DIGEST_ANNOTATION).cloned(),
+    let view = ServerView {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
-        state: status.state.filter(|state| !state.is_empty()),
-        pgbouncer_ready: status.pgbouncer.unwrap_or_default().ready,
-        created: cluster.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        backups: cluster.spec.backups.enabled == Some(true),
+        state: match status.state.as_deref() {
+            None | Some("") => ServerState::Silent,
+            // Of no PgBouncers all are ready.
+            Some("ready") if status.pgbouncer.unwrap_or_default().ready < 1 => {
+                ServerState::Waiting(" has no ready PgBouncer".to_owned())
+            }
+            Some("ready") => ServerState::Ready,
+            Some(state) => ServerState::Waiting(format!(" is {state}")),
+        },
+        ..server(&cluster)
+    };
+    Entry { key: key_of(&cluster), group: None, value: Some(view) }
+}
+
+fn postgresql(guard: Guard<Postgresql>) -> Entry<ServerView> {
+    let key = key_of(&guard);
+    let view = match &guard.object {
+        Ok(postgresql) => postgresql_view(&guard, postgresql),
+        Err(problem) => {
+            ServerView { state: ServerState::Stalled(format!(" does not decode: {problem}")), ..server(&guard) }
+        }
     };
     Entry { key, group: None, value: Some(view) }
+}
+
+fn postgresql_view(guard: &Guard<Postgresql>, postgresql: &Postgresql) -> ServerView {
+    let status = postgresql.status.clone().unwrap_or_default();
+    let ready = find(&status.conditions, kind::READY);
+    let why = ready.map_or_else(|| " is not up".to_owned(), |ready| format!(": {}", ready.message));
+    ServerView {
+        postgres_version: postgresql.spec.version.parse().ok(),
+        storage_bytes: quantity::parse_positive(&postgresql.spec.storage_size),
+        state: match status.phase {
+            None => ServerState::Silent,
+            Some(Phase::Up) => ServerState::Ready,
+            Some(Phase::Pending) => ServerState::Waiting(why),
+            Some(Phase::Failed) => ServerState::Stalled(why),
+        },
+        ..server(guard)
+    }
+}
+
+fn backup(backup: PerconaPGBackup) -> Entry<(BackupState, Option<String>)> {
+    let key = key_of(&backup);
+    let status = backup.status.unwrap_or_default();
+    let state = match status.state.as_deref() {
+        Some("Succeeded") => BackupState::Succeeded,
+        Some("Failed") => BackupState::Failed,
+        _ => BackupState::Running,
+    };
+    // One that is on its way out is none.
+    let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
+    Entry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
 }
 
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {

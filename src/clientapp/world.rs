@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::names::Key;
-use crate::crd::ClientAppStatus;
+use semver::Version;
+
+use super::names::{Key, Maker};
+use crate::crd::{BackupRecord, BackupState, ClientAppStatus};
 
 /// Everything that decisions depend on, as it was at one moment.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,12 @@ pub struct World {
     pub redis_secret: SecretView,
     /// The database and what leads to it.
     pub database: DatabaseView,
+    /// What an earlier ClientApp of this name has left, to be adopted or not.
+    pub retained: Vec<Retained>,
+    /// The backup that the next upgrade waits for; `None`: it waits for none.
+    pub backup: Option<BackupView>,
+    /// The chart that is asked for, once it is fetched.
+    pub target: Option<Target>,
     /// The newest revision of the release.
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
@@ -49,23 +57,25 @@ pub enum SecretView {
 /// The database and what leads to it.
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseView {
-    /// Whether the cluster knows the kind PerconaPGCluster.
+    /// Whether the cluster knows the kind that it is made from.
     pub installed: bool,
     /// uid of the ClientApp, which a database of its own carries as owner.
     pub app_uid: String,
-    /// The PerconaPGCluster.
-    pub cluster: Option<ClusterView>,
-    /// Percona's Secret for the app's user.
+    /// The PerconaPGCluster or Postgresql.
+    pub server: Option<ServerView>,
+    /// The Secret that opens it.
     pub secret: SecretView,
-    /// Whether PgBouncer's Service has a ready address.
+    /// Whether the Service that the app uses has a ready address.
     pub reachable: bool,
 }
 
-/// A PerconaPGCluster.
+/// A PerconaPGCluster or Postgresql.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClusterView {
+pub struct ServerView {
     /// The ClientApp it is labelled with.
     pub app: Option<String>,
+    /// The ClientApp that left it behind.
+    pub retained_from: Option<String>,
     /// The ClientApp that owns it; under `deletionPolicy: Retain` there is none.
     pub owner_uid: Option<String>,
     /// It is being deleted.
@@ -76,12 +86,80 @@ pub struct ClusterView {
     pub postgres_version: Option<i64>,
     /// Size of the data volume in bytes, as last applied.
     pub storage_bytes: Option<f64>,
-    /// Percona's word for its state; `None`: Percona has said nothing yet.
-    pub state: Option<String>,
-    /// PgBouncer's ready instances.
-    pub pgbouncer_ready: i64,
+    /// It has room for backups.
+    pub backups: bool,
+    /// How it is.
+    pub state: ServerState,
+    /// The last dump that a Postgresql was asked for: the word, how far it is, and what went wrong.
+    pub dump: Option<(String, BackupState, Option<String>)>,
     /// When it was created.
     pub created: Option<Timestamp>,
+}
+
+/// How a database is, in the words of who makes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ServerState {
+    /// Nothing was said yet.
+    #[default]
+    Silent,
+    /// It is on its way: what follows on its kind and name in a sentence.
+    Waiting(String),
+    /// It goes on only after somebody changes something: the same.
+    Stalled(String),
+    /// It can be used.
+    Ready,
+}
+
+/// A backup, as it is wanted and as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackupView {
+    /// What is, or will be, on record.
+    pub record: BackupRecord,
+    /// How far it is, and what went wrong; `None`: nobody has been asked for it yet.
+    pub seen: Option<(BackupState, Option<String>)>,
+}
+
+/// A chart, as far as it decides whether it may be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name of the chart.
+    pub chart: String,
+    /// Version of the chart.
+    pub version: Version,
+    /// Version of the app in it.
+    pub app_version: Option<String>,
+}
+
+/// Something that outlived a ClientApp.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// Its kind.
+    pub kind: RetainedKind,
+    /// Its name.
+    pub name: String,
+}
+
+/// What can outlive a ClientApp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetainedKind {
+    /// A PersistentVolumeClaim.
+    Volume,
+    /// A Secret.
+    Secret,
+    /// A PerconaPGCluster or Postgresql.
+    Server(Maker),
+}
+
+impl RetainedKind {
+    /// The word in the object.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RetainedKind::Volume => "PersistentVolumeClaim",
+            RetainedKind::Secret => "Secret",
+            RetainedKind::Server(maker) => maker.kind(),
+        }
+    }
 }
 
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.

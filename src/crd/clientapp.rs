@@ -85,6 +85,10 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub persistence: Persistence,
 
+    /// What happens before helm installs another `chartVersion`.
+    #[serde(default)]
+    pub upgrade: Upgrade,
+
     /// Further values for the chart, merged over the operator's base values and under the computed ones. A key
     /// that the operator computes is refused by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -113,6 +117,7 @@ pub struct Redis {
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
+#[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external names the database of the provider external: that provider needs it, and no other has it").field_path(".external"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 pub struct Postgres {
     /// Whether the instance has a PostgreSQL database of its own.
@@ -136,10 +141,61 @@ pub struct Postgres {
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
 
-    /// Number of PostgreSQL instances; above one they are a cluster with failover.
+    /// Number of PostgreSQL instances. Above one they are a cluster with failover where Percona makes it; with the provider
+    /// `standalone` they are hot standbys, none of which takes over by itself.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
+
+    /// Whether what an earlier ClientApp of this name has left under `deletionPolicy: Retain` is taken over: database,
+    /// volumes, and the Secrets that open them. Otherwise nothing is made while it is there.
+    #[serde(default)]
+    pub adopt: bool,
+
+    /// The database that exists already, for the provider `external`. `version`, `storageSize` and `instances` mean nothing
+    /// to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalPostgres>,
+}
+
+/// A PostgreSQL database that exists already, and the Secret that opens it. It is never changed or deleted.
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalPostgres {
+    /// Name of a Secret in this namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: String,
+
+    /// Key of the user's name in it.
+    #[serde(default = "default_user_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub user_key: String,
+
+    /// Key of the user's password in it.
+    #[serde(default = "default_password_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub password_key: String,
+
+    /// Key of the server's name in it: a DNS name or an address, with `:port` behind it where that is not 5432.
+    #[serde(default = "default_host_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub host_key: String,
+
+    /// Key of the database's name in it.
+    #[serde(default = "default_database_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub database_key: String,
+
+    /// The server, such as `db.example.com` or `db.example.com:6432`, in place of the one under `hostKey`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^([[][0-9a-fA-F:.]+[]]|[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?)(:[1-9][0-9]{0,4})?$')").message("must be a DNS name or an address, with :port behind it where that is not 5432"))]
+    pub host: Option<String>,
+
+    /// The database, in place of the one under `databaseKey`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub database: Option<String>,
 }
 
 /// Who makes the database.
@@ -153,6 +209,22 @@ pub enum PostgresProvider {
     Standalone,
     /// A database that exists already.
     External,
+}
+
+/// What happens before helm installs another `chartVersion`.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Upgrade {
+    /// Whether the database is backed up first, each time: by a PerconaPGBackup, or a dump of the Postgresql. helm runs when
+    /// it has succeeded.
+    #[serde(default)]
+    pub backup: bool,
+
+    /// A `chartVersion` that may be installed although it goes back to an older version of the app, or leaves one of its
+    /// major versions out. It holds for this one version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub allow: Option<String>,
 }
 
 /// The volume for the app's files.
@@ -212,13 +284,17 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_secret_name: Option<String>,
 
-    /// The PerconaPGCluster made for this instance.
+    /// The PerconaPGCluster or Postgresql made for this instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub postgres_cluster_name: Option<String>,
 
     /// Where the instance is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+
+    /// The last backup that was taken before an upgrade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupRecord>,
 
     /// The last time helm was run for this ClientApp, or was about to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,6 +331,36 @@ pub struct Release {
     /// When the revision was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed_at: Option<Time>,
+}
+
+/// A backup before an upgrade.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupRecord {
+    /// `PerconaPGBackup`, or `Postgresql` for a dump that the Postgresql takes.
+    pub kind: String,
+    /// Name of the PerconaPGBackup, or the word by which the Postgresql was asked for the dump.
+    pub name: String,
+    /// The chart version that was installed.
+    pub from: String,
+    /// The chart version that was to be installed.
+    pub to: String,
+    /// How far it is.
+    pub state: BackupState,
+    /// The revision that was made after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+}
+
+/// How far a backup is.
+#[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub enum BackupState {
+    /// It was asked for.
+    Running,
+    /// It can be restored from.
+    Succeeded,
+    /// It cannot.
+    Failed,
 }
 
 /// One run of helm: written before it starts, completed when it ends.
@@ -296,6 +402,18 @@ fn default_postgres_version() -> String {
 fn default_postgres_storage() -> String {
     "1Gi".to_owned()
 }
+fn default_user_key() -> String {
+    "user".to_owned()
+}
+fn default_password_key() -> String {
+    "password".to_owned()
+}
+fn default_host_key() -> String {
+    "host".to_owned()
+}
+fn default_database_key() -> String {
+    "dbname".to_owned()
+}
 
 impl Default for Redis {
     fn default() -> Self {
@@ -311,6 +429,8 @@ impl Default for Postgres {
             version: default_postgres_version(),
             storage_size: default_postgres_storage(),
             instances: one(),
+            adopt: false,
+            external: None,
         }
     }
 }

@@ -10,8 +10,8 @@ mod profile;
 pub mod quantity;
 
 pub use clientapp::{
-    Attempt, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, Persistence, Postgres, PostgresProvider, Redis,
-    Release,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
+    Persistence, Postgres, PostgresProvider, Redis, Release, Upgrade,
 };
 pub use guard::{Guard, decode_strictly};
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The CustomResourceDefinition's name, watched so that an installation of Percona is noticed.
 pub const CRD_NAME: &str = "perconapgclusters.pgv2.percona.com";
+/// Name of the CustomResourceDefinition of backups.
+pub const BACKUP_CRD_NAME: &str = "perconapgbackups.pgv2.percona.com";
 /// On Percona's objects: the cluster they belong to.
 pub const CLUSTER_LABEL: &str = "postgres-operator.crunchydata.com/cluster";
 /// Selects what belongs to PgBouncer among Percona's objects.
@@ -36,6 +38,50 @@ pub struct PerconaPGClusterSpec {
     /// The instance sets; this operator makes one.
     #[serde(default)]
     pub instances: Vec<InstanceSet>,
+    /// Backups.
+    #[serde(default)]
+    pub backups: Backups,
+}
+
+/// What is read of backups.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Backups {
+    /// Whether there is room for them.
+    #[serde(default)]
+    pub enabled: Option<bool>,
+}
+
+/// What is read of a backup's spec.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "pgv2.percona.com",
+    version = "v2",
+    kind = "PerconaPGBackup",
+    plural = "perconapgbackups",
+    namespaced,
+    status = "PerconaPGBackupStatus",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PerconaPGBackupSpec {
+    /// The cluster.
+    #[serde(default)]
+    pub pg_cluster: String,
+    /// Which of its repositories.
+    #[serde(default)]
+    pub repo_name: String,
+}
+
+/// What is read of a backup's status.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PerconaPGBackupStatus {
+    /// `Starting`, `Running`, `Succeeded` or `Failed`.
+    #[serde(default)]
+    pub state: Option<String>,
+    /// What went wrong.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 /// What is read of an instance set.

@@ -9,7 +9,7 @@ use crate::{
 /// Repository of the official images.
 const REPOSITORY: &str = "docker.io/library/postgres";
 /// The majors there are images of, and for which the scripts are written.
-const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
+pub const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
 
 /// Where the password comes from.
 #[derive(Clone, PartialEq)]

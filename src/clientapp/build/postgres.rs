@@ -1,17 +1,23 @@
-//! The PerconaPGCluster. Pure.
+//! The database: a PerconaPGCluster or a Postgresql. Pure.
 //!
-//! Contract: Percona Operator for PostgreSQL 2.6 to 3.x, `pgv2.percona.com/v2`.
+//! Contract of the former: Percona Operator for PostgreSQL 2.6 to 3.x, `pgv2.percona.com/v2`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource as _;
 use serde_json::{Value, json};
 
 use crate::{
     clientapp::names::{DATABASE_USER, Key},
-    crd::{DeletionPolicy, Postgres, label},
+    crd::{BackupRecord, DeletionPolicy, Postgres, Postgresql, label, percona::PerconaPGBackup},
 };
 
-/// On the cluster: digest of the document that was applied, so that an unchanged one is not applied again.
+/// On what is applied: digest of the document, so that an unchanged one is not applied again.
 pub const DIGEST_ANNOTATION: &str = "apps.bnerd-operator.local/spec-digest";
+
+/// On a backup: between which chart versions it was taken.
+const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
+/// The one repository for backups, of the four that Percona allows.
+pub const BACKUP_REPOSITORY: &str = "repo1";
 
 /// Version and images of Percona's operator that the clusters are written for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +28,8 @@ pub struct PerconaSettings {
     pub postgres_repository: String,
     /// Image of PgBouncer.
     pub pgbouncer_image: String,
+    /// Image of pgBackRest.
+    pub pgbackrest_image: String,
 }
 
 impl Default for PerconaSettings {
@@ -30,6 +38,7 @@ impl Default for PerconaSettings {
             cr_version: "3.0.0".to_owned(),
             postgres_repository: "percona/percona-distribution-postgresql".to_owned(),
             pgbouncer_image: "percona/percona-pgbouncer:1.25.1-1".to_owned(),
+            pgbackrest_image: "percona/percona-pgbackrest:2.58.0-1".to_owned(),
         }
     }
 }
@@ -58,7 +67,7 @@ impl PerconaSettings {
 
 /// The document for server-side apply, without owner and digest: those are added by [`applied`].
 #[must_use]
-pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings) -> Value {
+pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings, backups: bool) -> Value {
     let major: i64 = postgres.version.parse().unwrap_or_default();
     let mut user = json!({
         "name": DATABASE_USER,
@@ -91,9 +100,66 @@ pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings) -> Va
             }],
             "proxy": {"pgBouncer": {"replicas": 1, "image": settings.pgbouncer_image}},
             "users": [user],
-            // The schema asks for the block; with it disabled no pgBackRest, and so no image of it, is needed.
-            "backups": {"enabled": false},
+            "backups": self::backups(postgres, settings, backups),
         },
+    })
+}
+
+/// Room for backups: a volume as large as the data's, which pgBackRest packs.
+fn backups(postgres: &Postgres, settings: &PerconaSettings, enabled: bool) -> Value {
+    if !enabled {
+        // The schema asks for the block; with it disabled no pgBackRest, and so no image of it, is needed.
+        return json!({"enabled": false});
+    }
+    let claim =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": postgres.storage_size}}});
+    json!({
+        "enabled": true,
+        "pgbackrest": {
+            "image": settings.pgbackrest_image,
+            "repos": [{"name": BACKUP_REPOSITORY, "volume": {"volumeClaimSpec": claim}}],
+        },
+    })
+}
+
+/// The Postgresql, as the document for server-side apply, without owner and digest: those are added by [`applied`].
+///
+/// Its own policy is always `Retain`: one that is deleted by mistake keeps its data. The app's teardown changes that before it
+/// deletes the Postgresql on purpose.
+#[must_use]
+pub fn standalone(key: &Key, postgres: &Postgres) -> Value {
+    json!({
+        "apiVersion": Postgresql::api_version(&()),
+        "kind": Postgresql::kind(&()),
+        "metadata": {
+            "name": key.cluster(),
+            "namespace": key.namespace,
+            "labels": {label::MANAGED_BY: label::OPERATOR, label::APP: key.name},
+        },
+        "spec": {
+            "defaultUser": DATABASE_USER,
+            "name": DATABASE_USER,
+            "version": postgres.version,
+            "storageSize": postgres.storage_size,
+            "replicas": postgres.instances,
+            "deletionPolicy": DeletionPolicy::Retain,
+        },
+    })
+}
+
+/// The PerconaPGBackup, as the document for server-side apply.
+#[must_use]
+pub fn backup(key: &Key, record: &BackupRecord) -> Value {
+    json!({
+        "apiVersion": PerconaPGBackup::api_version(&()),
+        "kind": record.kind,
+        "metadata": {
+            "name": record.name,
+            "namespace": key.namespace,
+            "labels": {label::MANAGED_BY: label::OPERATOR, label::APP: key.name},
+            "annotations": {UPGRADE_ANNOTATION: format!("{} -> {}", record.from, record.to)},
+        },
+        "spec": {"pgCluster": key.cluster(), "repoName": BACKUP_REPOSITORY},
     })
 }
 

@@ -24,7 +24,7 @@ pub struct Inputs<'a> {
     /// Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<&'a str>,
     /// The database; `None`: none.
-    pub database: Option<Database<'a>>,
+    pub database: Option<&'a Database>,
     /// Size and StorageClass of the files' volume; `None`: no volume.
     pub persistence: Option<(&'a str, &'a str)>,
     /// Image in place of the chart's own.
@@ -34,14 +34,42 @@ pub struct Inputs<'a> {
 }
 
 /// How the app reaches its database.
-#[derive(Clone, Debug)]
-pub struct Database<'a> {
-    /// DNS name of the server.
-    pub host: String,
-    /// User and database name.
-    pub name: &'a str,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// The server: a DNS name or an address, with `:port` behind it where that is not 5432.
+    pub host: From,
+    /// The database.
+    pub name: From,
+    /// Its user, where that is known without the Secret.
+    pub user: Option<String>,
     /// Secret with user and password.
-    pub secret: &'a str,
+    pub secret: String,
+    /// Key of the user's name in it.
+    pub user_key: String,
+    /// Key of the password in it.
+    pub password_key: String,
+}
+
+/// Where a part of a database's address comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// It is known.
+    Value(String),
+    /// This key of the Secret has it.
+    Key(String),
+}
+
+impl Database {
+    /// The keys of the Secret that the app reads.
+    #[must_use]
+    pub fn keys(&self) -> Vec<&str> {
+        let Database { host, name, user: _, secret: _, user_key, password_key } = self;
+        let address = [host, name].into_iter().filter_map(|from| match from {
+            From::Value(_) => None,
+            From::Key(key) => Some(key),
+        });
+        [user_key, password_key].into_iter().chain(address).map(String::as_str).collect()
+    }
 }
 
 /// An image as the chart wants it, in two halves that it joins with `:`.
@@ -93,17 +121,10 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
             "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
         });
     }
-    if let Some(Database { host, name, secret }) = database {
+    if let Some(database) = database {
         // The chart's internal database is on by default and beats every other setting: the app would get SQLite.
         values["internalDatabase"] = json!({"enabled": false});
-        values["externalDatabase"] = json!({
-            "enabled": true,
-            "type": "postgresql",
-            "host": host,
-            "user": name,
-            "database": name,
-            "existingSecret": {"enabled": true, "secretName": secret, "usernameKey": "user", "passwordKey": "password"},
-        });
+        values["externalDatabase"] = external_database(database);
     }
     if let Some((size, class)) = persistence {
         values["persistence"]["size"] = json!(size);
@@ -116,6 +137,25 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
     }
     if let Some(replicas) = replicas {
         values["replicaCount"] = json!(replicas);
+    }
+    values
+}
+
+fn external_database(database: &Database) -> Value {
+    let Database { host, name, user, secret, user_key, password_key } = database;
+    let mut values = json!({
+        "enabled": true,
+        "type": "postgresql",
+        "existingSecret": {"enabled": true, "secretName": secret, "usernameKey": user_key, "passwordKey": password_key},
+    });
+    if let Some(user) = user {
+        values["user"] = json!(user);
+    }
+    for (from, field, key) in [(host, "host", "hostKey"), (name, "database", "databaseKey")] {
+        match from {
+            From::Value(value) => values[field] = json!(value),
+            From::Key(name) => values["existingSecret"][key] = json!(name),
+        }
     }
     values
 }
@@ -256,17 +296,35 @@ fn merge_into(under: &mut Value, over: &Value) {
 mod tests {
     use super::*;
 
-    fn full() -> Inputs<'static> {
+    fn made() -> Database {
+        Database {
+            host: From::Value("acme-pg-pgbouncer.tenants.svc.cluster.local".to_owned()),
+            name: From::Value("clientapp".to_owned()),
+            user: Some("clientapp".to_owned()),
+            secret: "acme-pg-pguser-clientapp".to_owned(),
+            user_key: "user".to_owned(),
+            password_key: "password".to_owned(),
+        }
+    }
+
+    fn external() -> Database {
+        Database {
+            host: From::Key("address".to_owned()),
+            name: From::Key("db".to_owned()),
+            user: None,
+            secret: "theirs".to_owned(),
+            user_key: "login".to_owned(),
+            password_key: "secret".to_owned(),
+        }
+    }
+
+    fn full(database: &Database) -> Inputs<'_> {
         Inputs {
             hostname: "acme.example.com",
             admin_secret: "acme-admin-secret",
             ingress_class: Some("traefik"),
             redis_secret: Some("acme-redis-secret"),
-            database: Some(Database {
-                host: "acme-pg-pgbouncer.tenants.svc.cluster.local".to_owned(),
-                name: "clientapp",
-                secret: "acme-pg-pguser-clientapp",
-            }),
+            database: Some(database),
             persistence: Some(("8Gi", "")),
             image: None,
             replicas: None,
@@ -275,11 +333,12 @@ mod tests {
 
     #[test]
     fn the_tree_of_a_full_instance() {
-        insta::assert_snapshot!(serde_yaml::to_string(&computed(&full())).unwrap());
+        insta::assert_snapshot!(serde_yaml::to_string(&computed(&full(&made()))).unwrap());
     }
 
     #[test]
     fn the_tree_of_a_bare_instance() {
+        let database = made();
         let bare = Inputs {
             ingress_class: None,
             redis_secret: None,
@@ -287,16 +346,25 @@ mod tests {
             persistence: None,
             image: Image::parse("registry.example:5000/team/app:30.0.1"),
             replicas: Some(2),
-            ..full()
+            ..full(&database)
         };
         insta::assert_snapshot!(serde_yaml::to_string(&computed(&bare)).unwrap());
     }
 
     #[test]
+    fn the_tree_of_a_database_that_exists_already() {
+        insta::assert_snapshot!(serde_yaml::to_string(&external_database(&external())).unwrap());
+        let named = Database { host: From::Value("db.example:6432".to_owned()), ..external() };
+        let values = external_database(&named);
+        assert_eq!((&values["host"], values["existingSecret"].get("hostKey")), (&json!("db.example:6432"), None));
+    }
+
+    #[test]
     fn every_computed_key_is_reserved() {
-        let inputs =
-            Inputs { image: Image::parse("a:b"), replicas: Some(1), persistence: Some(("1Gi", "fast")), ..full() };
-        let mut open = vec![(String::new(), computed(&inputs))];
+        let (made, external) = (made(), external());
+        let all =
+            Inputs { image: Image::parse("a:b"), replicas: Some(1), persistence: Some(("1Gi", "fast")), ..full(&made) };
+        let mut open = vec![(String::new(), computed(&all)), (String::new(), computed(&full(&external)))];
         while let Some((path, value)) = open.pop() {
             match value {
                 Value::Object(map) => open.extend(

@@ -10,7 +10,8 @@ use super::*;
 use crate::{
     clientapp::{
         desired::{app_for_tests, desired},
-        world::{DatabaseView, Workload},
+        names::Maker,
+        world::{DatabaseView, ServerState, ServerView, Workload},
     },
     config::Config,
     crd::{ClientAppStatus, Release},
@@ -36,19 +37,21 @@ fn keys(keys: &[&str]) -> SecretView {
     SecretView::Present { keys: Some(keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>()) }
 }
 
-fn cluster(desired: &Desired) -> ClusterView {
-    let database = desired.database.as_ref().unwrap();
-    ClusterView {
+fn server(desired: &Desired) -> Option<ServerView> {
+    let server = desired.database.as_ref()?.server.as_ref()?;
+    Some(ServerView {
         app: Some("acme".to_owned()),
+        retained_from: None,
         owner_uid: Some("uid".to_owned()),
         deleting: false,
-        digest: Some(database.digest.clone()),
-        postgres_version: Some(database.postgres_version),
-        storage_bytes: Some(database.storage_bytes),
-        state: Some("ready".to_owned()),
-        pgbouncer_ready: 1,
+        digest: Some(server.document(desired.upgrade.backup).digest.clone()),
+        postgres_version: Some(server.postgres_version),
+        storage_bytes: Some(server.storage_bytes),
+        backups: desired.upgrade.backup,
+        state: ServerState::Ready,
+        dump: None,
         created: Some(ago(600)),
-    }
+    })
 }
 
 fn release(desired: &Desired) -> ReleaseView {
@@ -72,10 +75,13 @@ fn settled(desired: &Desired) -> World {
         database: DatabaseView {
             installed: true,
             app_uid: "uid".to_owned(),
-            cluster: desired.database.as_ref().map(|_| cluster(desired)),
-            secret: keys(&["user", "password"]),
+            server: server(desired),
+            secret: keys(&["user", "password", "host", "dbname"]),
             reachable: true,
         },
+        retained: Vec::new(),
+        backup: None,
+        target: None,
         release: Some(release(desired)),
         workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }],
         retry: None,
@@ -94,7 +100,10 @@ fn brief(plan: &Plan) -> String {
         .map(|step| match step {
             Step::CreateAdminSecret => "admin".to_owned(),
             Step::CreateRedisSecret => "redis".to_owned(),
-            Step::ApplyPostgres => "postgres".to_owned(),
+            Step::Adopt(found) => format!("adopt {}", found.len()),
+            Step::ApplyDatabase { backups: false } => "postgres".to_owned(),
+            Step::ApplyDatabase { backups: true } => "postgres with backups".to_owned(),
+            Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
@@ -187,43 +196,71 @@ fn secrets() {
     );
 }
 
+fn standalone() -> Value {
+    json!({"postgres": {"provider": "standalone"}})
+}
+
+fn external() -> Value {
+    json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
+}
+
+/// The one gate, for each who can provide a database: Percona, a Postgresql, somebody else.
 #[test]
 fn the_database_gate() {
-    let of = |change: fn(&mut ClusterView)| move |w: &mut World| change(w.database.cluster.as_mut().unwrap());
-    for (what, change, plan) in [
-        ("no owner, as under Retain", of(|c| c.owner_uid = None), ""),
-        ("someone else's", of(|c| c.app = None), "hold PostgresReady/DatabaseNotOurs!"),
-        ("a predecessor's", of(|c| c.owner_uid = Some("old".into())), "hold PostgresReady/DatabaseNotOurs!"),
-        ("going", of(|c| c.deleting = true), "hold PostgresReady/Deleting"),
-        ("another major", of(|c| c.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
-        ("a larger volume", of(|c| c.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
-        ("a smaller volume", of(|c| (c.storage_bytes, c.digest) = (Some(1e6), None)), "postgres"),
-        ("silent for long", of(|c| c.state = None), "hold PostgresReady/NotReporting"),
-        ("new and silent", of(|c| (c.state, c.created) = (None, Some(ago(1)))), "hold PostgresReady/Provisioning"),
-        ("initializing", of(|c| c.state = Some("initializing".into())), "hold PostgresReady/Provisioning"),
-        ("paused", of(|c| c.state = Some("paused".into())), "hold PostgresReady/Provisioning"),
-        ("no PgBouncer", of(|c| c.pgbouncer_ready = 0), "hold PostgresReady/Provisioning"),
+    let of =
+        |change: fn(&mut ServerView)| move |w: &mut World| w.database.server.as_mut().map(change).unwrap_or_default();
+    let waits = || ServerState::Waiting(" is initializing".to_owned());
+    const WAIT: &str = "hold PostgresReady/Provisioning";
+    let stale: fn(&mut ServerView) = |s| (s.storage_bytes, s.digest) = (Some(1e6), None);
+    for (what, change, made) in [
+        ("as it should be", of(|_| {}), ""),
+        ("no owner, as under Retain", of(|s| s.owner_uid = None), ""),
+        ("someone else's", of(|s| s.app = None), "hold PostgresReady/DatabaseNotOurs!"),
+        ("a predecessor's", of(|s| s.owner_uid = Some("old".into())), "hold PostgresReady/DatabaseNotOurs!"),
+        ("going", of(|s| s.deleting = true), "hold PostgresReady/Deleting"),
+        ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
+        ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
+        ("a smaller volume", of(stale), "postgres"),
+        ("silent for long", of(|s| s.state = ServerState::Silent), "hold PostgresReady/NotReporting"),
+        ("new and silent", of(|s| (s.state, s.created) = (ServerState::Silent, Some(ago(1)))), WAIT),
+        ("on its way", of(|s| s.state = ServerState::Waiting(" is initializing".into())), WAIT),
+        ("stuck", of(|s| s.state = ServerState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
+        ("room for backups is never taken away", of(|s| s.backups = true), BACKUPS),
     ] {
-        row(what, none(), change, plan);
+        for spec in [none(), standalone()] {
+            // Room for backups is nothing that a Postgresql's document speaks of.
+            let made = if spec == standalone() && made == BACKUPS { "" } else { made };
+            row(what, spec, change, made);
+        }
+        row(what, external(), change, "");
     }
     let of = |change: fn(&mut DatabaseView)| move |w: &mut World| change(&mut w.database);
-    for (what, change, plan) in [
-        ("no Percona", of(|d| (d.installed, d.cluster) = (false, None)), "hold PostgresReady/DependencyMissing!"),
-        ("no Secret", of(|d| d.secret = SecretView::Absent), "hold PostgresReady/SecretMissing"),
-        ("no password", of(|d| d.secret = keys(&["user"])), "hold PostgresReady/SecretKeyMissing"),
-        ("no address", of(|d| d.reachable = false), "hold PostgresReady/Provisioning"),
-        ("no cluster", of(|d| d.cluster = None), "postgres, hold PostgresReady/Provisioning"),
+    for (what, change, made, theirs) in [
+        ("not installed", of(|d| (d.installed, d.server) = (false, None)), "hold PostgresReady/DependencyMissing!", ""),
+        ("nothing there", of(|d| d.server = None), "postgres, hold PostgresReady/Provisioning", ""),
+        ("no address", of(|d| d.reachable = false), WAIT, ""),
+        ("no Secret", of(|d| d.secret = SecretView::Absent), SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
+        (
+            "no password",
+            of(|d| d.secret = keys(&["user", "host", "dbname"])),
+            NO_KEY,
+            "hold PostgresReady/SecretKeyMissing!",
+        ),
+        ("no host", of(|d| d.secret = keys(&["user", "password"])), "", "hold PostgresReady/SecretKeyMissing!"),
     ] {
-        row(what, none(), change, plan);
+        for (spec, plan) in [(none(), made), (standalone(), made), (external(), theirs)] {
+            row(what, spec, change, plan);
+        }
     }
+    let waiting = waits();
     row(
         "a change waits for the database",
         json!({"chartVersion": "5.5.3"}),
         |w| {
-            w.database.reachable = false;
+            w.database.server.as_mut().unwrap().state = waiting;
             w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
         },
-        "hold PostgresReady/Provisioning",
+        WAIT,
     );
     row(
         "without a database nobody asks for Percona",
@@ -231,6 +268,80 @@ fn the_database_gate() {
         |w| w.database = DatabaseView::default(),
         "",
     );
+}
+
+const BACKUPS: &str = "postgres with backups";
+const SECRET_MISSING: &str = "hold PostgresReady/SecretMissing";
+const NO_KEY: &str = "hold PostgresReady/SecretKeyMissing";
+
+#[test]
+fn what_a_closed_gate_says() {
+    for (spec, change, message) in [
+        (
+            standalone(),
+            (|w| w.database.installed = false) as fn(&mut World),
+            "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is made at once",
+        ),
+        (
+            standalone(),
+            |w| w.database.server.as_mut().unwrap().state = ServerState::Waiting(": pod acme-pg-0: x".to_owned()),
+            "Postgresql acme-pg: pod acme-pg-0: x",
+        ),
+        (
+            none(),
+            |w| w.database.secret = SecretView::Absent,
+            "PerconaPGCluster acme-pg is ready, but Secret acme-pg-pguser-clientapp does not exist",
+        ),
+        (
+            external(),
+            |w| w.database.secret = keys(&["user", "host"]),
+            "Secret theirs, named in spec.postgres.external, has no value under password and dbname: it needs the keys user, password, host, dbname",
+        ),
+    ] {
+        let desired = want(spec);
+        let mut world = settled(&desired);
+        change(&mut world);
+        assert_eq!(decide(&desired, &world, now(), DEADLINE).hold.unwrap().message, message);
+    }
+}
+
+#[test]
+fn what_an_earlier_app_has_left() {
+    let adopting = |provider: &str| json!({"postgres": {"provider": provider, "adopt": true}});
+    let volume = || Retained { kind: RetainedKind::Volume, name: "acme-nextcloud".to_owned() };
+    let left = |server: bool| {
+        move |w: &mut World| {
+            let found = w.database.server.take();
+            *w = nothing();
+            w.retained = vec![volume()];
+            if server {
+                w.retained.push(Retained { kind: RetainedKind::Server(Maker::Percona), name: "acme-pg".to_owned() });
+                let left =
+                    |found| ServerView { app: None, owner_uid: None, retained_from: Some("acme".into()), ..found };
+                w.database.server = found.map(left);
+                w.database.secret = keys(&["user", "password"]);
+                w.database.reachable = true;
+            }
+        }
+    };
+    const LEFT: &str = "hold Released/DataRetained!";
+    row("nobody asked for it", none(), left(true), LEFT);
+    row("volumes alone", none(), left(false), LEFT);
+    row("adopted", adopting("percona"), left(true), "adopt 2, admin, redis, helm 1");
+    row(
+        "volumes alone",
+        adopting("percona"),
+        left(false),
+        "adopt 1, admin, redis, postgres, hold PostgresReady/Provisioning",
+    );
+    row("another provider's", adopting("standalone"), left(true), LEFT);
+    row("none of its own", json!({"postgres": {"enabled": false, "adopt": true}}), left(true), LEFT);
+    let shrunk = |w: &mut World| {
+        left(true)(w);
+        w.database.server.as_mut().unwrap().storage_bytes = Some(1e12);
+    };
+    row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
+    row("whoever adopts may find nothing", adopting("percona"), |_| {}, "");
 }
 
 #[test]
@@ -396,9 +507,8 @@ impl Sim {
             }
             Event::Percona => {
                 let database = &mut self.world.database;
-                if let Some(cluster) = &mut database.cluster {
-                    cluster.state = Some("ready".to_owned());
-                    cluster.pgbouncer_ready = 1;
+                if let Some(server) = &mut database.server {
+                    server.state = ServerState::Ready;
                     database.secret = keys(&["user", "password"]);
                     database.reachable = true;
                 }
@@ -426,11 +536,13 @@ impl Sim {
                 self.created[1] += 1;
                 self.world.redis_secret = made();
             }
-            Step::ApplyPostgres => {
-                let made = ClusterView { state: None, pgbouncer_ready: 0, ..cluster(&self.desired) };
-                let cluster = self.world.database.cluster.get_or_insert(made);
-                cluster.digest.clone_from(&self.desired.database.as_ref().unwrap().digest.clone().into());
+            Step::ApplyDatabase { backups } => {
+                let made = ServerView { state: ServerState::Silent, ..server(&self.desired).unwrap() };
+                let applied = self.desired.database.as_ref().unwrap().server.as_ref().unwrap().document(*backups);
+                let server = self.world.database.server.get_or_insert(made);
+                server.digest = Some(applied.digest.clone());
             }
+            Step::Adopt(_) | Step::BackUp(_) => unreachable!("nobody has left anything, or asks for backups"),
             Step::UnlockRelease { revision, .. } => {
                 let release = self.world.release.as_mut().unwrap();
                 assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));

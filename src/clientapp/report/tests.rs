@@ -11,7 +11,7 @@ use crate::{
         decide::decide,
         desired::{app_for_tests, desired},
         error::Error,
-        world::{ClusterView, DatabaseView, Fate, SecretView, Stamp, Workload},
+        world::{DatabaseView, Fate, SecretView, ServerState, ServerView, Stamp, Workload},
     },
     config::Config,
 };
@@ -82,12 +82,12 @@ fn what_the_conditions_say() {
     let percona = |state: &str| DatabaseView {
         installed: true,
         app_uid: "uid".to_owned(),
-        cluster: Some(ClusterView {
+        server: Some(ServerView {
             app: Some("acme".to_owned()),
             owner_uid: Some("uid".to_owned()),
             postgres_version: Some(15),
-            state: Some(state.to_owned()),
-            ..ClusterView::default()
+            state: ServerState::Waiting(format!(" is {state}")),
+            ..ServerView::default()
         }),
         ..DatabaseView::default()
     };

@@ -1,0 +1,195 @@
+//! The deletion of an app's database, or its retention. An **effect**.
+//!
+//! Who made it is not asked of the spec, which may be unreadable: each maker's object of the app's name is looked for.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{POLL, delete, hold, is_foreground};
+use crate::{
+    clientapp::{
+        Ctx,
+        decide::{Hold, SAFETY_NET},
+        error::Error,
+        names::{Key, Maker},
+        retained,
+        world::{RetainedKind, ServerState},
+    },
+    crd::{DeletionPolicy, label, percona},
+};
+
+/// Takes down the database, or leaves it behind, as far as that goes now. It goes before the namespace could: who makes it has
+/// to be there to take it down.
+///
+/// # Errors
+/// A request failed.
+pub async fn take_down(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+    for maker in Maker::ALL {
+        if let Some(hold) = server(ctx, key, meta, policy, maker).await? {
+            return Ok(Some(hold));
+        }
+    }
+    Ok(None)
+}
+
+async fn server(
+    ctx: &Ctx,
+    key: &Key,
+    meta: &ObjectMeta,
+    policy: DeletionPolicy,
+    maker: Maker,
+) -> Result<Option<Hold>, Error> {
+    let name = key.cluster();
+    let kind = maker.kind();
+    let server = match retained::api(ctx, key, RetainedKind::Server(maker)).get_metadata(&name).await {
+        // No such object, or no such kind: then there is no database from this maker.
+        Err(kube::Error::Api(status)) if status.code == 404 => return leftovers(ctx, key, meta, policy, maker).await,
+        Err(error) => return Err(Error::api(format!("look for {kind} {}/{name}", key.namespace))(error)),
+        Ok(server) => server,
+    };
+    let named = server.labels().get(label::APP) == Some(&key.name);
+    let owned = server.owner_references().iter().all(|owner| Some(&owner.uid) == meta.uid.as_ref());
+    if !(named && owned) {
+        tracing::warn!(kind, %name, "is not this ClientApp's and stays as it is");
+        return Ok(None);
+    }
+    match policy {
+        DeletionPolicy::Retain => leave(ctx, key, maker).await.map(|()| None),
+        DeletionPolicy::Delete => {
+            ask_for_everything(ctx, key, maker, &server).await?;
+            if server.metadata.deletion_timestamp.is_none() {
+                let api = retained::api(ctx, key, RetainedKind::Server(maker));
+                delete(&api, kind, &name, server.metadata.uid.clone()).await?;
+            }
+            Ok(Some(hold("DeletingDatabase", waiting(ctx, key, maker), Some(ctx.now() + SAFETY_NET))))
+        }
+    }
+}
+
+fn waiting(ctx: &Ctx, key: &Key, maker: Maker) -> String {
+    let name = key.cluster();
+    let seen = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, &name));
+    match (maker, seen.map(|server| server.state)) {
+        (Maker::Percona, _) => {
+            format!("waiting for Percona to delete PerconaPGCluster {name} with its volumes and Secrets")
+        }
+        (Maker::Standalone, Some(ServerState::Waiting(why) | ServerState::Stalled(why))) => {
+            format!("waiting for Postgresql {name} to be gone{why}")
+        }
+        (Maker::Standalone, _) => format!("waiting for Postgresql {name} to be gone with its volumes and Secrets"),
+    }
+}
+
+/// What belongs to the database stays, and can be found.
+async fn leave(ctx: &Ctx, key: &Key, maker: Maker) -> Result<(), Error> {
+    let name = key.cluster();
+    // The Secrets first: without them the database could be found, but not opened. Percona's have no owner, and a
+    // Postgresql's belong to it.
+    for secret in retained::secrets(maker, key) {
+        retained::leave_to_its_owner(ctx, key, RetainedKind::Secret, &secret).await?;
+    }
+    // The label keeps them from being taken for the leftovers of a later app of this name.
+    let of_server = match maker {
+        Maker::Percona => of_cluster(&name),
+        Maker::Standalone => format!("{}={name}", label::POSTGRESQL),
+    };
+    for claim in labelled(ctx, key, RetainedKind::Volume, &of_server).await? {
+        retained::leave_to_its_owner(ctx, key, RetainedKind::Volume, &claim.name_any()).await?;
+    }
+    retained::leave(ctx, key, RetainedKind::Server(maker), &name).await?;
+    tracing::info!(kind = maker.kind(), %name, "is retained");
+    Ok(())
+}
+
+/// In a foreground deletion the garbage collector takes the database at once, before its maker could be asked to take its
+/// volumes and Secrets with it: then that is done here.
+async fn leftovers(
+    ctx: &Ctx,
+    key: &Key,
+    meta: &ObjectMeta,
+    policy: DeletionPolicy,
+    maker: Maker,
+) -> Result<Option<Hold>, Error> {
+    // The collector takes its mark off the app when it has finished, which may be before this app's turn came.
+    let foreground =
+        is_foreground(meta) || ctx.memory.foreground.get(key).is_some_and(|uid| Some(&uid) == meta.uid.as_ref());
+    if policy == DeletionPolicy::Retain || !foreground {
+        return Ok(None);
+    }
+    let left_behind = match maker {
+        Maker::Percona => of_cluster(&key.cluster()),
+        // A Postgresql that was not told otherwise has left its data as an app does, by its own name.
+        Maker::Standalone => format!("{}={}", label::RETAINED_FROM, key.cluster()),
+    };
+    let mut left = None;
+    for kind in [RetainedKind::Volume, RetainedKind::Secret] {
+        for object in labelled(ctx, key, kind, &left_behind).await? {
+            let name = object.name_any();
+            if object.metadata.deletion_timestamp.is_none() {
+                delete(&retained::api(ctx, key, kind), kind.as_str(), &name, object.metadata.uid.clone()).await?;
+            }
+            left.get_or_insert(name);
+        }
+    }
+    Ok(left.map(|name| {
+        let message = format!("waiting for {name}, which {} {} has left, to be gone", maker.kind(), key.cluster());
+        hold("DeletingDatabase", message, Some(ctx.now() + POLL))
+    }))
+}
+
+/// Selects what belongs to Percona's cluster, but for what an earlier app has left.
+fn of_cluster(name: &str) -> String {
+    format!("{}={name},!{}", percona::CLUSTER_LABEL, label::RETAINED_FROM)
+}
+
+async fn labelled(
+    ctx: &Ctx,
+    key: &Key,
+    kind: RetainedKind,
+    labels: &str,
+) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
+    let objects = retained::api(ctx, key, kind).list_metadata(&ListParams::default().labels(labels)).await;
+    let objects =
+        objects.map_err(Error::api(format!("list each {} of {labels} in {}", kind.as_str(), key.namespace)))?;
+    Ok(objects.items)
+}
+
+/// Unless asked, either maker leaves volumes and Secrets, and a later app of the same name would get them. That is asked for
+/// only now, so that a database which is deleted by mistake keeps its data.
+async fn ask_for_everything(
+    ctx: &Ctx,
+    key: &Key,
+    maker: Maker,
+    server: &PartialObjectMeta<DynamicObject>,
+) -> Result<(), Error> {
+    let name = server.name_any();
+    let (patch, what) = match maker {
+        // Percona has taken its own off one that is on its way out.
+        Maker::Percona if server.metadata.deletion_timestamp.is_some() => return Ok(()),
+        Maker::Percona => {
+            let mut finalizers = server.finalizers().to_vec();
+            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL] {
+                if !finalizers.iter().any(|present| present == finalizer) {
+                    finalizers.push(finalizer.to_owned());
+                }
+            }
+            let version = &server.metadata.resource_version;
+            let metadata = json!({"uid": server.metadata.uid, "resourceVersion": version, "finalizers": finalizers});
+            (json!({"metadata": metadata}), "set Percona's finalizers on")
+        }
+        Maker::Standalone => {
+            let patch = json!({"metadata": {"uid": server.metadata.uid}, "spec": {"deletionPolicy": "Delete"}});
+            (patch, "set spec.deletionPolicy of")
+        }
+    };
+    let api = retained::api(ctx, key, RetainedKind::Server(maker));
+    match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::api(format!("{what} {} {}/{name}", maker.kind(), key.namespace))(error)),
+        Ok(_) => Ok(()),
+    }
+}
