@@ -191,8 +191,17 @@ pub struct Create {
     #[arg(long)]
     pub no_redis: bool,
     /// Without a database of its own.
-    #[arg(long, conflicts_with_all = ["postgres_version", "storage"])]
+    #[arg(long, conflicts_with_all = ["postgres_version", "storage", "standalone", "postgres_secret"])]
     pub no_postgres: bool,
+    /// With a Postgresql of the operator instead of Percona's.
+    #[arg(long, conflicts_with = "postgres_secret")]
+    pub standalone: bool,
+    /// Secret that opens a database which exists already, with the keys `host`, `user`, `password` and `dbname`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["postgres_version", "storage"])]
+    pub postgres_secret: Option<String>,
+    /// Take over the data that an earlier ClientApp of this name has left.
+    #[arg(long)]
+    pub adopt: bool,
     /// Major version of PostgreSQL.
     #[arg(long, value_name = "MAJOR")]
     pub postgres_version: Option<String>,
@@ -277,6 +286,12 @@ pub struct Upgrade {
     // Under another id than --version, which this command has too as a part of the operator's.
     #[arg(id = "to", value_name = "VERSION")]
     pub version: String,
+    /// Back the database up first, at this and every later upgrade.
+    #[arg(long)]
+    pub backup: bool,
+    /// Also where the app goes back to an older version, or leaves a major version out.
+    #[arg(long)]
+    pub allow: bool,
     /// Whether to wait for it.
     #[command(flatten)]
     pub patience: Patience,

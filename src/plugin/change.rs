@@ -4,7 +4,7 @@ use kube::{
     ResourceExt as _,
     api::{DynamicObject, Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     args,
@@ -19,14 +19,21 @@ use crate::crd::annotation;
 /// # Errors
 /// There is no such ClientApp; the server's refusal; see [`wait::until`].
 pub async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgrade) -> Result<(), Error> {
-    let args::Upgrade { name, version, patience } = args;
+    let args::Upgrade { name, version, backup, allow, patience } = args;
     let before = session.app(name).await?;
     let from = &before.app.spec.chart_version;
-    let object = if from == version {
+    let mut first = Map::new();
+    if *backup && !before.app.spec.upgrade.backup {
+        first.insert("backup".to_owned(), json!(true));
+    }
+    if *allow && before.app.spec.upgrade.allow.as_ref() != Some(version) {
+        first.insert("allow".to_owned(), json!(version));
+    }
+    let object = if from == version && first.is_empty() {
         printer.note(&format!("clientapp/{name} asks for chart version {version} already: nothing is changed"));
         before.object
     } else {
-        let object = patch(session, &before, json!({"spec": {"chartVersion": version}})).await?;
+        let object = patch(session, &before, json!({"spec": {"chartVersion": version, "upgrade": first}})).await?;
         let sentence = format!("clientapp/{name}: chart version {from} -> {version}");
         if !patience.wait {
             return printer.object(&object, &sentence);

@@ -84,6 +84,11 @@ pub fn object(args: &args::Create, namespace: &str, values: Option<Map<String, V
         Policy::Delete => "Delete",
         Policy::Retain => "Retain",
     });
+    let provider = match (args.standalone, &args.postgres_secret) {
+        (true, _) => Some("standalone"),
+        (false, Some(_)) => Some("external"),
+        (false, None) => None,
+    };
     let spec = part(&[
         ("hostname", Some(args.hostname.clone().into())),
         ("chartVersion", text(&args.chart_version)),
@@ -96,8 +101,11 @@ pub fn object(args: &args::Create, namespace: &str, values: Option<Map<String, V
             "postgres",
             part(&[
                 ("enabled", off(args.no_postgres)),
+                ("provider", provider.map(Value::from)),
+                ("external", part(&[("secretName", text(&args.postgres_secret))])),
                 ("version", text(&args.postgres_version)),
                 ("storageSize", text(&args.storage)),
+                ("adopt", args.adopt.then_some(Value::Bool(true))),
             ]),
         ),
         ("persistence", part(&[("size", text(&args.size))])),
@@ -159,5 +167,7 @@ mod tests {
         let values = json!({"cronjob": {"enabled": true}});
         insta::assert_snapshot!(made(&flags, values.as_object().cloned()));
         insta::assert_snapshot!(made(&["--no-postgres"], None));
+        insta::assert_snapshot!(made(&["--standalone", "--adopt"], None));
+        insta::assert_snapshot!(made(&["--postgres-secret=theirs"], None));
     }
 }

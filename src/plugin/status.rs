@@ -22,10 +22,14 @@ use super::{
     session::{Printer, Session},
     text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, cell, lines, paint, span, styled, verdict},
 };
-use crate::crd::{
-    ClientApp, ClientAppStatus, Release,
-    conditions::{find, kind},
-    percona::{CLUSTER_LABEL, PerconaPGCluster},
+use crate::{
+    clientapp::names::Maker,
+    crd::{
+        BackupRecord, ClientApp, ClientAppStatus, PostgresProvider, Postgresql, Release,
+        conditions::{find, kind},
+        label,
+        percona::{CLUSTER_LABEL, PerconaPGCluster},
+    },
 };
 
 /// What was seen, or in parentheses why it was not.
@@ -33,7 +37,7 @@ pub type Look<T> = Result<T, String>;
 
 /// What belongs to an app.
 pub struct Belongings {
-    /// Its PerconaPGCluster; `None`: it has none.
+    /// Its PerconaPGCluster or Postgresql; `None`: it has none.
     pub database: Option<(String, Look<DynamicObject>)>,
     /// Its Deployments.
     pub deployments: Look<Vec<Deployment>>,
@@ -52,21 +56,28 @@ pub async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result
     if printer.output != super::args::Output::Table {
         return printer.object(&stored.object, "");
     }
-    let cluster = stored.app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone());
+    let server = stored.app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone());
+    let maker = maker(&stored.app);
     let of_release = format!("app.kubernetes.io/instance={name},app.kubernetes.io/managed-by=Helm");
-    let of_cluster = cluster.as_ref().map(|cluster| format!("{CLUSTER_LABEL}={cluster}"));
+    let of_server = server.as_ref().map(|server| match maker {
+        Maker::Percona => format!("{CLUSTER_LABEL}={server}"),
+        Maker::Standalone => format!("{}={server}", label::POSTGRESQL),
+    });
     let (database, deployments, stateful_sets, volumes, more_volumes) = tokio::join!(
         async {
-            let name = cluster.clone()?;
-            let kind = ApiResource::erase::<PerconaPGCluster>(&());
+            let name = server.clone()?;
+            let kind = match maker {
+                Maker::Percona => ApiResource::erase::<PerconaPGCluster>(&()),
+                Maker::Standalone => ApiResource::erase::<Postgresql>(&()),
+            };
             let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
-            let found = api.get(&name).await.map_err(|error| unseen("read", "perconapgclusters", &error));
+            let found = api.get(&name).await.map_err(|error| unseen("read", &kind.plural, &error));
             Some((name, found))
         },
         belonging::<Deployment>(session, Some(&of_release)),
         belonging::<StatefulSet>(session, Some(&of_release)),
         belonging::<PersistentVolumeClaim>(session, Some(&of_release)),
-        belonging::<PersistentVolumeClaim>(session, of_cluster.as_deref()),
+        belonging::<PersistentVolumeClaim>(session, of_server.as_deref()),
     );
     let volumes = volumes.and_then(|volumes| Ok([volumes, more_volumes?].concat()));
     let seen = Belongings { database, deployments, stateful_sets, volumes };
@@ -176,6 +187,11 @@ fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
             )
         }
     };
+    if let Some(backup) = &status.backup {
+        let BackupRecord { kind, name, from, to, state, revision } = backup;
+        let after = revision.map_or_else(String::new, |revision| format!(", then revision {revision}"));
+        below.push(Node::leaf(format!("backup {kind} {name} {state:?}, before {from} -> {to}{after}")));
+    }
     if let Some(attempt) = &status.last_attempt {
         let began = age(Some(attempt.started_at.0), now);
         let mut line = format!("last attempt {began} ago");
@@ -210,30 +226,51 @@ fn chart(app: &ClientApp, release: &Release) -> String {
     line
 }
 
+/// Who makes the database, where one is made.
+fn maker(app: &ClientApp) -> Maker {
+    match app.spec.postgres.provider {
+        PostgresProvider::Standalone => Maker::Standalone,
+        PostgresProvider::Percona | PostgresProvider::External => Maker::Percona,
+    }
+}
+
 fn database(app: &ClientApp, seen: &Belongings) -> Node {
     let title = paint(STRONG, "Database");
-    match &seen.database {
-        None if !app.spec.postgres.enabled => Node::leaf(format!("{title} none is asked for")),
-        None => Node::leaf(format!("{title} none yet")),
-        Some((name, Err(why))) => Node::leaf(format!("{title} PerconaPGCluster {name} {}", paint(FAINT, why))),
-        Some((name, Ok(cluster))) => {
-            let at = |path: &str| cluster.data.pointer(path);
-            let state = at("/status/state").and_then(Value::as_str).unwrap_or("without a status");
-            let count = |path: &str| at(path).and_then(Value::as_i64).unwrap_or_default();
-            let version =
-                at("/spec/postgresVersion").map_or_else(String::new, |version| format!(", PostgreSQL {version}"));
-            let style = if state == "ready" { GOOD } else { UNSURE };
-            let state = paint(style, state);
-            let below = [("instances", "postgres"), ("PgBouncer", "pgbouncer")].map(|(title, part)| {
-                let path = format!("/status/{part}");
-                Node::leaf(format!(
-                    "{title} {}",
-                    ready(count(&format!("{path}/ready")), count(&format!("{path}/size")))
-                ))
-            });
-            Node::new(format!("{title} PerconaPGCluster {name} {state}{version}"), below.into())
-        }
+    let maker = maker(app);
+    let kind = maker.kind();
+    match (&seen.database, &app.spec.postgres.external) {
+        (None, _) if !app.spec.postgres.enabled => Node::leaf(format!("{title} none is asked for")),
+        (None, Some(external)) => Node::leaf(format!("{title} external, opened by Secret {}", external.secret_name)),
+        (None, None) => Node::leaf(format!("{title} none yet")),
+        (Some((name, Err(why))), _) => Node::leaf(format!("{title} {kind} {name} {}", paint(FAINT, why))),
+        (Some((name, Ok(server))), _) => match maker {
+            Maker::Percona => cluster(&title, name, server),
+            Maker::Standalone => postgresql(&title, name, server),
+        },
     }
+}
+
+fn cluster(title: &str, name: &str, cluster: &DynamicObject) -> Node {
+    let at = |path: &str| cluster.data.pointer(path);
+    let state = at("/status/state").and_then(Value::as_str).unwrap_or("without a status");
+    let count = |path: &str| at(path).and_then(Value::as_i64).unwrap_or_default();
+    let version = at("/spec/postgresVersion").map_or_else(String::new, |version| format!(", PostgreSQL {version}"));
+    let style = if state == "ready" { GOOD } else { UNSURE };
+    let state = paint(style, state);
+    let below = [("instances", "postgres"), ("PgBouncer", "pgbouncer")].map(|(title, part)| {
+        let path = format!("/status/{part}");
+        Node::leaf(format!("{title} {}", ready(count(&format!("{path}/ready")), count(&format!("{path}/size")))))
+    });
+    Node::new(format!("{title} PerconaPGCluster {name} {state}{version}"), below.into())
+}
+
+fn postgresql(title: &str, name: &str, postgresql: &DynamicObject) -> Node {
+    let at = |path: &str| postgresql.data.pointer(path).and_then(Value::as_str);
+    let phase = at("/status/phase").unwrap_or("without a status");
+    let style = if phase == "Up" { GOOD } else { UNSURE };
+    let version = at("/status/version").map_or_else(String::new, |version| format!(", PostgreSQL {version}"));
+    let pod = at("/status/active/name").map(|pod| Node::leaf(format!("pod {pod}")));
+    Node::new(format!("{title} Postgresql {name} {}{version}", paint(style, phase)), pod.into_iter().collect())
 }
 
 fn ready(ready: i64, wanted: i64) -> String {

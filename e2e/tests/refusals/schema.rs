@@ -8,6 +8,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     const VERSION: &str = "must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'";
     const SIZE: &str = "must be a quantity above zero such as";
     const IMAGE: &str = "must be repository:tag or repository@sha256:<64 hex digits>";
+    const NEEDED: &str = "external names the database of the provider external: that provider needs it";
     let tenant = Lab::shared().await.tenant("wrong-fields").await;
     let host = |hostname: &str| json!({"hostname": hostname});
     let size = |block: &str, field: &str, size: &str| with(block, json!({field: size}));
@@ -40,6 +41,24 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
             "spec.postgres.provider",
             "supported values: \"percona\", \"standalone\", \"external\"",
         ),
+        (with("postgres", json!({"provider": "external"})), "spec.postgres.external", NEEDED),
+        (with("postgres", json!({"external": {"secretName": "theirs"}})), "spec.postgres.external", NEEDED),
+        (
+            with("postgres", json!({"provider": "external", "external": {}})),
+            "spec.postgres.external.secretName",
+            "Required value",
+        ),
+        (
+            with(
+                "postgres",
+                json!({"provider": "external", "external": {"secretName": "a", "host": "db.example.com/x"}}),
+            ),
+            "spec.postgres.external.host",
+            "must be a DNS name or an address, with :port behind it where that is not 5432",
+        ),
+        (with("postgres", json!({"adopt": "yes"})), "spec.postgres.adopt", "must be of type boolean"),
+        (with("upgrade", json!({"backup": "yes"})), "spec.upgrade.backup", "must be of type boolean"),
+        (with("upgrade", json!({"allow": true})), "spec.upgrade.allow", "must be of type string"),
         (with("postgres", json!({"version": 15})), "spec.postgres.version", "must be of type string"),
         (with("postgres", json!({"version": "12"})), "spec.postgres.version", "from \"13\" to \"18\""),
         (with("postgres", json!({"version": "15.3"})), "spec.postgres.version", "may not be more than 2 bytes"),

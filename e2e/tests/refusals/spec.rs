@@ -39,17 +39,18 @@ async fn the_operator_refuses_what_the_schema_cannot() {
         ("large", "values", text(300 << 10), "spec.values: values are 307211 bytes of JSON; at most 262144 fit"),
         ("huge", "values", text(1_000_000), "spec.values: values are 1000011 bytes of JSON; at most 262144 fit"),
         (
-            "standalone",
+            "older",
             "postgres",
-            json!({"provider": "standalone"}),
-            "spec.postgres.provider: this operator serves the provider percona only",
+            json!({"provider": "standalone", "version": "13"}),
+            "spec.postgres.version: the provider standalone has PostgreSQL 14 to 18",
         ),
         (
-            "external",
+            "port",
             "postgres",
-            json!({"provider": "external"}),
-            "spec.postgres.provider: this operator serves the provider percona only",
+            json!({"provider": "external", "external": {"secretName": "theirs", "host": "db.example.com:70000"}}),
+            "spec.postgres.external.host: must end in a port from 1 to 65535",
         ),
+        ("allow", "upgrade", json!({"allow": "5.x"}), "spec.upgrade.allow: must be one exact version"),
         ("old", "postgres", json!({"version": "13"}), "spec.postgres.version: Percona"),
     ] {
         let spec = json!({"hostname": hostname(&tenant, name), field: value});

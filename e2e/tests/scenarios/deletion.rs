@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::{names, secret, small, with};
 
 /// Waits until nothing of an app is left in its namespace. What the garbage collector takes comes a little later.
-async fn nothing_is_left(tenant: &Tenant) {
+pub async fn nothing_is_left(tenant: &Tenant) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let mut left = Vec::new();
@@ -40,7 +40,7 @@ async fn nothing_is_left(tenant: &Tenant) {
 }
 
 /// Deletes a ClientApp with this propagation, and waits until it is gone.
-async fn delete(tenant: &Tenant, name: &str, propagation: PropagationPolicy) {
+pub async fn delete(tenant: &Tenant, name: &str, propagation: PropagationPolicy) {
     let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };
     tenant.api::<ClientApp>().delete(name, &params).await.unwrap();
     tenant.wait_for(name, "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
@@ -92,22 +92,40 @@ async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
 }
 
 #[tokio::test]
-async fn a_retained_database_stays_and_no_successor_gets_it() {
+async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
     let tenant = Lab::shared().await.tenant("retain").await;
     let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
     tenant.create("acme", spec.clone()).await.unwrap();
     tenant.ready("acme", 1).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
+    let admin = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
     tenant.delete("acme").await;
     assert_eq!(tenant.listed("acme"), None);
     is_retained(&tenant, "acme", &password).await;
 
-    tenant.create("acme", spec).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DatabaseNotOurs").await;
-    assert!(told.contains("PerconaPGCluster acme-pg"), "{told}");
+    tenant.create("acme", spec.clone()).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
+    for part in ["PerconaPGCluster acme-pg", "Secret acme-admin-secret", "spec.postgres.adopt to true"] {
+        assert!(told.contains(part), "{told}");
+    }
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     tenant.delete("acme").await;
     is_retained(&tenant, "acme", &password).await;
+
+    // Data are not squeezed, not even for being adopted.
+    let adopt = json!({"postgres": {"adopt": true, "storageSize": "512Mi"}, "deletionPolicy": "Delete"});
+    tenant.create("acme", with(spec, adopt)).await.unwrap();
+    tenant.condition("acme", "Ready", "False", "StorageShrink").await;
+    is_retained(&tenant, "acme", &password).await;
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    tenant.patch("acme", json!({"postgres": {"storageSize": "1Gi"}})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().uid(), cluster.uid());
+    assert_eq!(secret(&tenant, "acme-pg-pguser-clientapp", "password").await, password);
+    assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, admin);
+    // It is the app's own again, and goes with it.
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
 }
 
 #[tokio::test]

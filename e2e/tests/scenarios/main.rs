@@ -6,6 +6,7 @@ mod deletion;
 mod hostname;
 mod namespace;
 mod profile;
+mod provider;
 mod release;
 mod spec;
 

@@ -66,7 +66,7 @@ async fn somebody_elses_upgrade_and_rollback_are_put_right_once_each() {
     let told = drifted(&tenant, "acme").await;
     assert!(told.len() == 2 && told[1].contains("revision 5"), "{told:?}");
 
-    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.ready("acme", 7).await;
     // --history-max
     assert_eq!(history(&tenant, "acme").len(), 5);
@@ -89,7 +89,7 @@ async fn somebody_elses_uninstall_is_put_right_once() {
     tenant.ready("acme", 2).await;
     assert_eq!(drifted(&tenant, "acme").await.len(), 2);
 
-    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.ready("acme", 3).await;
 }
 

@@ -182,7 +182,8 @@ async fn ask_for_everything(
             (json!({"metadata": metadata}), "set Percona's finalizers on")
         }
         Maker::Standalone => {
-            let patch = json!({"metadata": {"uid": server.metadata.uid}, "spec": {"deletionPolicy": "Delete"}});
+            let patch =
+                json!({"metadata": {"uid": server.metadata.uid}, "spec": {"deletionPolicy": DeletionPolicy::Delete}});
             (patch, "set spec.deletionPolicy of")
         }
     };
