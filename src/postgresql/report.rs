@@ -199,7 +199,9 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let same = before.dump.as_ref().is_some_and(|then| then.request == now.request && then.state == now.state);
     let (warning, reason, message) = match (now.state, &now.message) {
         (DumpState::Running, _) => return None,
-        (DumpState::Succeeded, _) => (false, "Dumped", format!("Job {} has dumped the database", now.job)),
+        (DumpState::Succeeded, _) => {
+            (false, "Dumped", format!("Job {} has dumped the database for request {}", now.job, now.request))
+        }
         (DumpState::Failed, why) => (true, "DumpFailed", why.clone().unwrap_or_default()),
     };
     // Events that differ in nothing but their sentence are counted as one.
@@ -305,13 +307,13 @@ mod tests {
             (
                 running(),
                 succeeded("one"),
-                Some((false, "Dumped", "Dump one", "Job acme-dump-1 has dumped the database")),
+                Some((false, "Dumped", "Dump one", "Job acme-dump-1 has dumped the database for request one")),
             ),
             (succeeded("one"), succeeded("one"), None),
             (
                 succeeded("one"),
                 succeeded("two"),
-                Some((false, "Dumped", "Dump two", "Job acme-dump-1 has dumped the database")),
+                Some((false, "Dumped", "Dump two", "Job acme-dump-1 has dumped the database for request two")),
             ),
             (running(), failed(), Some((true, "DumpFailed", "Dump one", "because"))),
             (failed(), failed(), None),

@@ -27,7 +27,7 @@ pub fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
 pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let spec = json!({
         "schedule": backup.schedule.as_ref()?,
-        // Two at a time would be no newer.
+        // One that takes long is not joined by the next.
         "concurrencyPolicy": "Forbid",
         // Or the controller gives up for good after it was away for a hundred runs.
         "startingDeadlineSeconds": 3600,
