@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use clientapp_operator::crd::{Phase, Postgresql, PostgresqlStatus, conditions, label};
+use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Lab, Tenant};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -326,7 +326,9 @@ async fn what_cannot_be_is_refused_at_once() {
         ("db", json!({"version": "13"}), "from \"14\" to \"18\""),
         ("db", json!({"defaultUser": "replicator"}), "standbys' own"),
         ("db", json!({"name": "template1"}), "template0 or template1"),
-        ("db", json!({"backup": {"keep": 3}}), "give a schedule"),
+        ("db", json!({"backup": {"keep": 3}}), "give a schedule, a request or onDelete"),
+        ("db", json!({"backup": {"request": "Bad Word!"}}), "must be a word of lower-case letters"),
+        ("db", json!({"backup": {"request": "r".repeat(64)}}), "spec.backup.request"),
         ("db", json!({"backup": {"schedule": "sometimes"}}), "five fields"),
         ("db", json!({"replicas": 0}), "spec.replicas"),
         ("9db", json!({}), "DNS label"),
@@ -508,6 +510,102 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     assert_eq!(claims.get("db-backup").await.unwrap().labels()[label::RETAINED_FROM], "db");
 }
 
+/// Waits until what is recorded of this request is in this state.
+async fn dump(tenant: &Tenant, request: &str, state: DumpState) -> DumpRecord {
+    let wanted = |dump: &DumpRecord| dump.request == request && dump.state == state;
+    let what = format!("{state:?} {request}");
+    status(tenant, "db", &what, |status| status.dump.as_ref().is_some_and(wanted)).await.dump.unwrap()
+}
+
+#[tokio::test]
+async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
+    // A plane of its own: its operator is started anew.
+    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let start_operator =
+        async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
+    start_operator().await;
+    let tenant = lab.tenant("pg-requests").await;
+    let jobs = async || names::<Job>(&tenant).await;
+    // With the next status all of the newest spec is done.
+    let looked_at_again = async |port: i32| {
+        patch(&tenant, "db", json!({"port": port})).await.unwrap();
+        up(&tenant, "db").await
+    };
+    let ask = async |request: &str| patch(&tenant, "db", json!({"backup": {"request": request}})).await.unwrap();
+
+    create(&tenant, "db", json!({"backup": {"request": "one"}})).await.unwrap();
+    let one = dump(&tenant, "one", DumpState::Succeeded).await;
+    let job = tenant.api::<Job>().get(&one.job).await.unwrap();
+    let progress = job.status.clone().unwrap();
+    assert_eq!((&one.started_at, &one.completed_at), (&progress.start_time, &progress.completion_time));
+    assert!(one.started_at.is_some() && one.completed_at.is_some() && one.message.is_none(), "{one:?}");
+    assert!(job.annotations().values().any(|value| value == "one"), "{job:?}");
+    assert_eq!(job.owner_references()[0].kind, "Postgresql");
+    tenant.events_with("db", "Dumped", &format!("Job {} has dumped the database for request one", one.job)).await;
+    assert_eq!(names::<CronJob>(&tenant).await, Vec::<String>::new());
+
+    // The same word, without its Job, and without what the operator remembers.
+    looked_at_again(5433).await;
+    assert_eq!(jobs().await, [one.job.as_str()]);
+    delete::<Job>(&tenant, &one.job).await;
+    gone::<Job>(&tenant, &one.job).await;
+    looked_at_again(5434).await;
+    start_operator().await;
+    let status = looked_at_again(5435).await;
+    assert_eq!((jobs().await, status.dump.as_ref()), (Vec::<String>::new(), Some(&one)));
+
+    // Each new word is another dump, and takes the Job of the one before away.
+    ask("two").await;
+    let two = dump(&tenant, "two", DumpState::Succeeded).await;
+    ask("three").await;
+    let three = dump(&tenant, "three", DumpState::Succeeded).await;
+    gone::<Job>(&tenant, &two.job).await;
+    assert_eq!(jobs().await, [three.job.as_str()]);
+
+    // A dump that fails; until then the database serves. No pod for the Job, as long as the quota lasts.
+    let quota: ResourceQuota =
+        serde_json::from_value(json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": "1"}}})).unwrap();
+    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    ask("four").await;
+    let four = dump(&tenant, "four", DumpState::Running).await;
+    up(&tenant, "db").await;
+    let begun = |job: Option<&Job>| job?.status.as_ref()?.start_time.clone();
+    tenant.wait_for(&four.job, "begun", begun).await;
+    let now = "2026-01-01T00:00:00Z";
+    let failed = json!({"status": {"conditions": [
+        {"type": "FailureTarget", "status": "True", "reason": "x", "message": "x", "lastTransitionTime": now},
+        {"type": "Failed", "status": "True", "reason": "x", "message": "x", "lastTransitionTime": now},
+    ]}});
+    tenant.api::<Job>().patch_status(&four.job, &PatchParams::default(), &Patch::Merge(&failed)).await.unwrap();
+    let four = dump(&tenant, "four", DumpState::Failed).await;
+    let sentence = four.message.unwrap();
+    let logs = format!("`kubectl logs -n pg-requests job/{}`", four.job);
+    assert!(sentence.contains(&logs) && sentence.contains("another word in spec.backup.request"), "{sentence}");
+    tenant.events_with("db", "DumpFailed", &sentence).await;
+    let status = up(&tenant, "db").await;
+    assert_eq!((status.phase, jobs().await), (Some(Phase::Up), vec![four.job.clone()]));
+
+    // A word that is taken away asks for nothing, and what was recorded stays.
+    patch(&tenant, "db", json!({"backup": {"request": null, "schedule": "@daily"}})).await.unwrap();
+    let status = up(&tenant, "db").await;
+    assert_eq!((status.dump.unwrap().request.as_str(), jobs().await), ("four", vec![four.job]));
+
+    // A dump at work does not keep a deletion waiting.
+    ask("five").await;
+    let five = dump(&tenant, "five", DumpState::Running).await;
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    gone::<Job>(&tenant, &five.job).await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
+    // Each end was told of, and once.
+    let told: Vec<_> = tenant.events("db").await.into_iter().map(|(reason, _)| reason).collect();
+    let times = |reason: &str| told.iter().filter(|told| *told == reason).count();
+    assert_eq!((times("Dumped"), times("DumpFailed")), (3, 1), "{told:?}");
+    let operator = lab.operator().take().unwrap();
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+}
+
 #[tokio::test]
 async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accident() {
     let tenant = Lab::shared().await.tenant("pg-retain").await;
@@ -602,53 +700,113 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts")
 }
 
+/// dump.sh with stand-ins for PostgreSQL's programs, and a clock that stands still.
+struct Dumps {
+    home: tempfile::TempDir,
+}
+
+impl Dumps {
+    fn new() -> Dumps {
+        let dumps = Dumps { home: tempfile::tempdir().unwrap() };
+        for directory in ["bin", "dumps"] {
+            fs::create_dir(dumps.home.path().join(directory)).unwrap();
+        }
+        dumps.program("pg_dump", r#"for a; do case $a in --file=*) echo dump >"${a#--file=}";; esac; done"#);
+        dumps.program("pg_restore", "exit 0");
+        dumps.program("date", "echo 20260101T000000Z");
+        dumps
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.home.path().join("dumps").join(file)
+    }
+
+    /// Puts a program in the place of another, and returns what was there.
+    fn program(&self, name: &str, text: &str) -> Option<Vec<u8>> {
+        let path = self.home.path().join("bin").join(name);
+        let before = fs::read(&path).ok();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        before
+    }
+
+    fn command(&self, pod: &str) -> Command {
+        let bin = self.home.path().join("bin");
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let variables = [("PATH", path.as_str()), ("KEEP", "2"), ("PGDATABASE", "app"), ("HOSTNAME", pod)];
+        let mut command = Command::new("sh");
+        command.arg(scripts().join("dump.sh")).env_clear().envs(variables).env("DUMPS", self.path(""));
+        command
+    }
+
+    fn run(&self, pod: &str) -> bool {
+        self.command(pod).output().unwrap().status.success()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let files = fs::read_dir(self.path("")).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        files
+    }
+}
+
 #[test]
 fn the_newest_dumps_are_kept_and_a_failure_costs_none() {
-    let home = tempfile::tempdir().unwrap();
-    let (bin, dumps) = (home.path().join("bin"), home.path().join("dumps"));
-    fs::create_dir(&bin).unwrap();
-    fs::create_dir(&dumps).unwrap();
-    let program = |name: &str, text: &str| {
-        fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    program("pg_dump", r#"for a; do case $a in --file=*) echo dump >"${a#--file=}";; esac; done"#);
-    program("pg_restore", "exit 0");
-    let run = || {
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        let variables = [("PATH", path.as_str()), ("KEEP", "2"), ("PGDATABASE", "app")];
-        let mut command = Command::new("sh");
-        command.arg(scripts().join("dump.sh")).env_clear().envs(variables).env("DUMPS", &dumps);
-        command.output().unwrap().status.success()
-    };
-    let files = || {
-        let files = fs::read_dir(&dumps).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-        files.collect::<std::collections::BTreeSet<_>>()
-    };
-    for old in ["app-20200101T000000Z.dump", "app-20200102T000000Z.dump", "other-20200101T000000Z.dump", "notes"] {
-        fs::write(dumps.join(old), "").unwrap();
+    let dumps = Dumps::new();
+    for old in ["app-20200101T000000Z.dump", "app-20200102T000000Z-a1b2c.dump", "other-20200101T000000Z.dump", "notes"]
+    {
+        fs::write(dumps.path(old), "").unwrap();
     }
-    fs::write(dumps.join("app-20200103T000000Z.dump.partial"), "").unwrap();
-    assert!(run());
-    let kept = files();
-    for (file, there) in [
-        ("app-20200101T000000Z.dump", false),
-        ("app-20200102T000000Z.dump", true),
-        ("app-20200103T000000Z.dump.partial", false),
-        ("other-20200101T000000Z.dump", true),
-        ("notes", true),
-    ] {
-        assert_eq!(kept.contains(file), there, "{file} in {kept:?}");
-    }
-    assert_eq!(kept.len(), 4, "{kept:?}");
+    fs::write(dumps.path("app-20200103T000000Z.dump.partial"), "").unwrap();
+    assert!(dumps.run("db-backup-1-bcdfg"));
+    let kept = dumps.files();
+    let newest = "app-20260101T000000Z-bcdfg.dump";
+    assert_eq!(kept, ["app-20200102T000000Z-a1b2c.dump", newest, "notes", "other-20200101T000000Z.dump"]);
     // A dump that fails, and one that cannot be read back.
     for broken in ["pg_dump", "pg_restore"] {
-        let good = fs::read(bin.join(broken)).unwrap();
-        program(broken, "exit 1");
-        assert!(!run());
-        assert!(files().is_superset(&kept), "{broken}: {:?}", files());
-        fs::write(bin.join(broken), good).unwrap();
+        let good = dumps.program(broken, "exit 1").unwrap();
+        assert!(!dumps.run("db-backup-2-bcdfh"));
+        assert!(kept.iter().all(|file| dumps.files().contains(file)), "{broken}: {:?}", dumps.files());
+        dumps.program(broken, &String::from_utf8(good).unwrap());
     }
+}
+
+#[test]
+fn two_dumps_at_once_are_two_dumps() {
+    let dumps = Dumps::new();
+    let gate = |name: &str| {
+        let path = dumps.home.path().join(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    };
+    let (begun, go_on) = (gate("begun"), gate("go-on"));
+    let fast = dumps.program(
+        "pg_dump",
+        &format!(
+            r#"for a; do case $a in --file=*) echo half >"${{a#--file=}}"; echo >{begun}; read -r _ <{go_on}; echo whole >>"${{a#--file=}}";; esac; done"#,
+            begun = begun.display(),
+            go_on = go_on.display(),
+        ),
+    );
+    let slow = dumps.command("db-dump-1-aaaaa").stdout(Stdio::null()).spawn().unwrap();
+    // Opening waits for the other side.
+    fs::read(&begun).unwrap();
+    // One that nobody is at any more, and the one that somebody is.
+    fs::write(dumps.path("app-20200103T000000Z.dump.partial"), "").unwrap();
+    dumps.program("pg_dump", &String::from_utf8(fast.unwrap()).unwrap());
+    for pod in ["db-backup-1-bbbbb", "db-backup-1-ccccc", "db-backup-1-ddddd"] {
+        assert!(dumps.run(pod));
+    }
+    let (at_work, dumped) = ("app-20260101T000000Z-aaaaa.dump", "app-20260101T000000Z-ddddd.dump");
+    let files = [&format!("{at_work}.partial"), "app-20260101T000000Z-ccccc.dump", dumped];
+    assert_eq!(dumps.files(), files);
+    // Of one second, it is the oldest by name: no more than two are kept.
+    fs::remove_file(dumps.path("app-20260101T000000Z-ccccc.dump")).unwrap();
+    fs::write(&go_on, "\n").unwrap();
+    assert!(slow.wait_with_output().unwrap().status.success());
+    assert_eq!(dumps.files(), [at_work, dumped]);
+    assert_eq!(fs::read_to_string(dumps.path(at_work)).unwrap(), "half\nwhole\n");
 }
 
 /// The role for standbys, a base backup and what follows it, dumps that are rotated: with real servers.

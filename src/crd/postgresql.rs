@@ -1,6 +1,6 @@
 //! `Postgresql`: one standalone PostgreSQL server, for clusters without Percona.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,7 @@ pub struct PasswordSecret {
 /// Dumps of the database.
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.schedule) || self.onDelete").message("give a schedule, or onDelete, or both"))]
+#[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("give a schedule, a request or onDelete, or leave backup out"))]
 #[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
 pub struct Backup {
     /// When to dump, in cron's notation, such as `0 3 * * *`; in the time zone of the cluster.
@@ -128,6 +128,12 @@ pub struct Backup {
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub schedule: Option<String>,
+
+    /// Any word: a new one asks for a dump at once. What became of it is in `status.dump`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
+    pub request: Option<String>,
 
     /// How many dumps are kept.
     #[serde(default = "default_keep")]
@@ -177,6 +183,10 @@ pub struct PostgresqlStatus {
     /// The Secret by which the database is reached, once a password is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRecord>,
+
+    /// The newest dump that was asked for by `spec.backup.request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dump: Option<DumpRecord>,
 }
 
 /// Whether the primary can be used.
@@ -213,6 +223,38 @@ pub struct SecretRecord {
     /// resourceVersion of the given Secret when it was last seen to hold the password that is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+}
+
+/// A dump that was asked for. A word that is recorded here as ended is never dumped for again.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DumpRecord {
+    /// The word in `spec.backup.request`.
+    pub request: String,
+    /// Name of the Job.
+    pub job: String,
+    /// How far it is.
+    pub state: DumpState,
+    /// When the Job began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When the Job ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Time>,
+    /// Why there is no dump, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How far a dump is.
+#[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub enum DumpState {
+    /// Its Job has not ended.
+    Running,
+    /// It is on the volume for dumps.
+    Succeeded,
+    /// There is none.
+    Failed,
 }
 
 fn default_user() -> String {

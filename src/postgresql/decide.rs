@@ -3,6 +3,8 @@
 //! The first hold is the one that is told. Most of them do not end the plan: a Service that was deleted comes back though a
 //! password is disputed.
 
+pub mod dumps;
+
 use super::{
     build::{self, Object},
     desired::{Desired, PasswordSource},
@@ -126,6 +128,7 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
     }
     volumes(&mut plan, desired, world);
     servers(&mut plan, desired, pods);
+    dumps::steps(&mut plan, desired, world);
     plan
 }
 

@@ -52,8 +52,10 @@ pub struct Size {
 /// Dumps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredBackup {
-    /// When, in cron's notation; `None`: at the deletion only.
+    /// When, in cron's notation.
     pub schedule: Option<String>,
+    /// The word that asks for one now.
+    pub request: Option<String>,
     /// How many are kept.
     pub keep: i32,
     /// The volume for them.
@@ -119,6 +121,7 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         None => None,
         Some(backup) => Some(DesiredBackup {
             schedule: backup.schedule.clone(),
+            request: backup.request.clone(),
             keep: backup.keep,
             size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
             on_delete: backup.on_delete,

@@ -279,7 +279,7 @@ impl Pass<'_> {
     async fn say(&self, status: &PostgresqlStatus) -> Result<(), Error> {
         let Pass { ctx, key, uid, reference, before, .. } = self;
         report::write(ctx, key, uid, before, status).await?;
-        publish_by(&ctx.recorder, reference, report::transition(before, status).as_slice()).await;
+        publish_by(&ctx.recorder, reference, &report::transitions(before, status)).await;
         Ok(())
     }
 }

@@ -1,5 +1,9 @@
 //! Names of everything that belongs to a `Postgresql`. Pure, and from its own name alone, so that a deletion works when
-//! the spec does not decode.
+//! the spec does not decode. A dump on request is named by the request as well.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::clientapp::names::hex;
 
 /// A `Postgresql`'s name can have this many characters: a StatefulSet's, which ends in `-standby`, is with a hash behind it
 /// a label of its pods, and those have 63.
@@ -71,6 +75,12 @@ pub fn last_dump(name: &str) -> String {
     format!("{name}-last-dump")
 }
 
+/// The Job that takes the dump which a request asks for. A request is as long as a label, so it is its digest that is in here.
+#[must_use]
+pub fn dump(name: &str, request: &str) -> String {
+    format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
+}
+
 /// The volume of a StatefulSet's pod.
 #[must_use]
 pub fn data_claim(set: &str, ordinal: i32) -> String {
@@ -89,8 +99,14 @@ mod tests {
             assert!(object.len() <= 52, "{object}");
         }
         // Service and Job: a DNS label.
-        for object in [headless(&name), read_only(&name), last_dump(&name)] {
+        for object in [headless(&name), read_only(&name), last_dump(&name), dump(&name, &"r".repeat(63))] {
             assert!(object.len() <= 63, "{object}");
         }
+    }
+
+    #[test]
+    fn every_request_has_a_job_of_its_own() {
+        assert_eq!(dump("acme", "one"), "acme-dump-7692c3ad35");
+        assert_ne!(dump("acme", "one"), dump("acme", "two"));
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::{
     Ctx,
-    decide::{Hold, Plan, primary},
+    decide::{Hold, Plan, dumps, primary},
     desired::{Desired, PasswordSource},
     error::Error,
     names,
@@ -17,7 +17,7 @@ use crate::{
         report::{Note, write_status},
     },
     crd::{
-        ActivePod, Phase, Postgresql, PostgresqlStatus, SecretRecord,
+        ActivePod, DumpState, Phase, Postgresql, PostgresqlStatus, SecretRecord,
         conditions::{State, Verdict, find, kind},
     },
 };
@@ -80,6 +80,7 @@ pub fn build_status(
         version: world.recorded.version.clone().or_else(|| volume.map(|_| desired.version.clone())),
         storage_size: size.or_else(|| world.recorded.storage_size.clone()),
         secret: secret(desired, world),
+        dump: dumps::record(desired, world),
     }
 }
 
@@ -173,9 +174,13 @@ pub async fn write(
     Ok(())
 }
 
-/// The event that a change of status is worth: transitions of Ready only. **Pure.**
+/// The events that a change of status is worth: transitions of Ready, and the ends of dumps on request. **Pure.**
 #[must_use]
-pub fn transition(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
+pub fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
+    readiness(before, after).into_iter().chain(dumped(before, after)).collect()
+}
+
+fn readiness(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let now = find(&after.conditions, kind::READY)?;
     let same = find(&before.conditions, kind::READY)
         .is_some_and(|then| then.status == now.status && then.reason == now.reason);
@@ -187,6 +192,21 @@ pub fn transition(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option
         reason: now.reason.clone(),
         message: now.message.clone(),
     })
+}
+
+fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
+    let now = after.dump.as_ref()?;
+    let same = before.dump.as_ref().is_some_and(|then| then.request == now.request && then.state == now.state);
+    let (warning, reason, message) = match (now.state, &now.message) {
+        (DumpState::Running, _) => return None,
+        (DumpState::Succeeded, _) => {
+            (false, "Dumped", format!("Job {} has dumped the database for request {}", now.job, now.request))
+        }
+        (DumpState::Failed, why) => (true, "DumpFailed", why.clone().unwrap_or_default()),
+    };
+    // Events that differ in nothing but their sentence are counted as one.
+    let action = format!("Dump {}", now.request);
+    (!same).then(|| Note { action, warning, reason: reason.to_owned(), message })
 }
 
 /// The event about a password that stands in the spec. **Pure.**
@@ -208,7 +228,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::postgresql::{desired, world::PodView};
+    use crate::{
+        crd::DumpRecord,
+        postgresql::{desired, world::PodView},
+    };
 
     fn acme() -> Desired {
         let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": {}});
@@ -260,6 +283,48 @@ mod tests {
             let status = build_status(Some(3), &acme(), &world, &plan, Timestamp::UNIX_EPOCH);
             assert_eq!((status.phase, said(&status).as_str()), (Some(phase), expected));
             assert_eq!(status.active.is_some(), ready);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_dump_is_told_once() {
+        let with = |request: &str, state, message: Option<&str>| PostgresqlStatus {
+            dump: Some(DumpRecord {
+                request: request.to_owned(),
+                job: "acme-dump-1".to_owned(),
+                state,
+                started_at: None,
+                completed_at: None,
+                message: message.map(str::to_owned),
+            }),
+            ..PostgresqlStatus::default()
+        };
+        let running = || with("one", DumpState::Running, None);
+        let succeeded = |request| with(request, DumpState::Succeeded, None);
+        let failed = || with("one", DumpState::Failed, Some("because"));
+        for (before, after, expected) in [
+            (PostgresqlStatus::default(), running(), None),
+            (
+                running(),
+                succeeded("one"),
+                Some((false, "Dumped", "Dump one", "Job acme-dump-1 has dumped the database for request one")),
+            ),
+            (succeeded("one"), succeeded("one"), None),
+            (
+                succeeded("one"),
+                succeeded("two"),
+                Some((false, "Dumped", "Dump two", "Job acme-dump-1 has dumped the database for request two")),
+            ),
+            (running(), failed(), Some((true, "DumpFailed", "Dump one", "because"))),
+            (failed(), failed(), None),
+            (failed(), running(), None),
+        ] {
+            let notes = transitions(&before, &after);
+            let notes: Vec<_> = notes
+                .iter()
+                .map(|note| (note.warning, note.reason.as_str(), note.action.as_str(), note.message.as_str()))
+                .collect();
+            assert_eq!(notes, Vec::from_iter(expected));
         }
     }
 

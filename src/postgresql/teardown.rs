@@ -18,7 +18,7 @@ use super::{
     error::Error,
     names,
     watches::whose,
-    world::{Detail, Kind, ObjectView, Owner},
+    world::{Detail, JobView, Kind, ObjectView, Owner},
 };
 use crate::{
     clientapp::names::Key,
@@ -77,15 +77,17 @@ async fn last_dump(
         Some(ObjectView { owner: Owner::Other(owner), .. }) => {
             Err(Error::NotOurs { object: format!("Job {job}"), owner: owner.clone() })
         }
-        Some(ObjectView { detail: Detail::Job { succeeded: Some(true) }, .. }) => Ok(None),
-        Some(ObjectView { detail: Detail::Job { succeeded: Some(false) }, deleting: false, .. }) => Ok(Some(Hold {
-            reason: "LastDumpFailed",
-            message: format!(
-                "Job {job}, the last dump, has failed, and nothing is deleted: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
-                desired.key.namespace
-            ),
-            stalled: true,
-        })),
+        Some(ObjectView { detail: Detail::Job(JobView { succeeded: Some(true), .. }), .. }) => Ok(None),
+        Some(ObjectView { detail: Detail::Job(JobView { succeeded: Some(false), .. }), deleting: false, .. }) => {
+            Ok(Some(Hold {
+                reason: "LastDumpFailed",
+                message: format!(
+                    "Job {job}, the last dump, has failed, and nothing is deleted: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
+                    desired.key.namespace
+                ),
+                stalled: true,
+            }))
+        }
         Some(_) => Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}")))),
         // There never was a database.
         None if !objects.contains_key(&data) => Ok(None),
@@ -111,10 +113,16 @@ async fn ours(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind) -> Result<Vec<Partia
 
 async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
     let Leaving { key, .. } = leaving;
+    let last = names::last_dump(&key.name);
     let mut left = None;
-    for kind in [Kind::CronJob, Kind::StatefulSet] {
+    // Other dumps have nothing to dump any more, and hold on to their volume.
+    for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
         for object in ours(ctx, leaving, kind).await? {
             let name = object.name_any();
+            // The last one's Job says that it was taken, until everything else is gone.
+            if kind == Kind::Job && name == last {
+                continue;
+            }
             if object.metadata.deletion_timestamp.is_none() {
                 act::delete(ctx, key, &(kind, name.clone()), &object.uid().unwrap_or_default()).await?;
             }

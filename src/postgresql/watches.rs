@@ -22,8 +22,9 @@ use kube::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    build::backup::REQUEST_ANNOTATION,
     names,
-    world::{Detail, Id, Kind, ObjectView, Owner, PodView},
+    world::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView},
 };
 use crate::{
     clientapp::{
@@ -124,7 +125,7 @@ impl Watches {
             &ours,
             |claim| made(claim, Kind::PersistentVolumeClaim, volume(claim)),
         ));
-        spawn(watches.clone().keep_made::<Job>(client, "jobs", 5, &ours, |job| made(job, Kind::Job, ended(job))));
+        spawn(watches.clone().keep_made::<Job>(client, "jobs", 5, &ours, |job| made(job, Kind::Job, progress(job))));
         (watches, triggered)
     }
 
@@ -279,16 +280,26 @@ fn volume(claim: &PersistentVolumeClaim) -> Detail {
     }
 }
 
-fn ended(job: &Job) -> Detail {
-    let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+fn progress(job: &Job) -> Detail {
+    let status = job.status.as_ref();
+    let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ended = conditions.filter(|condition| condition.status == "True").filter_map(|condition| {
         match condition.type_.as_str() {
-            "Complete" => Some(true),
-            "Failed" => Some(false),
+            "Complete" => Some((true, condition)),
+            "Failed" => Some((false, condition)),
             _ => None,
         }
     });
-    Detail::Job { succeeded: ended.next() }
+    let ended = ended.next();
+    Detail::Job(JobView {
+        request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
+        succeeded: ended.map(|(succeeded, _)| succeeded),
+        started: status.and_then(|status| status.start_time.clone()),
+        // A time of completion is given where a Job succeeded only.
+        ended: ended.and_then(|(_, condition)| {
+            status.and_then(|status| status.completion_time.clone()).or_else(|| condition.last_transition_time.clone())
+        }),
+    })
 }
 
 fn pod(pod: Pod) -> Entry<PodView> {
@@ -384,7 +395,29 @@ mod tests {
         ] {
             let job: Job =
                 serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}})).unwrap();
-            assert_eq!(ended(&job), Detail::Job { succeeded });
+            assert_eq!(progress(&job), Detail::Job(JobView { succeeded, ..JobView::default() }));
+        }
+    }
+
+    #[test]
+    fn when_a_job_began_and_ended() {
+        let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
+        let time = |text: &str| serde_json::from_value(json!(text)).unwrap();
+        for type_ in ["Complete", "Failed"] {
+            let job = json!({
+                "metadata": {"annotations": {REQUEST_ANNOTATION: "one"}},
+                "status": {
+                    "startTime": began,
+                    "conditions": [{"type": type_, "status": "True", "lastTransitionTime": end}],
+                },
+            });
+            let view = JobView {
+                request: Some("one".to_owned()),
+                succeeded: Some(type_ == "Complete"),
+                started: time(began),
+                ended: time(end),
+            };
+            assert_eq!(progress(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{type_}");
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use crate::crd::PostgresqlStatus;
 
 /// Kinds of the objects that are made from documents.
@@ -83,10 +85,20 @@ pub enum Detail {
         capacity: Option<String>,
     },
     /// Of a Job.
-    Job {
-        /// It ended, and how.
-        succeeded: Option<bool>,
-    },
+    Job(JobView),
+}
+
+/// How far a Job is, in its own words.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobView {
+    /// The request that it dumps for.
+    pub request: Option<String>,
+    /// It ended, and how.
+    pub succeeded: Option<bool>,
+    /// When it began.
+    pub started: Option<Time>,
+    /// When it ended.
+    pub ended: Option<Time>,
 }
 
 /// A pod.

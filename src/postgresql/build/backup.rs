@@ -1,4 +1,4 @@
-//! Dumps: the volume for them, the CronJob, and the last one before a deletion. Pure.
+//! Dumps: the volume for them, the CronJob, the ones on request, and the last one before a deletion. Pure.
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,8 @@ use crate::postgresql::{
 
 /// Where the volume with the dumps is.
 const DUMPS: &str = "/dumps";
+/// On a Job: the request that it dumps for.
+pub const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
 /// The volume for dumps.
 #[must_use]
@@ -25,7 +27,7 @@ pub fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
 pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let spec = json!({
         "schedule": backup.schedule.as_ref()?,
-        // The volume is for one at a time.
+        // One that takes long is not joined by the next.
         "concurrencyPolicy": "Forbid",
         // Or the controller gives up for good after it was away for a hundred runs.
         "startingDeadlineSeconds": 3600,
@@ -41,6 +43,15 @@ pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
 pub fn last_dump(desired: &Desired, backup: &DesiredBackup) -> Object {
     let spec = job_spec(desired, backup);
     object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}))
+}
+
+/// The dump that a request asks for.
+#[must_use]
+pub fn dump(desired: &Desired, backup: &DesiredBackup, request: &str) -> Object {
+    let spec = job_spec(desired, backup);
+    let mut job = object(desired, Kind::Job, names::dump(&desired.key.name, request), json!({"spec": spec}));
+    job.document["metadata"]["annotations"][REQUEST_ANNOTATION] = json!(request);
+    job
 }
 
 fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {

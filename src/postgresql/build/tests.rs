@@ -20,7 +20,9 @@ fn documents() {
     let desired = full();
     let mut documents: Vec<_> =
         objects(&desired, &World::default(), "uid-2").into_iter().map(|object| object.document).collect();
-    documents.push(backup::last_dump(&desired, desired.backup.as_ref().unwrap()).document);
+    let backup = desired.backup.as_ref().unwrap();
+    documents.push(backup::last_dump(&desired, backup).document);
+    documents.push(backup::dump(&desired, backup, "before-30").document);
     // The scripts have files of their own.
     for text in documents[0]["data"].as_object_mut().unwrap().values_mut() {
         *text = json!("…");

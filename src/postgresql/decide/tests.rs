@@ -6,12 +6,12 @@ use crate::{
     postgresql::{desired, world::CredentialsView},
 };
 
-fn of(spec: Value) -> Desired {
+pub(super) fn of(spec: Value) -> Desired {
     let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
     desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
 }
 
-fn view(digest: Option<String>, detail: Detail) -> ObjectView {
+pub(super) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
     ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
 }
 
@@ -26,7 +26,7 @@ fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// Everything as it should be.
-fn settled(desired: &Desired) -> World {
+pub(super) fn settled(desired: &Desired) -> World {
     let ours = |uid: &str| SecretView::Ours { uid: uid.to_owned() };
     let mut world = World {
         credentials: CredentialsView { kept: ours("k"), client: ClientSecret::Current, ..CredentialsView::default() },
@@ -56,7 +56,7 @@ fn settled(desired: &Desired) -> World {
 }
 
 /// Steps in short.
-fn steps(plan: &Plan) -> Vec<String> {
+pub(super) fn steps(plan: &Plan) -> Vec<String> {
     let short = |step: &Step| match step {
         Step::KeepPassword(origin) => format!("keep {origin:?}"),
         Step::CreateReplication => "replication".to_owned(),
@@ -68,7 +68,7 @@ fn steps(plan: &Plan) -> Vec<String> {
     plan.steps.iter().map(short).collect()
 }
 
-fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
+pub(super) fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
     plan.hold.as_ref().map(|hold| (hold.reason, hold.stalled))
 }
 

@@ -1,0 +1,111 @@
+//! Dumps on request, **pure**: the Jobs to make and to take away, and what is put down of them.
+//!
+//! A request is one word and gets one dump. What is put down of a dump that has ended stands, whatever becomes of its Job; so
+//! a request is forgotten no more than the status is.
+
+use super::{Plan, Step, primary};
+use crate::{
+    crd::{DumpRecord, DumpState},
+    postgresql::{
+        build::backup,
+        desired::Desired,
+        names,
+        world::{Detail, JobView, Kind, ObjectView, Owner, SecretView, World},
+    },
+};
+
+/// What is to be put down of the newest dump that was asked for.
+#[must_use]
+pub fn record(desired: &Desired, world: &World) -> Option<DumpRecord> {
+    let recorded = world.recorded.dump.as_ref();
+    if let Some(request) = wanted(desired)
+        && !has_ended(recorded, request)
+    {
+        let job = names::dump(&desired.key.name, request);
+        if let Some(view) = job_view(world, &job) {
+            return Some(seen(desired, request, job, view));
+        }
+        // Its Job was deleted before it ended, and is made again.
+        if recorded.is_some_and(|recorded| recorded.request == *request) {
+            return recorded.cloned();
+        }
+    }
+    // Nothing new was asked for, or it has not begun: what is known of the one before.
+    let recorded = recorded?;
+    if recorded.state != DumpState::Running {
+        return Some(recorded.clone());
+    }
+    Some(match job_view(world, &recorded.job) {
+        Some(view) => seen(desired, &recorded.request, recorded.job.clone(), view),
+        None => DumpRecord {
+            state: DumpState::Failed,
+            message: Some(format!("Job {} was deleted before it ended; {AGAIN}", recorded.job)),
+            ..recorded.clone()
+        },
+    })
+}
+
+const AGAIN: &str = "another word in spec.backup.request asks for another dump";
+
+fn seen(desired: &Desired, request: &str, job: String, view: &JobView) -> DumpRecord {
+    let (state, message) = match view.succeeded {
+        None => (DumpState::Running, None),
+        Some(true) => (DumpState::Succeeded, None),
+        Some(false) => {
+            let namespace = &desired.key.namespace;
+            let message = format!("Job {job} has failed: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
+            (DumpState::Failed, Some(message))
+        }
+    };
+    let (started_at, completed_at) = (view.started.clone(), view.ended.clone());
+    DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
+}
+
+/// Makes the Job that is asked for as soon as it can dump, and takes those of earlier requests away that have ended.
+pub(super) fn steps(plan: &mut Plan, desired: &Desired, world: &World) {
+    let Some((backup, request)) = desired.backup.as_ref().and_then(|backup| Some((backup, backup.request.as_ref()?)))
+    else {
+        return;
+    };
+    let job = backup::dump(desired, backup, request);
+    match world.objects.get(&job.id).map(|found| &found.owner) {
+        Some(Owner::Ours) => {}
+        _ if has_ended(world.recorded.dump.as_ref(), request) || !can_dump(desired, world) => return,
+        Some(Owner::Other(owner)) => return plan.not_ours(&format!("Job {}", job.id.1), owner),
+        None => plan.steps.push(Step::Apply(job.clone())),
+    }
+    for (id, view) in world.objects.iter().filter(|(id, view)| **id != job.id && !view.deleting) {
+        if let ObjectView { owner: Owner::Ours, uid, detail: Detail::Job(earlier), .. } = view
+            && earlier.request.is_some()
+            && earlier.succeeded.is_some()
+        {
+            plan.steps.push(Step::Delete { id: id.clone(), uid: uid.clone() });
+        }
+    }
+}
+
+/// A Job that cannot dump would fail, or wait without a word.
+fn can_dump(desired: &Desired, world: &World) -> bool {
+    let serves = primary(desired, &world.pods).is_some_and(|pod| pod.waiting.is_none());
+    let volume = world.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
+    let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);
+    serves && usable && matches!(world.credentials.kept, SecretView::Ours { .. })
+}
+
+fn wanted(desired: &Desired) -> Option<&String> {
+    desired.backup.as_ref()?.request.as_ref()
+}
+
+fn has_ended(recorded: Option<&DumpRecord>, request: &str) -> bool {
+    recorded.is_some_and(|recorded| recorded.request == request && recorded.state != DumpState::Running)
+}
+
+fn job_view<'a>(world: &'a World, name: &str) -> Option<&'a JobView> {
+    match world.objects.get(&(Kind::Job, name.to_owned()))? {
+        ObjectView { owner: Owner::Ours, detail: Detail::Job(view), .. } => Some(view),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
