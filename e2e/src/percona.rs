@@ -7,10 +7,21 @@
 //!   A cluster of the same name then finds the old password and the old volumes.
 //! - Without images it makes nothing and says so in an event only.
 //! - PgBouncer is made only where its block is present, and zero of zero replicas count as ready.
+//! - Backups that are enabled, or disabled, on a cluster that runs restart PostgreSQL. Enabled ones bring a first backup
+//!   with a `PerconaPGBackup` of its own, and the cluster says `ReadyForBackup` only after it: one that is asked for
+//!   earlier fails, and stays failed.
+//! - Backups that are disabled without an annotation which gives leave stop everything that is done for the cluster; with
+//!   it, they take the volume along with all backups on it.
+//! - A `PerconaPGBackup` is the cluster's in name only: it has no owner, and outlives the cluster unless the cluster has
+//!   the finalizer `percona.com/delete-backups`. It writes `spec.backups.pgbackrest.manual` into the cluster, which
+//!   stays there: who then no longer applies `pgbackrest` leaves it without the `repos` that the schema requires.
+//! - There is no word about why a backup's Job has failed.
 
+mod backups;
 mod instances;
 mod objects;
 mod reconcile;
+mod repo;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -19,19 +30,23 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::wait::{await_condition, conditions};
-use kube::runtime::{Controller, watcher};
+use kube::runtime::{Controller, WatchStreamExt as _, watcher};
 use kube::{Client, Config, ResourceExt as _};
 use tokio::sync::watch;
 
 use crate::background::Background;
+use backups::Backup;
 use reconcile::World;
 use spec::Cluster;
 
-const CRD: &str = include_str!("../percona/crd.yaml");
+/// Backups, and then clusters: who finds the latter can rely on the former.
+const CRDS: [&str; 2] = [include_str!("../percona/backup-crd.yaml"), include_str!("../percona/crd.yaml")];
 
 /// How the stand-in misbehaves. By default it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +59,10 @@ pub struct Knobs {
     pub omit_key: Option<String>,
     /// PgBouncer's pods are never scheduled.
     pub pgbouncer_unready: bool,
+    /// Leaves a `PerconaPGBackup` at `Running` until [`PerconaStandIn::release`]. Not the first backup of all.
+    pub hold_backups: bool,
+    /// The Job of a `PerconaPGBackup` fails: `Failed` with no word about why, as there. Not that of the first of all.
+    pub fail_backups: bool,
 }
 
 /// The knobs of all clusters, and those of single ones by name.
@@ -74,26 +93,31 @@ impl PerconaStandIn {
         Ok(Self { settings, _service: service })
     }
 
-    /// Creates the definition of `PerconaPGCluster` if need be, and waits until clusters can be created.
+    /// Creates the definitions of `PerconaPGBackup` and `PerconaPGCluster` if need be, and waits until clusters can be
+    /// created.
     pub async fn install_crd(client: &Client) -> Result<()> {
-        let crd: CustomResourceDefinition = serde_yaml::from_str(CRD)?;
-        let name = crd.name_any();
-        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let params = PatchParams::apply(reconcile::MANAGER).force();
-        api.patch(&name, &params, &Patch::Apply(crd)).await.context("cannot apply the definition")?;
-        await_condition(api, &name, conditions::is_crd_established()).await?;
+        for crd in CRDS {
+            let crd: CustomResourceDefinition = serde_yaml::from_str(crd)?;
+            let name = crd.name_any();
+            let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+            let params = PatchParams::apply(reconcile::MANAGER).force();
+            api.patch(&name, &params, &Patch::Apply(crd)).await.context("cannot apply a definition")?;
+            await_condition(api, &name, conditions::is_crd_established()).await?;
+        }
         Ok(())
     }
 
-    /// Deletes the definition and with it all clusters, and waits until they are gone. Clusters that have a finalizer
-    /// need a stand-in for that, and one that does not ignore them.
+    /// Deletes the definitions and with them all clusters and backups, and waits until they are gone. Those that have a
+    /// finalizer need a stand-in for that, and one that does not ignore them.
     pub async fn remove_crd(client: &Client) -> Result<()> {
-        let crd: CustomResourceDefinition = serde_yaml::from_str(CRD)?;
-        let name = crd.name_any();
-        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-        if let Some(uid) = api.get_opt(&name).await?.and_then(|crd| crd.uid()) {
-            api.delete(&name, &DeleteParams::default()).await?;
-            await_condition(api, &name, conditions::is_deleted(&uid)).await?;
+        for crd in CRDS.into_iter().rev() {
+            let crd: CustomResourceDefinition = serde_yaml::from_str(crd)?;
+            let name = crd.name_any();
+            let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+            if let Some(uid) = api.get_opt(&name).await?.and_then(|crd| crd.uid()) {
+                api.delete(&name, &DeleteParams::default()).await?;
+                await_condition(api, &name, conditions::is_deleted(&uid)).await?;
+            }
         }
         Ok(())
     }
@@ -110,11 +134,13 @@ impl PerconaStandIn {
         });
     }
 
-    /// Lets every cluster go on that was held.
+    /// Lets every cluster and every backup go on that was held.
     pub fn release(&self) {
         self.settings.send_modify(|settings| {
-            settings.all.hold = false;
-            settings.one.values_mut().for_each(|knobs| knobs.hold = false);
+            for knobs in std::iter::once(&mut settings.all).chain(settings.one.values_mut()) {
+                knobs.hold = false;
+                knobs.hold_backups = false;
+            }
         });
     }
 }
@@ -124,17 +150,31 @@ async fn run(config: Config, settings: watch::Receiver<Settings>) {
     let client = Client::try_from(config).expect("the configuration makes a client");
     let reporter = Reporter { controller: "postgrescluster-controller".to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
-    let changes = stream::unfold(settings.clone(), |mut settings| async move {
-        settings.changed().await.ok().map(|()| ((), settings))
-    });
+    let changes = |settings: &watch::Receiver<Settings>| {
+        stream::unfold(settings.clone(), |mut settings| async move {
+            settings.changed().await.ok().map(|()| ((), settings))
+        })
+    };
     let labelled = watcher::Config::default().labels(objects::CLUSTER);
     let clusters: Api<Cluster> = Api::all_with(client.clone(), &spec::resource());
-    Controller::new_with(clusters, watcher::Config::default(), spec::resource())
+    let backups: Api<Backup> = Api::all_with(client.clone(), &backups::resource());
+    let jobs: Api<Job> = Api::all(client.clone());
+    let any_cluster = watcher(clusters.clone(), watcher::Config::default()).default_backoff().touched_objects();
+    let cluster_of = |job: Job| {
+        let cluster = job.labels().get(objects::CLUSTER).cloned().unwrap_or_default();
+        Some(ObjectRef::new_with(&cluster, spec::resource()).within(&job.namespace().unwrap_or_default()))
+    };
+    let for_clusters = Controller::new_with(clusters, watcher::Config::default(), spec::resource())
         .owns(Api::<StatefulSet>::all(client.clone()), labelled.clone())
-        .owns(Api::<Deployment>::all(client.clone()), labelled)
-        .reconcile_all_on(changes)
-        .run(reconcile::reconcile, reconcile::retry, Arc::new(World { client, recorder, settings }))
-        // What failed is tried again, and a watch that broke is opened again.
-        .for_each(|_| async {})
-        .await;
+        .owns(Api::<Deployment>::all(client.clone()), labelled.clone())
+        .watches(jobs.clone(), labelled, cluster_of)
+        .reconcile_all_on(changes(&settings));
+    let for_backups = Controller::new_with(backups, watcher::Config::default(), backups::resource())
+        .owns(jobs, watcher::Config::default().labels(repo::BACKUP))
+        .reconcile_all_on(stream::select(changes(&settings), any_cluster.map(|_| ())));
+    let world = Arc::new(World { client, recorder, settings });
+    // What failed is tried again, and a watch that broke is opened again.
+    let for_clusters = for_clusters.run(reconcile::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});
+    let for_backups = for_backups.run(backups::reconcile, reconcile::retry, world).for_each(|_| async {});
+    futures::join!(for_clusters, for_backups);
 }

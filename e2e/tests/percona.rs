@@ -11,6 +11,8 @@ use e2e::progress::Progress;
 use e2e::tools::Tools;
 use futures::TryStreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{
@@ -99,6 +101,65 @@ impl Tenant {
         self.status(|status| status["state"] == "ready").await
     }
 
+    /// Waits until a backup can be asked for.
+    async fn ready_for_backup(&self) -> Value {
+        self.status(|status| condition(status, "ReadyForBackup")["status"] == "True").await
+    }
+
+    async fn merge(&self, patch: Value) {
+        let params = PatchParams::default();
+        self.clusters().patch(self.name, &params, &Patch::Merge(patch)).await.unwrap();
+    }
+
+    fn backups(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGBackup"));
+        Api::namespaced_with(self.client.clone(), self.name, &resource)
+    }
+
+    async fn try_back_up(&self, name: &str, spec: Value) -> kube::Result<DynamicObject> {
+        let strict = PatchParams::apply("test").validation_strict();
+        let object = json!({
+            "apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGBackup", "metadata": {"name": name}, "spec": spec,
+        });
+        self.backups().patch(name, &strict, &Patch::Apply(object)).await
+    }
+
+    async fn back_up(&self, name: &str) -> DynamicObject {
+        self.try_back_up(name, json!({"pgCluster": self.name, "repoName": "repo1"})).await.unwrap()
+    }
+
+    /// Waits until the backup is like this.
+    async fn backup(&self, name: &str, is: impl Fn(&DynamicObject) -> bool + Send) -> DynamicObject {
+        let condition = |backup: Option<&DynamicObject>| backup.is_some_and(&is);
+        patient(await_condition(self.backups(), name, condition)).await.unwrap().unwrap()
+    }
+
+    /// Waits until the backup is in this state.
+    async fn backup_is(&self, name: &str, state: &str) -> Value {
+        let backup = self.backup(name, |backup| backup.data["status"]["state"] == state).await;
+        backup.data["status"].clone()
+    }
+
+    async fn delete_backup(&self, backup: &DynamicObject) {
+        let name = backup.name_any();
+        self.backups().delete(&name, &DeleteParams::default()).await.unwrap();
+        let gone = conditions::is_deleted(backup.metadata.uid.as_deref().unwrap());
+        patient(await_condition(self.backups(), &name, gone)).await.unwrap();
+    }
+
+    /// Waits until the object is gone.
+    async fn gone<K>(&self, name: &str)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        patient(await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none())).await.unwrap();
+    }
+
     async fn delete(&self) {
         let cluster = self.clusters().get(self.name).await.unwrap();
         self.clusters().delete(self.name, &DeleteParams::default()).await.unwrap();
@@ -162,6 +223,21 @@ fn spec() -> Value {
         "proxy": {"pgBouncer": {"replicas": 1, "image": "percona/percona-pgbouncer:1.25.1-1"}},
         "backups": {"enabled": false},
     })
+}
+
+fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
+    let conditions = status["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
+
+/// With a volume for backups.
+fn backed_up(enabled: bool) -> Value {
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let pgbackrest = json!({
+        "image": "percona/percona-pgbackrest:2.58.0-1",
+        "repos": [{"name": "repo1", "volume": {"volumeClaimSpec": claim}}],
+    });
+    spec_but("/backups", json!({"enabled": enabled, "pgbackrest": pgbackrest}))
 }
 
 fn spec_but(pointer: &str, to: Value) -> Value {
@@ -381,11 +457,262 @@ async fn the_definition_refuses_what_the_real_one_refuses() {
         (spec_but("/users/0/name", json!("Client_App")), "spec.users[0].name"),
         (spec_but("/instances", json!([])), "spec.instances"),
         (spec_but("/instances/0", json!({"name": "a"})), "dataVolumeClaimSpec: Required value"),
+        (spec_but("/backups", json!({"pgbackrest": {}})), "spec.backups.pgbackrest.repos: Required value"),
+        (spec_but("/backups", json!({"pgbackrest": {"repos": []}})), "spec.backups.pgbackrest.repos"),
+        (spec_but("/backups", json!({"pgbackrest": {"repos": [{"name": "repo5"}]}})), "repos[0].name"),
+        (
+            spec_but("/backups", json!({"pgbackrest": {"repos": [{"name": "repo1", "volume": {}}]}})),
+            "repos[0].volume.volumeClaimSpec: Required value",
+        ),
+        (
+            spec_but("/backups", json!({"pgbackrest": {"repos": [{"name": "repo1"}], "retention": 1}})),
+            ".spec.backups.pgbackrest.retention: field not declared in schema",
+        ),
     ];
     for (spec, complaint) in cases {
         let refusal = tenant.try_create(&[], spec).await.unwrap_err().to_string();
         assert!(refusal.contains(complaint), "{refusal}");
     }
+    let cases = [
+        (json!({"repoName": "repo1"}), "spec.pgCluster: Required value"),
+        (json!({"pgCluster": "a"}), "repoName is required when method is 'pgbackrest'"),
+        (json!({"pgCluster": "a", "repoName": "repo5"}), "spec.repoName"),
+        (json!({"pgCluster": "a", "repoName": "repo1", "method": "dump"}), "spec.method"),
+        (json!({"pgCluster": "a", "repoName": "repo1", "cluster": "a"}), ".spec.cluster: field not declared in schema"),
+    ];
+    for (spec, complaint) in cases {
+        let refusal = tenant.try_back_up("refused", spec).await.unwrap_err().to_string();
+        assert!(refusal.contains(complaint), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn backups_bring_a_volume_a_host_and_a_first_backup_that_nobody_asked_for() {
+    let tenant = Tenant::new("kept").await;
+    tenant.create(&["percona.com/delete-pvc"], backed_up(true)).await;
+    let status = tenant.ready_for_backup().await;
+    let repo = json!({"name": "repo1", "stanzaCreated": true, "replicaCreateBackupComplete": true});
+    assert_eq!(status["pgbackrest"], json!({"repoHost": {"ready": true}, "repos": [repo]}));
+    assert_eq!(condition(&status, "ReadyForBackup")["reason"], "AllConditionsAreTrue");
+    assert_eq!(
+        status["postgres"],
+        json!({
+            "size": 1, "ready": 1, "version": 18, "instances": [{"name": "instance1", "size": 1, "ready": 1}],
+        })
+    );
+    tenant.ready().await;
+
+    let labels = |more: &[(&str, &str)]| {
+        let common = [("cluster", "kept"), ("pgbackrest", "")];
+        let all = common.iter().chain(more);
+        all.map(|(key, text)| (format!("postgres-operator.crunchydata.com/{key}"), (*text).to_owned())).collect()
+    };
+    let volume = tenant.api::<PersistentVolumeClaim>().get("kept-repo1").await.unwrap();
+    let of_volume = labels(&[("pgbackrest-repo", "repo1"), ("pgbackrest-volume", ""), ("data", "pgbackrest")]);
+    assert_eq!(volume.labels(), &of_volume);
+    assert_eq!(volume.owner_references(), []);
+    let host = tenant.api::<StatefulSet>().get("kept-repo-host").await.unwrap();
+    assert_eq!(host.labels(), &labels(&[("pgbackrest-dedicated", ""), ("data", "pgbackrest")]));
+
+    let backups = tenant.backups().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(backups.len(), 1);
+    let name = backups[0].name_any();
+    let status = tenant.backup_is(&name, "Succeeded").await;
+    assert!(name.starts_with(&format!("{}-", status["jobName"].as_str().unwrap())), "{name}");
+    let job = tenant.api::<Job>().get(status["jobName"].as_str().unwrap()).await.unwrap();
+    assert_eq!(job.labels()["postgres-operator.crunchydata.com/pgbackrest-backup"], "replica-create");
+    assert_eq!(job.owner_references()[0].name, name);
+
+    // The operator has put a finalizer of its own on the cluster, and takes it off again.
+    let finalizers = tenant.clusters().get("kept").await.unwrap().finalizers().to_vec();
+    assert!(finalizers.contains(&"internal.percona.com/stop-watchers".to_owned()));
+    tenant.delete().await;
+    tenant.gone::<PersistentVolumeClaim>("kept-repo1").await;
+    // Deleting a cluster deletes no PerconaPGBackup.
+    tenant.delete_backup(&tenant.backups().get(&name).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
+    let tenant = Tenant::new("saved").await;
+    tenant.percona.set_for("saved", Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.create(&[], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    let created = tenant.back_up("first").await;
+    assert_eq!(created.data["spec"]["method"], "pgbackrest");
+    let status = tenant.backup_is("first", "Running").await;
+    let name = status["jobName"].as_str().unwrap();
+    assert!(name.starts_with("saved-backup-"), "{name}");
+    assert_eq!(status["repo"], backed_up(true)["backups"]["pgbackrest"]["repos"][0]);
+    assert_eq!(status["storageType"], "filesystem");
+    assert_eq!(status["image"], "percona/percona-pgbackrest:2.58.0-1");
+    assert_eq!(status["crVersion"], "3.0.0");
+    assert_eq!(status.get("completed"), None);
+    let job = tenant.api::<Job>().get(name).await.unwrap();
+    assert_eq!(job.labels()["postgres-operator.crunchydata.com/pgbackrest-backup"], "manual");
+    assert_eq!(job.annotations()["postgres-operator.crunchydata.com/pgbackrest-backup"], "first");
+    assert_eq!(job.owner_references()[0].name, "first");
+    let first = tenant.backups().get("first").await.unwrap();
+    assert_eq!(first.owner_references(), []);
+    assert_eq!(first.finalizers(), ["internal.percona.com/delete-backup"]);
+    let cluster = tenant.clusters().get("saved").await.unwrap();
+    assert_eq!(cluster.annotations()["pgv2.percona.com/backup-in-progress"], "first");
+
+    // One at a time: the next waits without a word.
+    tenant.back_up("second").await;
+    let begun = |backup: &DynamicObject| backup.finalizers().len() == 1;
+    assert_eq!(tenant.backup("second", begun).await.data.get("status"), None);
+    tenant.percona.release();
+    let status = tenant.backup_is("first", "Succeeded").await;
+    assert_eq!(status["jobName"], name);
+    assert!(status["completed"].is_string() && status["backupName"].is_string());
+    assert_eq!(status["backupType"], "incremental");
+    assert_eq!((status.get("error"), status.get("destination")), (None, None));
+    tenant.backup_is("second", "Succeeded").await;
+    let job = tenant.api::<Job>().get(name).await.unwrap();
+    assert_eq!(job.labels().get("postgres-operator.crunchydata.com/cluster"), None);
+
+    let manual = json!({"repoName": "repo1", "options": []});
+    let cluster = tenant.clusters().get("saved").await.unwrap();
+    assert_eq!(cluster.annotations().get("pgv2.percona.com/backup-in-progress"), None);
+    assert_eq!(cluster.data["spec"]["backups"]["pgbackrest"]["manual"], manual);
+    // It is not the applier's, and so it is what would be left.
+    let refusal = tenant.try_create(&[], spec()).await.unwrap_err().to_string();
+    assert!(refusal.contains("spec.backups.pgbackrest.repos: Required value"), "{refusal}");
+
+    // A backup takes its Job along.
+    tenant.delete_backup(&first).await;
+    tenant.gone::<Job>(name).await;
+}
+
+#[tokio::test]
+async fn a_job_that_fails_fails_its_backup_without_a_word() {
+    let tenant = Tenant::new("unsaved").await;
+    tenant.percona.set_for("unsaved", Knobs { fail_backups: true, ..Knobs::default() });
+    tenant.create(&[], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    let backup = tenant.back_up("unsaved").await;
+    let status = tenant.backup_is("unsaved", "Failed").await;
+    assert!(status["jobName"].is_string());
+    assert_eq!((status.get("error"), status.get("completed")), (None, None));
+    let free = |backup: &DynamicObject| backup.finalizers().is_empty();
+    tenant.backup("unsaved", free).await;
+    tenant.delete_backup(&backup).await;
+    tenant.percona.set_for("unsaved", Knobs::default());
+    tenant.back_up("unsaved").await;
+    tenant.backup_is("unsaved", "Succeeded").await;
+}
+
+#[tokio::test]
+async fn a_backup_that_comes_too_early_fails_or_waits() {
+    let tenant = Tenant::new("early").await;
+    tenant.back_up("clusterless").await;
+    let begun = |backup: &DynamicObject| backup.finalizers().len() == 1;
+    assert_eq!(tenant.backup("clusterless", begun).await.data.get("status"), None);
+    tenant.create(&[], backed_up(false)).await;
+    let status = tenant.backup_is("clusterless", "Failed").await;
+    assert_eq!(status["error"], "Backups are not enabled in the PerconaPGCluster configuration");
+
+    // From the start, and not only from when they are enabled.
+    let status = tenant.ready().await;
+    assert_eq!(condition(&status, "ReadyForBackup")["status"], "False");
+    assert_eq!(condition(&status, "ReadyForBackup")["reason"], "PGBackRestRepoHostReady");
+    assert!(tenant.api::<StatefulSet>().get_opt("early-repo-host").await.unwrap().is_none());
+    tenant.percona.set_for("early", Knobs { hold: true, ..Knobs::default() });
+    tenant.merge(json!({"spec": {"backups": {"enabled": true}}})).await;
+    tenant.back_up("unready").await;
+    assert_eq!(tenant.backup_is("unready", "Failed").await.get("error"), None);
+    tenant.percona.set_for("early", Knobs::default());
+    tenant.ready_for_backup().await;
+    tenant.back_up("timely").await;
+    tenant.backup_is("timely", "Succeeded").await;
+
+    tenant.merge(json!({"spec": {"pause": true}})).await;
+    tenant.status(|status| status["state"] == "paused").await;
+    tenant.back_up("paused").await;
+    assert_eq!(tenant.backup("paused", begun).await.data.get("status"), None);
+    tenant.delete_backup(&tenant.backups().get("paused").await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_backup_to_a_repository_that_is_not_there_blocks_all_others_until_it_is_deleted() {
+    let tenant = Tenant::new("astray").await;
+    tenant.create(&[], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    let astray = json!({"pgCluster": "astray", "repoName": "repo2"});
+    let astray = tenant.try_back_up("astray", astray).await.unwrap();
+    tenant.status(|_| true).await;
+    let in_progress = |cluster: Option<&DynamicObject>| {
+        let annotation =
+            |cluster: &DynamicObject| cluster.annotations().get("pgv2.percona.com/backup-in-progress").cloned();
+        cluster.and_then(annotation).is_some_and(|backup| backup == "astray")
+    };
+    patient(await_condition(tenant.clusters(), "astray", in_progress)).await.unwrap();
+    tenant.back_up("blocked").await;
+    let begun = |backup: &DynamicObject| backup.finalizers().len() == 1;
+    assert_eq!(tenant.backup("blocked", begun).await.data.get("status"), None);
+    assert_eq!(tenant.backups().get("astray").await.unwrap().data.get("status"), None);
+    tenant.delete_backup(&astray).await;
+    tenant.backup_is("blocked", "Succeeded").await;
+}
+
+#[tokio::test]
+async fn to_enable_backups_restarts_postgresql_and_nothing_else() {
+    let tenant = Tenant::new("enabled").await;
+    tenant.create(&[], backed_up(false)).await;
+    tenant.ready().await;
+    let server = || async {
+        let pods = tenant.api::<Pod>().list(&ListParams::default()).await.unwrap().items;
+        let is_server = |pod: &Pod| pod.labels().contains_key("postgres-operator.crunchydata.com/instance");
+        let uids =
+            |server: bool| pods.iter().filter(move |pod| is_server(pod) == server).map(|pod| pod.uid()).collect();
+        let (servers, others): (Vec<_>, Vec<_>) = (uids(true), uids(false));
+        (servers, others)
+    };
+    let before = server().await;
+    tenant.merge(json!({"spec": {"backups": {"enabled": true}}})).await;
+    tenant.ready_for_backup().await;
+    tenant.ready().await;
+    let after = server().await;
+    assert_ne!(before.0, after.0);
+    assert!(before.1.iter().all(|pod| after.1.contains(pod)));
+}
+
+#[tokio::test]
+async fn without_leave_disabled_backups_stop_all_work_and_with_it_they_are_lost() {
+    let tenant = Tenant::new("lost").await;
+    tenant.create(&[], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    let password = tenant.password().await;
+    tenant.api::<Secret>().delete("lost-pguser-clientapp", &DeleteParams::default()).await.unwrap();
+    tenant.merge(json!({"spec": {"backups": {"enabled": false}}})).await;
+    let status = tenant.status(|status| condition(status, "Progressing")["reason"] == "Paused").await;
+    let message = condition(&status, "Progressing")["message"].as_str().unwrap();
+    assert!(message.contains("authorize backup removal"), "{message}");
+    assert_eq!(status["state"], "ready");
+    assert!(tenant.api::<StatefulSet>().get_opt("lost-repo-host").await.unwrap().is_some());
+    assert!(tenant.api::<PersistentVolumeClaim>().get_opt("lost-repo1").await.unwrap().is_some());
+
+    tenant.merge(json!({"metadata": {"annotations": {"pgv2.percona.com/authorizeBackupRemoval": "true"}}})).await;
+    tenant.gone::<StatefulSet>("lost-repo-host").await;
+    tenant.gone::<PersistentVolumeClaim>("lost-repo1").await;
+    let status = tenant.status(|status| status["state"] == "ready" && status.get("pgbackrest").is_none()).await;
+    assert_eq!(condition(&status, "Progressing"), &Value::Null);
+    assert_eq!(condition(&status, "ReadyForBackup")["status"], "False");
+    assert_eq!(tenant.password().await, password);
+}
+
+#[tokio::test]
+async fn a_finalizer_deletes_the_backups_of_a_cluster_with_it() {
+    let tenant = Tenant::new("forgotten").await;
+    tenant.percona.set_for("forgotten", Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.create(&["percona.com/delete-backups"], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    tenant.back_up("forgotten").await;
+    tenant.backup_is("forgotten", "Running").await;
+    tenant.delete().await;
+    let gone = |backup: Option<&DynamicObject>| backup.is_none();
+    patient(await_condition(tenant.backups(), "forgotten", gone)).await.unwrap();
 }
 
 #[tokio::test]
@@ -399,8 +726,12 @@ async fn the_definition_can_be_removed_with_all_clusters() {
     PerconaStandIn::install_crd(&client).await.unwrap();
     let percona = Box::leak(Box::new(PerconaStandIn::start(plane.config().await.unwrap()).unwrap()));
     let tenant = Tenant { client: client.clone(), name: "default", percona };
-    tenant.create(&["percona.com/delete-pvc"], spec()).await;
-    tenant.ready().await;
+    tenant.create(&["percona.com/delete-pvc"], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    percona.set(Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.back_up("running").await;
+    tenant.backup_is("running", "Running").await;
     patient(PerconaStandIn::remove_crd(&client)).await.unwrap();
     assert!(tenant.clusters().list(&ListParams::default()).await.is_err());
+    assert!(tenant.backups().list(&ListParams::default()).await.is_err());
 }

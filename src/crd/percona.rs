@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The CustomResourceDefinition's name, watched so that an installation of Percona is noticed.
 pub const CRD_NAME: &str = "perconapgclusters.pgv2.percona.com";
-/// Name of the CustomResourceDefinition of backups.
+/// The CustomResourceDefinition of backups; Percona's own manifests bring it together with that of clusters.
 pub const BACKUP_CRD_NAME: &str = "perconapgbackups.pgv2.percona.com";
 /// On Percona's objects: the cluster they belong to.
 pub const CLUSTER_LABEL: &str = "postgres-operator.crunchydata.com/cluster";
@@ -18,6 +18,19 @@ pub const PGBOUNCER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pgb
 pub const DELETE_PVC: &str = "percona.com/delete-pvc";
 /// Makes Percona delete a cluster's certificates with it; off by default.
 pub const DELETE_SSL: &str = "percona.com/delete-ssl";
+
+/// Makes Percona delete a cluster's backups, and the PerconaPGBackups, with it; off by default, and then they stay: a
+/// PerconaPGBackup has no owner (`percona/controller/pgcluster/finalizer.go`, `deleteBackups`).
+pub const DELETE_BACKUPS: &str = "percona.com/delete-backups";
+/// On a cluster whose backups are disabled: gives leave to remove the repository's volume with all backups on it. Without
+/// it Percona does nothing at all for the cluster any more (its documentation, "Disable backups"; its end-to-end test
+/// `backup-enable-disable`).
+pub const AUTHORIZE_BACKUP_REMOVAL: &str = "pgv2.percona.com/authorizeBackupRemoval";
+/// The condition of a cluster that has to be true before a PerconaPGBackup is created. One that waits while it has been
+/// false for two minutes becomes `Failed` (`percona/controller/pgbackup/controller.go`, `failIfClusterIsNotReady`), and a
+/// cluster without backups is false from its creation on (`TestUpdateConditions`): there are no two minutes after backups
+/// are enabled.
+pub const READY_FOR_BACKUP: &str = "ReadyForBackup";
 
 /// What is read of a cluster's spec.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
@@ -38,50 +51,44 @@ pub struct PerconaPGClusterSpec {
     /// The instance sets; this operator makes one.
     #[serde(default)]
     pub instances: Vec<InstanceSet>,
-    /// Backups.
+    /// Whether and where backups are made.
     #[serde(default)]
     pub backups: Backups,
 }
 
-/// What is read of backups.
+/// What is read of how a cluster is backed up.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Backups {
-    /// Whether there is room for them.
+    /// Unset is enabled (`Backups.IsEnabled` in `perconapgcluster_types.go`).
     #[serde(default)]
     pub enabled: Option<bool>,
+    /// How pgBackRest is set up. It may be listed while backups are disabled, and then does nothing.
+    #[serde(default)]
+    pub pgbackrest: Option<PgBackRest>,
 }
 
-/// What is read of a backup's spec.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
-#[kube(
-    group = "pgv2.percona.com",
-    version = "v2",
-    kind = "PerconaPGBackup",
-    plural = "perconapgbackups",
-    namespaced,
-    status = "PerconaPGBackupStatus",
-    schema = "disabled"
-)]
-#[serde(rename_all = "camelCase")]
-pub struct PerconaPGBackupSpec {
-    /// The cluster.
-    #[serde(default)]
-    pub pg_cluster: String,
-    /// Which of its repositories.
-    #[serde(default)]
-    pub repo_name: String,
+impl Backups {
+    /// Whether backups are enabled and have somewhere to go.
+    #[must_use]
+    pub fn are_made(&self) -> bool {
+        self.enabled != Some(false) && self.pgbackrest.as_ref().is_some_and(|pgbackrest| !pgbackrest.repos.is_empty())
+    }
 }
 
-/// What is read of a backup's status.
+/// What is read of pgBackRest's setup.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PerconaPGBackupStatus {
-    /// `Starting`, `Running`, `Succeeded` or `Failed`.
+pub struct PgBackRest {
+    /// Where backups go to; Percona's schema requires one at least.
     #[serde(default)]
-    pub state: Option<String>,
-    /// What went wrong.
+    pub repos: Vec<Repo>,
+}
+
+/// What is read of a repository.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Repo {
+    /// `repo1` to `repo4`.
     #[serde(default)]
-    pub error: Option<String>,
+    pub name: String,
 }
 
 /// What is read of an instance set.
@@ -127,6 +134,24 @@ pub struct PerconaPGClusterStatus {
     /// PgBouncer's instances; 0 of 0 counts as ready in `state`.
     #[serde(default)]
     pub pgbouncer: Option<Instances>,
+    /// Among them [`READY_FOR_BACKUP`].
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+/// What is read of a condition. Percona's own are not always whole, so nothing but the type is required.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    #[serde(default)]
+    pub status: String,
+    /// Why, in one word.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// A count of instances.
@@ -135,4 +160,48 @@ pub struct Instances {
     /// How many are ready.
     #[serde(default)]
     pub ready: i64,
+}
+
+/// What is read of a backup's spec.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "pgv2.percona.com",
+    version = "v2",
+    kind = "PerconaPGBackup",
+    plural = "perconapgbackups",
+    namespaced,
+    status = "PerconaPGBackupStatus",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PerconaPGBackupSpec {
+    /// The cluster, in the same namespace. A name and no owner.
+    pub pg_cluster: String,
+    /// One of the cluster's repositories. One that the cluster does not have is never told of in the status, and keeps
+    /// every other backup of the cluster from beginning (`startBackup` comes before `getRepo` in
+    /// `percona/controller/pgbackup/controller.go`).
+    #[serde(default)]
+    pub repo_name: Option<String>,
+}
+
+/// What is read of a backup's status.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PerconaPGBackupStatus {
+    /// `Starting`, `Running`, `Failed` or `Succeeded`, the latter two for good. None while it waits to begin: for a cluster
+    /// that does not exist or is paused, or for the end of another backup (`perconapgbackup_types.go`).
+    #[serde(default)]
+    pub state: Option<String>,
+    /// Why it has failed. Often there is no word: neither of a Job that failed, nor of a cluster that was not ready.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// The Job; from `Running` on.
+    #[serde(default)]
+    pub job_name: Option<String>,
+    /// Where in a cloud it went to; a volume has none.
+    #[serde(default)]
+    pub destination: Option<String>,
+    /// When it was completed: the Job's time, and so of those that have succeeded only.
+    #[serde(default)]
+    pub completed: Option<String>,
 }

@@ -30,7 +30,8 @@ pub(super) fn instances<'a>(
     names.map(|name| Instance { name, set }).collect()
 }
 
-fn letters(seed: &str) -> String {
+/// Four letters that look random.
+pub(super) fn letters(seed: &str) -> String {
     let letter = |hex: char| char::from(b'a' + hex.to_digit(16).unwrap_or_default() as u8);
     digest(seed.as_bytes()).chars().take(4).map(letter).collect()
 }

@@ -160,6 +160,17 @@ pub(super) fn volume(cluster: &Cluster, instance: &Instance<'_>) -> PersistentVo
 /// An instance: one pod.
 pub(super) fn stateful_set(cluster: &Cluster, instance: &Instance<'_>) -> StatefulSet {
     let labels = labels(cluster, &[(INSTANCE, &instance.name), (INSTANCE_SET, &instance.set.name)]);
+    let mut containers = vec![json!({
+        "name": "database",
+        "image": cluster.spec.image,
+        "ports": [{"name": "postgres", "containerPort": cluster.spec.port}],
+        "volumeMounts": [{"name": "pgdata", "mountPath": "/pgdata"}],
+    })];
+    // They archive the WAL. To enable or disable backups restarts PostgreSQL therefore.
+    if let Some(pgbackrest) = cluster.spec.backups.pgbackrest.as_ref().filter(|_| cluster.spec.backups.are_enabled()) {
+        let sidecar = |name: &str| json!({"name": name, "image": pgbackrest.image});
+        containers.extend([sidecar("pgbackrest"), sidecar("pgbackrest-config")]);
+    }
     built(json!({
         "metadata": {"name": instance.name, "labels": labels, "ownerReferences": owner(cluster)},
         "spec": {
@@ -169,12 +180,7 @@ pub(super) fn stateful_set(cluster: &Cluster, instance: &Instance<'_>) -> Statef
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "containers": [{
-                        "name": "database",
-                        "image": cluster.spec.image,
-                        "ports": [{"name": "postgres", "containerPort": cluster.spec.port}],
-                        "volumeMounts": [{"name": "pgdata", "mountPath": "/pgdata"}],
-                    }],
+                    "containers": containers,
                     "volumes": [{
                         "name": "pgdata",
                         "persistentVolumeClaim": {"claimName": format!("{}-pgdata", instance.name)},
@@ -196,7 +202,7 @@ pub(super) fn inner_cluster(cluster: &Cluster) -> ObjectReference {
     }
 }
 
-fn labels(cluster: &Cluster, more: &[(&str, &str)]) -> Value {
+pub(super) fn labels(cluster: &Cluster, more: &[(&str, &str)]) -> Value {
     let mut labels = json!({CLUSTER: cluster.name_any()});
     for (key, value) in more {
         labels[key] = json!(value);
@@ -204,11 +210,11 @@ fn labels(cluster: &Cluster, more: &[(&str, &str)]) -> Value {
     labels
 }
 
-fn owner(cluster: &Cluster) -> Value {
+pub(super) fn owner(cluster: &Cluster) -> Value {
     json!([cluster.controller_owner_ref(&resource())])
 }
 
-fn built<T: DeserializeOwned>(object: Value) -> T {
+pub(super) fn built<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("what is built here is of its type")
 }
 

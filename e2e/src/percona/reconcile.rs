@@ -4,10 +4,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Client, Resource, ResourceExt as _};
@@ -16,9 +18,11 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::backups::{self, Backup};
 use super::instances::instances;
 use super::objects::{self, CLUSTER, INSTANCE_SET, ROLE, ROLE_USER};
-use super::spec::{Cluster, Count, PostgresStatus, SetStatus, State, Status, resource};
+use super::repo::{self, Kind, Seen};
+use super::spec::{Cluster, Count, PgBackRestStatus, PostgresStatus, SetStatus, State, Status, resource};
 use super::{Knobs, Settings};
 
 /// The field manager.
@@ -26,6 +30,9 @@ pub(super) const MANAGER: &str = "percona-stand-in";
 
 const DELETE_PVC: &str = "percona.com/delete-pvc";
 const DELETE_SSL: &str = "percona.com/delete-ssl";
+const DELETE_BACKUPS: &str = "percona.com/delete-backups";
+/// The operator's own: it is there while backups are enabled, and longer.
+const STOP_WATCHERS: &str = "internal.percona.com/stop-watchers";
 
 pub(super) struct World {
     pub(super) client: Client,
@@ -34,9 +41,9 @@ pub(super) struct World {
 }
 
 /// A namespace, and the client for it.
-struct Scope {
-    client: Client,
-    namespace: String,
+pub(super) struct Scope {
+    pub(super) client: Client,
+    pub(super) namespace: String,
 }
 
 pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Result<Action, kube::Error> {
@@ -48,8 +55,14 @@ pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Resul
     if cluster.metadata.deletion_timestamp.is_some() {
         return scope.tear_down(&cluster).await;
     }
+    if cluster.spec.backups.are_enabled() {
+        scope.hold_back(&cluster).await?;
+    }
     let missing = cluster.spec.missing_images();
-    if missing.is_empty() {
+    let host = scope.api::<StatefulSet>().get_opt(&repo::host_name(&cluster.name_any())).await?;
+    if repo::waits_for_leave(&cluster, host.is_some()) {
+        // Not even a changed password would be taken up.
+    } else if missing.is_empty() {
         scope.write_secrets(&cluster, &knobs).await?;
         for service in objects::services(&cluster) {
             scope.apply(&service).await?;
@@ -72,7 +85,7 @@ pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Resul
 }
 
 /// Soon: what fails here is a conflict, or a definition or namespace that is not there yet or any more.
-pub(super) fn retry(_: Arc<Cluster>, _: &kube::Error, _: Arc<World>) -> Action {
+pub(super) fn retry<K>(_: Arc<K>, _: &kube::Error, _: Arc<World>) -> Action {
     Action::requeue(Duration::from_millis(200))
 }
 
@@ -101,6 +114,86 @@ impl Scope {
         if let Some(pgbouncer) = cluster.spec.pgbouncer() {
             self.apply(&objects::pgbouncer(cluster, pgbouncer, knobs.pgbouncer_unready)).await?;
         }
+        match &cluster.spec.backups.pgbackrest {
+            Some(pgbackrest) if cluster.spec.backups.are_enabled() => {
+                self.apply(&repo::host(cluster, &pgbackrest.image)).await?;
+                self.back_up_for_replicas(cluster).await
+            }
+            _ => self.remove_repo(&name).await,
+        }
+    }
+
+    /// Makes the volumes, and, as soon as there is something to back up, the first backup of all.
+    async fn back_up_for_replicas(&self, cluster: &Cluster) -> Result<(), kube::Error> {
+        let mut volumes = Vec::new();
+        for repo in cluster.spec.backups.repos() {
+            let volume = repo.volume.as_ref().map(|volume| repo::volume(cluster, repo, volume));
+            volumes.push(match volume {
+                Some(volume) => self.apply(&volume).await?.uid(),
+                None => cluster.uid(),
+            });
+        }
+        let status = cluster.status.as_ref().and_then(|status| status.pgbackrest.as_ref());
+        let due = |status: &PgBackRestStatus| {
+            let first = status.repos.first();
+            status.repo_host.ready
+                && first.is_some_and(|repo| repo.stanza_created && !repo.replica_create_backup_complete)
+        };
+        let (Some(repo), Some(Some(volume)), true) =
+            (cluster.spec.backups.repos().first(), volumes.first(), status.is_some_and(due))
+        else {
+            return Ok(());
+        };
+        let name = repo::job_name(&cluster.name_any(), volume);
+        let job = match self.api::<Job>().get_opt(&name).await? {
+            Some(job) => job,
+            None => {
+                let job = repo::job(cluster, &name, Kind::ReplicaCreate, &repo.name, false);
+                self.api().create(&PostParams::default(), &job).await?
+            }
+        };
+        // It gets its PerconaPGBackup only after it was made.
+        if job.owner_references().is_empty() {
+            let backup = match self.backup_of(&name).await? {
+                Some(backup) => backup,
+                None => {
+                    let backup = backups::for_job(&name, &cluster.name_any(), &repo.name);
+                    self.backups().create(&PostParams::default(), &backup).await?
+                }
+            };
+            let owner = backup.controller_owner_ref(&backups::resource());
+            let patch = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+            self.api::<Job>().patch(&name, &PatchParams::default(), &patch).await?;
+        }
+        Ok(())
+    }
+
+    async fn backup_of(&self, job: &str) -> Result<Option<Backup>, kube::Error> {
+        let backups = self.backups().list(&ListParams::default()).await?;
+        Ok(backups
+            .into_iter()
+            .find(|backup| backup.annotations().get(backups::JOB_NAME).is_some_and(|name| name == job)))
+    }
+
+    /// Removes what backups have made, the backups with it.
+    async fn remove_repo(&self, cluster: &str) -> Result<(), kube::Error> {
+        let now = DeleteParams::background();
+        let listed = ListParams::default().labels(&format!("{CLUSTER}={cluster},{}", repo::PGBACKREST));
+        self.api::<StatefulSet>().delete_collection(&now, &listed).await?;
+        self.api::<PersistentVolumeClaim>().delete_collection(&now, &listed).await?;
+        self.api::<Job>().delete_collection(&now, &listed).await?;
+        Ok(())
+    }
+
+    /// Puts the operator's own finalizer on.
+    async fn hold_back(&self, cluster: &Cluster) -> Result<(), kube::Error> {
+        let mut finalizers = cluster.finalizers().to_vec();
+        if finalizers.iter().all(|finalizer| finalizer != STOP_WATCHERS) {
+            finalizers.push(STOP_WATCHERS.to_owned());
+            let metadata = json!({"resourceVersion": cluster.resource_version(), "finalizers": finalizers});
+            let patch = Patch::Merge(json!({"metadata": metadata}));
+            self.clusters().patch(&cluster.name_any(), &PatchParams::default(), &patch).await?;
+        }
         Ok(())
     }
 
@@ -108,18 +201,40 @@ impl Scope {
         let name = cluster.name_any();
         let servers = self.api::<StatefulSet>().list(&of_cluster(&name)).await?.items;
         let pgbouncer = self.api::<Deployment>().get_opt(&objects::pgbouncer_name(&name)).await?;
-        let status = status(cluster, &servers, pgbouncer.as_ref(), knobs.hold);
+        let mut status = status(cluster, &servers, pgbouncer.as_ref(), knobs.hold);
+        let first = Kind::ReplicaCreate.name();
+        let first = ListParams::default().labels(&format!("{CLUSTER}={name},{}={first}", repo::BACKUP));
+        let first = self.api::<Job>().list(&first).await?;
+        if let Some(host) = servers.iter().find(|server| server.name_any() == repo::host_name(&name)) {
+            let servers = status
+                .postgres
+                .as_ref()
+                .is_some_and(|postgres| postgres.count.size > 0 && postgres.count.ready == postgres.count.size);
+            let seen = Seen { servers, first_backup: first.iter().any(|job| repo::is_over(job, "Complete")) };
+            status.pgbackrest = repo::status(cluster, host, seen);
+        }
+        let host_is_missing = status.pgbackrest.as_ref().is_some_and(|pgbackrest| !pgbackrest.repo_host.ready);
+        if host_is_missing && status.state == Some(State::Ready) {
+            status.state = Some(State::Initializing);
+        }
+        status.conditions = Some(repo::conditions(cluster, status.pgbackrest.as_ref(), Timestamp::now()));
         if cluster.status.as_ref() != Some(&status) {
-            let clusters: Api<Cluster> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource());
             let patch = Patch::Merge(json!({"status": status}));
-            clusters.patch_status(&name, &PatchParams::default(), &patch).await?;
+            self.clusters().patch_status(&name, &PatchParams::default(), &patch).await?;
         }
         Ok(())
     }
 
-    /// First what runs, then, once it is gone, what the finalizers ask for.
+    /// First what runs, then, once it is gone, what the finalizers ask for. Backups have no owner: they stay unless a
+    /// finalizer says otherwise, and that one needs what runs.
     async fn tear_down(&self, cluster: &Cluster) -> Result<Action, kube::Error> {
         let name = cluster.name_any();
+        if cluster.finalizers().iter().any(|finalizer| finalizer == DELETE_BACKUPS) {
+            let backups = self.backups().list(&ListParams::default()).await?;
+            for backup in backups.into_iter().filter(|backup| backup.spec.pg_cluster == name) {
+                self.backups().delete(&backup.name_any(), &DeleteParams::default()).await?;
+            }
+        }
         let foreground = DeleteParams::foreground();
         let listed = of_cluster(&name);
         self.api::<StatefulSet>().delete_collection(&foreground, &listed).await?;
@@ -146,12 +261,13 @@ impl Scope {
                 }
             }
         }
-        finalizers.retain(|finalizer| finalizer != DELETE_PVC && finalizer != DELETE_SSL);
+        let done = [DELETE_PVC, DELETE_SSL, DELETE_BACKUPS, STOP_WATCHERS];
+        finalizers.retain(|finalizer| !done.contains(&finalizer.as_str()));
         if finalizers.len() < cluster.finalizers().len() {
-            let clusters: Api<Cluster> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource());
             // The version, so that a finalizer which somebody else puts on or takes off meanwhile is not undone.
             let metadata = json!({"resourceVersion": cluster.resource_version(), "finalizers": finalizers});
-            clusters.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await?;
+            let patch = Patch::Merge(json!({"metadata": metadata}));
+            self.clusters().patch(&name, &PatchParams::default(), &patch).await?;
         }
         Ok(Action::await_change())
     }
@@ -164,8 +280,16 @@ impl Scope {
         self.api().patch(&object.name_any(), &params, &Patch::Apply(object)).await
     }
 
-    fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+    pub(super) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(super) fn clusters(&self) -> Api<Cluster> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource())
+    }
+
+    pub(super) fn backups(&self) -> Api<Backup> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &backups::resource())
     }
 }
 
@@ -187,7 +311,9 @@ fn status(cluster: &Cluster, servers: &[StatefulSet], pgbouncer: Option<&Deploym
         .collect();
     let postgres = instances.iter().fold(Count::default(), |sum, set| sum + set.count);
     let pgbouncer = pgbouncer.map(count_pgbouncer).unwrap_or_default();
-    let all_ready = postgres.ready == postgres.size && pgbouncer.ready == pgbouncer.size && postgres.size > 0;
+    let updated = servers.iter().filter(|server| server.labels().contains_key(INSTANCE_SET)).all(is_updated);
+    let all_ready =
+        updated && postgres.ready == postgres.size && pgbouncer.ready == pgbouncer.size && postgres.size > 0;
     let state = match (cluster.spec.pause, hold) {
         (true, _) if postgres.ready > 0 => State::Stopping,
         (true, _) => State::Paused,
@@ -200,8 +326,19 @@ fn status(cluster: &Cluster, servers: &[StatefulSet], pgbouncer: Option<&Deploym
         host: Some(format!("{name}-{service}.{}.svc", cluster.namespace().unwrap_or_default())),
         postgres: Some(PostgresStatus { count: postgres, version: Some(cluster.spec.postgres_version), instances }),
         pgbouncer: Some(pgbouncer),
+        pgbackrest: None,
+        conditions: None,
         observed_generation: cluster.metadata.generation,
     }
+}
+
+/// Whether the pod is the one that is asked for, and not the one before a restart.
+fn is_updated(server: &StatefulSet) -> bool {
+    let size = server.spec.as_ref().and_then(|spec| spec.replicas);
+    let status = server.status.as_ref();
+    status.is_some_and(|status| {
+        status.observed_generation == server.metadata.generation && status.updated_replicas.or(Some(0)) == size
+    })
 }
 
 fn count_server(server: &StatefulSet) -> Count {

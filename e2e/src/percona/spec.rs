@@ -1,8 +1,12 @@
 //! The fields of a `PerconaPGCluster` that the stand-in reads and writes.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 pub(super) type Cluster = Object<Spec, Status>;
 
@@ -13,6 +17,8 @@ pub(super) fn resource() -> ApiResource {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
+    #[serde(default)]
+    pub(super) cr_version: String,
     #[serde(default)]
     pub(super) image: String,
     pub(super) postgres_version: i64,
@@ -73,16 +79,57 @@ pub(super) struct Backups {
 pub(super) struct PgBackRest {
     #[serde(default)]
     pub(super) image: String,
+    #[serde(default)]
+    pub(super) global: BTreeMap<String, String>,
+    pub(super) repos: Vec<Repo>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+/// Where backups go to: one of a volume and the stores in a cloud.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Repo {
+    pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) volume: Option<RepoVolume>,
+    #[serde(flatten)]
+    pub(super) rest: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RepoVolume {
+    pub(super) volume_claim_spec: PersistentVolumeClaimSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
     pub(super) state: Option<State>,
     pub(super) host: Option<String>,
     pub(super) postgres: Option<PostgresStatus>,
     pub(super) pgbouncer: Option<Count>,
+    pub(super) pgbackrest: Option<PgBackRestStatus>,
+    pub(super) conditions: Option<Vec<Condition>>,
     pub(super) observed_generation: Option<i64>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PgBackRestStatus {
+    pub(super) repo_host: RepoHostStatus,
+    pub(super) repos: Vec<RepoStatus>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub(super) struct RepoHostStatus {
+    pub(super) ready: bool,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RepoStatus {
+    pub(super) name: String,
+    pub(super) stanza_created: bool,
+    pub(super) replica_create_backup_complete: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -130,7 +177,7 @@ impl Spec {
 
     /// Images without which the real operator does not begin, under the names that it gives them.
     pub(super) fn missing_images(&self) -> Vec<&'static str> {
-        let backups = self.backups.pgbackrest.as_ref().filter(|_| self.backups.enabled != Some(false));
+        let backups = self.backups.pgbackrest.as_ref().filter(|_| self.backups.are_enabled());
         let images = [
             ("crunchy-pgbackrest", backups.map(|backups| &backups.image)),
             ("crunchy-pgbouncer", self.pgbouncer().map(|pgbouncer| &pgbouncer.image)),
@@ -138,6 +185,39 @@ impl Spec {
         ];
         let missing = images.into_iter().filter(|(_, image)| image.is_some_and(String::is_empty));
         missing.map(|(name, _)| name).collect()
+    }
+}
+
+impl Backups {
+    /// Unset is enabled.
+    pub(super) fn are_enabled(&self) -> bool {
+        self.enabled != Some(false)
+    }
+
+    /// The repositories that are in use: none while backups are disabled, though they may be listed.
+    pub(super) fn repos(&self) -> &[Repo] {
+        self.pgbackrest.as_ref().filter(|_| self.are_enabled()).map_or(&[], |pgbackrest| &pgbackrest.repos)
+    }
+}
+
+impl Repo {
+    /// As the real operator calls what backups are kept on.
+    pub(super) fn storage_type(&self) -> &'static str {
+        let stores = ["s3", "azure", "gcs"];
+        stores.into_iter().find(|store| self.rest.contains_key(*store)).unwrap_or("filesystem")
+    }
+
+    /// Empty for a volume, as there.
+    pub(super) fn destination(&self, global: &BTreeMap<String, String>) -> String {
+        let (scheme, key) = match self.storage_type() {
+            "s3" => ("s3", "bucket"),
+            "gcs" => ("gs", "bucket"),
+            "azure" => ("azure", "container"),
+            _ => return String::new(),
+        };
+        let place = self.rest[self.storage_type()][key].as_str().unwrap_or_default();
+        let path = global.get(&format!("{}-path", self.name)).map_or("", String::as_str);
+        format!("{scheme}://{place}{path}")
     }
 }
 
