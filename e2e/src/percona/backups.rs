@@ -99,7 +99,11 @@ pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<
 
 impl Scope {
     async fn back_up(&self, backup: &Backup, knobs: &Knobs) -> Result<(), kube::Error> {
-        let cluster = self.clusters().get_opt(&backup.spec.pg_cluster).await?;
+        let cluster = match self.clusters().get(&backup.spec.pg_cluster).await {
+            // By the code: without the definition of clusters there is no reason with it.
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            found => Some(found?),
+        };
         let state = backup.status.as_ref().and_then(|status| status.state);
         if backup.metadata.deletion_timestamp.is_some() || state == Some(State::Failed) {
             return self.let_go(backup, cluster.as_ref()).await;
@@ -224,7 +228,8 @@ impl Scope {
                 "message": "Job has reached the specified backoff limit", "lastTransitionTime": now,
             })
         };
-        let status = json!({"conditions": [condition("FailureTarget"), condition("Failed")], "failed": 7});
+        let conditions = [condition("FailureTarget"), condition("Failed")];
+        let status = json!({"startTime": now, "conditions": conditions, "failed": 7});
         let patch = Patch::Merge(json!({"status": status}));
         self.api::<Job>().patch_status(&job.name_any(), &as_operator(), &patch).await.map(drop)
     }
