@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Lab, Tenant};
@@ -725,6 +725,8 @@ impl Dumps {
     fn program(&self, name: &str, text: &str) -> Option<Vec<u8>> {
         let path = self.home.path().join("bin").join(name);
         let before = fs::read(&path).ok();
+        // Not into the file that a shell is reading.
+        let _ = fs::remove_file(&path);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         before
@@ -741,6 +743,20 @@ impl Dumps {
 
     fn run(&self, pod: &str) -> bool {
         self.command(pod).output().unwrap().status.success()
+    }
+
+    /// Starts it, and returns once its dump is half done, with what lets it go on when it is written to.
+    fn half_way(&self, command: &mut Command) -> (Child, PathBuf) {
+        let [begun, go_on] = ["begun", "go-on"].map(|name| self.home.path().join(name));
+        assert!(Command::new("mkfifo").args([&begun, &go_on]).status().unwrap().success());
+        let slow = r#"for a; do case $a in --file=*) f=${a#--file=};; esac; done; echo half >"$f"; echo >"$BEGUN"; read -r _ <"$GO_ON"; echo whole >>"$f""#;
+        let fast = self.program("pg_dump", slow).unwrap();
+        command.env("BEGUN", &begun).env("GO_ON", &go_on).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        // Opening waits for the other side.
+        fs::read(&begun).unwrap();
+        self.program("pg_dump", &String::from_utf8(fast).unwrap());
+        (child, go_on)
     }
 
     fn files(&self) -> Vec<String> {
@@ -775,26 +791,10 @@ fn the_newest_dumps_are_kept_and_a_failure_costs_none() {
 #[test]
 fn two_dumps_at_once_are_two_dumps() {
     let dumps = Dumps::new();
-    let gate = |name: &str| {
-        let path = dumps.home.path().join(name);
-        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-        path
-    };
-    let (begun, go_on) = (gate("begun"), gate("go-on"));
-    let fast = dumps.program(
-        "pg_dump",
-        &format!(
-            r#"for a; do case $a in --file=*) echo half >"${{a#--file=}}"; echo >{begun}; read -r _ <{go_on}; echo whole >>"${{a#--file=}}";; esac; done"#,
-            begun = begun.display(),
-            go_on = go_on.display(),
-        ),
-    );
-    let slow = dumps.command("db-dump-1-aaaaa").stdout(Stdio::null()).spawn().unwrap();
-    // Opening waits for the other side.
-    fs::read(&begun).unwrap();
+    let mut slow = dumps.command("db-dump-1-aaaaa");
+    let (slow, go_on) = dumps.half_way(&mut slow);
     // One that nobody is at any more, and the one that somebody is.
     fs::write(dumps.path("app-20200103T000000Z.dump.partial"), "").unwrap();
-    dumps.program("pg_dump", &String::from_utf8(fast.unwrap()).unwrap());
     for pod in ["db-backup-1-bbbbb", "db-backup-1-ccccc", "db-backup-1-ddddd"] {
         assert!(dumps.run(pod));
     }
@@ -807,6 +807,19 @@ fn two_dumps_at_once_are_two_dumps() {
     assert!(slow.wait_with_output().unwrap().status.success());
     assert_eq!(dumps.files(), [at_work, dumped]);
     assert_eq!(fs::read_to_string(dumps.path(at_work)).unwrap(), "half\nwhole\n");
+}
+
+#[test]
+fn a_dump_that_is_stopped_stops_at_once() {
+    let dumps = Dumps::new();
+    let mut command = dumps.command("db-dump-1-aaaaa");
+    let (mut stopped, go_on) = dumps.half_way(&mut command);
+    assert!(Command::new("sh").args(["-c", &format!("kill {}", stopped.id())]).status().unwrap().success());
+    assert_eq!(stopped.wait().unwrap().code(), Some(143));
+    // In a container nothing outlives the first process.
+    fs::write(&go_on, "\n").unwrap();
+    let partial = "app-20260101T000000Z-aaaaa.dump.partial";
+    assert_eq!(dumps.files(), [partial]);
 }
 
 /// The role for standbys, a base backup and what follows it, dumps that are rotated: with real servers.
