@@ -10,7 +10,7 @@ use super::{
     names::{Maker, hex},
     world::{BackupView, ReleaseView, Target, World},
 };
-use crate::crd::{BackupRecord, BackupState, ClientAppStatus, Release, conditions::kind};
+use crate::crd::{BackupRecord, BackupState, ClientAppStatus, Release, conditions::kind, percona::READY_FOR_BACKUP};
 
 /// Charts whose app migrates its data from one major version to the next only, and which versions of the chart have which
 /// major version of it. Nextcloud: its manual, "Upgrade", and the image's entrypoint, which refuses to start.
@@ -133,6 +133,8 @@ pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp)
         PERCONA_BACKUP => format!("{PERCONA_BACKUP} {}", record.name),
         kind => format!("dump {} of {kind} {}", record.name, desired.key.cluster()),
     };
+    // Percona lets one that is asked for too early fail for good.
+    let ready = seen.is_some() || world.database.server.as_ref().is_some_and(|server| server.ready_for_backup);
     let hold = match seen {
         Some((BackupState::Failed, problem)) => Hold {
             condition: kind::RELEASED,
@@ -152,12 +154,19 @@ pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp)
         _ => Hold {
             condition: kind::RELEASED,
             reason: "BackingUp",
-            message: format!("{what} has to succeed before chart version {} is installed", record.to),
+            message: match ready {
+                true => format!("{what} has to succeed before chart version {} is installed", record.to),
+                false => format!(
+                    "{what} is made once {} {} is {READY_FOR_BACKUP}",
+                    Maker::Percona.kind(),
+                    desired.key.cluster()
+                ),
+            },
             stalled: false,
             until: Some(now + SAFETY_NET),
         },
     };
-    Some(Before { back_up: seen.is_none().then(|| record.clone()), hold })
+    Some(Before { back_up: (seen.is_none() && ready).then(|| record.clone()), hold })
 }
 
 #[cfg(test)]
@@ -166,7 +175,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        clientapp::desired::{app_for_tests, desired},
+        clientapp::{
+            desired::{app_for_tests, desired},
+            world::{DatabaseView, ServerView},
+        },
         config::Config,
     };
 
@@ -290,6 +302,7 @@ mod tests {
         let full = || Some("no space".to_owned());
         for (what, on_record, seen, asks, reason) in [
             ("nothing yet", None, None, true, Some("BackingUp")),
+            ("too early", None, None, false, Some("BackingUp")),
             ("it was deleted while it ran", Some(running), None, true, Some("BackingUp")),
             ("it runs", Some(running), Some((running, None)), false, Some("BackingUp")),
             ("done, but not on record", Some(running), Some((succeeded, None)), false, Some("BackingUp")),
@@ -299,7 +312,9 @@ mod tests {
             ("failed and deleted", Some(failed), None, true, Some("BackingUp")),
         ] {
             let state = seen.as_ref().map(|(state, _)| *state).or(on_record).unwrap_or(running);
+            let server = ServerView { ready_for_backup: what != "too early", ..ServerView::default() };
             let world = World {
+                database: DatabaseView { server: Some(server), ..DatabaseView::default() },
                 backup: Some(BackupView { record: record(state), seen }),
                 recorded: recorded(on_record.map(record)),
                 ..World::default()

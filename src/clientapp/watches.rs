@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     crd::{
-        BackupState, ClientApp, Guard, Phase, Postgresql, Profile,
+        BackupState, ClientApp, DumpState, Guard, Phase, Postgresql, Profile,
         conditions::{find, kind},
         label,
         percona::{self, PerconaPGBackup, PerconaPGCluster},
@@ -548,7 +548,11 @@ fn cluster(cluster: PerconaPGCluster) -> Entry<ServerView> {
     let view = ServerView {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
-        backups: cluster.spec.backups.enabled == Some(true),
+        backups: cluster.spec.backups.are_made(),
+        ready_for_backup: status
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == percona::READY_FOR_BACKUP && condition.status == "True"),
         state: match status.state.as_deref() {
             None | Some("") => ServerState::Silent,
             // Of no PgBouncers all are ready.
@@ -587,6 +591,16 @@ fn postgresql_view(guard: &Guard<Postgresql>, postgresql: &Postgresql) -> Server
             Some(Phase::Pending) => ServerState::Waiting(why),
             Some(Phase::Failed) => ServerState::Stalled(why),
         },
+        // One that is not up waits until it is.
+        ready_for_backup: true,
+        dump: status.dump.map(|dump| {
+            let state = match dump.state {
+                DumpState::Running => BackupState::Running,
+                DumpState::Succeeded => BackupState::Succeeded,
+                DumpState::Failed => BackupState::Failed,
+            };
+            (dump.request, state, dump.message)
+        }),
         ..server(guard)
     }
 }

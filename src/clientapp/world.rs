@@ -88,6 +88,8 @@ pub struct ServerView {
     pub storage_bytes: Option<f64>,
     /// It has room for backups.
     pub backups: bool,
+    /// A backup that is asked for now can begin.
+    pub ready_for_backup: bool,
     /// How it is.
     pub state: ServerState,
     /// The last dump that a Postgresql was asked for: the word, how far it is, and what went wrong.

@@ -9,6 +9,7 @@ mod profile;
 mod provider;
 mod release;
 mod spec;
+mod upgrade;
 
 use std::fmt::Debug;
 

@@ -48,6 +48,7 @@ fn server(desired: &Desired) -> Option<ServerView> {
         postgres_version: Some(server.postgres_version),
         storage_bytes: Some(server.storage_bytes),
         backups: desired.upgrade.backup,
+        ready_for_backup: true,
         state: ServerState::Ready,
         dump: None,
         created: Some(ago(600)),

@@ -4,7 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
 };
 use serde_json::json;
@@ -16,10 +16,13 @@ use crate::{
         decide::{Hold, SAFETY_NET},
         error::Error,
         names::{Key, Maker},
-        retained,
+        retained, upgrade,
         world::{RetainedKind, ServerState},
     },
-    crd::{DeletionPolicy, label, percona},
+    crd::{
+        DeletionPolicy, label,
+        percona::{self, PerconaPGBackup},
+    },
 };
 
 /// Takes down the database, or leaves it behind, as far as that goes now. It goes before the namespace could: who makes it has
@@ -126,6 +129,9 @@ async fn leftovers(
         Maker::Standalone => format!("{}={}", label::RETAINED_FROM, key.cluster()),
     };
     let mut left = None;
+    if maker == Maker::Percona && ctx.watches.backups.installed() {
+        left = backups(ctx, key).await?;
+    }
     for kind in [RetainedKind::Volume, RetainedKind::Secret] {
         for object in labelled(ctx, key, kind, &left_behind).await? {
             let name = object.name_any();
@@ -139,6 +145,18 @@ async fn leftovers(
         let message = format!("waiting for {name}, which {} {} has left, to be gone", maker.kind(), key.cluster());
         hold("DeletingDatabase", message, Some(ctx.now() + POLL))
     }))
+}
+
+/// Deletes the backups that the app asked for, and names one of them.
+async fn backups(ctx: &Ctx, key: &Key) -> Result<Option<String>, Error> {
+    let api: Api<PerconaPGBackup> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let params = ListParams::default().labels(&format!("{}={}", label::APP, key.name));
+    let listed = api.list_metadata(&params).await;
+    let listed = listed.map_err(Error::api(format!("list each PerconaPGBackup of ClientApp {key}")))?;
+    for backup in listed.items.iter().filter(|backup| backup.metadata.deletion_timestamp.is_none()) {
+        delete(&api, upgrade::PERCONA_BACKUP, &backup.name_any(), backup.metadata.uid.clone()).await?;
+    }
+    Ok(listed.items.first().map(|backup| backup.name_any()))
 }
 
 /// Selects what belongs to Percona's cluster, but for what an earlier app has left.
@@ -172,7 +190,10 @@ async fn ask_for_everything(
         Maker::Percona if server.metadata.deletion_timestamp.is_some() => return Ok(()),
         Maker::Percona => {
             let mut finalizers = server.finalizers().to_vec();
-            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL] {
+            // Percona before 2.7 would never take the last of them off again, and knows no other way to have no backups.
+            let cluster = ctx.watches.clusters.objects.get(&Key::new(&key.namespace, &name));
+            let backups = cluster.is_some_and(|cluster| cluster.backups).then_some(percona::DELETE_BACKUPS);
+            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL].into_iter().chain(backups) {
                 if !finalizers.iter().any(|present| present == finalizer) {
                     finalizers.push(finalizer.to_owned());
                 }

@@ -1,0 +1,166 @@
+//! What stands before another chart version: where the app may go, and a backup.
+
+use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster};
+use clientapp_operator::crd::{BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql};
+use e2e::charts;
+use e2e::lab::{Lab, Tenant, has, hostname};
+use e2e::percona::Knobs;
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt as _;
+use kube::api::PropagationPolicy;
+use serde_json::json;
+
+use crate::deletion::{delete, nothing_is_left};
+use crate::{names, small, with};
+
+/// How often helm has asked for anything.
+async fn helms(tenant: &Tenant) -> usize {
+    tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count()
+}
+
+/// Waits until a backup is in this state, and on record.
+async fn backed_up(tenant: &Tenant, state: BackupState) -> BackupRecord {
+    let recorded = |status: &ClientAppStatus| status.backup.as_ref().is_some_and(|backup| backup.state == state);
+    tenant.status("acme", &format!("backup {state:?}"), recorded).await.backup.unwrap()
+}
+
+#[tokio::test]
+async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
+    let tenant = Lab::shared().await.tenant("no-way-back").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::MAJOR}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let before = helms(&tenant).await;
+
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
+    for part in ["30.0.0 is installed", "29.0.5", "restore a backup", "set spec.upgrade.allow to 5.5.3"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let status = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
+    assert!(has(&status, "WorkloadsReady", "True", "Ready"), "what is installed goes on: {status:?}");
+    // An allowance for another version is none.
+    tenant.patch("acme", json!({"upgrade": {"allow": charts::DEFAULT}})).await.unwrap();
+    tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
+    assert_eq!(helms(&tenant).await, before);
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+
+    tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-5.5.3");
+}
+
+#[tokio::test]
+async fn an_upgrade_waits_for_perconas_backup() {
+    let tenant = Lab::shared().await.tenant("backed-up").await;
+    let percona = tenant.lab.percona.as_ref().unwrap();
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"),
+        "upgrade": {"backup": true},
+        "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    let status = tenant.ready("acme", 1).await;
+    assert_eq!(status.backup, None, "nothing was there to be backed up");
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    assert!(cluster.spec.backups.are_made());
+    let helm = helms(&tenant).await;
+
+    percona.set_for("acme-pg", Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let running = backed_up(&tenant, BackupState::Running).await;
+    let told = tenant.condition("acme", "Released", "False", "BackingUp").await;
+    assert_eq!(
+        told,
+        format!("PerconaPGBackup {} has to succeed before chart version 5.5.3 is installed", running.name)
+    );
+    assert_eq!((running.from.as_str(), running.to.as_str()), (charts::DEFAULT, charts::PATCH));
+    let backup = tenant.api::<PerconaPGBackup>().get(&running.name).await.unwrap();
+    assert_eq!(backup.spec.pg_cluster, "acme-pg");
+    // Neither another look at it nor another change gets past it.
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    tenant.condition("acme", "Released", "False", "BackingUp").await;
+    assert_eq!(helms(&tenant).await, helm);
+    percona.set_for("acme-pg", Knobs::default());
+    tenant.ready("acme", 2).await;
+    let done = backed_up(&tenant, BackupState::Succeeded).await;
+    assert_eq!(done, BackupRecord { state: BackupState::Succeeded, revision: Some(2), ..running });
+
+    // One that fails stops the upgrade; deleted, it is made anew.
+    percona.set_for("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });
+    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
+    let told = tenant.condition("acme", "Released", "False", "BackupFailed").await;
+    assert!(told.contains("nothing is upgraded without it") && told.contains("spec.upgrade.backup to false"), "{told}");
+    tenant.condition("acme", "Stalled", "True", "BackupFailed").await;
+    let failed = backed_up(&tenant, BackupState::Failed).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "2");
+    percona.set_for("acme-pg", Knobs::default());
+    tenant.kubectl(&["delete", "perconapgbackup", &failed.name, "--timeout=60s"]).unwrap();
+    tenant.ready("acme", 3).await;
+    assert_eq!(backed_up(&tenant, BackupState::Succeeded).await.revision, Some(3));
+
+    // What changes nothing about the version needs none.
+    tenant.patch("acme", json!({"replicas": 1})).await.unwrap();
+    tenant.ready("acme", 4).await;
+    let ours = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
+    let ours: Vec<_> = ours.iter().map(|backup| backup.name_any()).filter(|name| name.contains("-r")).collect();
+    assert_eq!(ours.len(), 2, "{ours:?}");
+
+    // Room for backups stays, with the backups in it.
+    tenant.patch("acme", json!({"upgrade": {"backup": false}, "postgres": {"storageSize": "2Gi"}})).await.unwrap();
+    tenant
+        .wait_for("acme-pg", "grown", |cluster: Option<&PerconaPGCluster>| {
+            let volume = &cluster?.spec.instances.first()?.data_volume_claim_spec;
+            (volume.resources.requests.storage.as_deref() == Some("2Gi")).then_some(())
+        })
+        .await;
+    assert!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().spec.backups.are_made());
+
+    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
+    nothing_is_left(&tenant).await;
+    assert_eq!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn backups_go_with_their_database() {
+    let tenant = Lab::shared().await.tenant("backups-go").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_ne!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+    assert_eq!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_upgrade_waits_for_the_dump_of_a_postgresql() {
+    let tenant = Lab::shared().await.tenant("dumped").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"),
+        "postgres": {"provider": "standalone"},
+        "upgrade": {"backup": true},
+        "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(names::<Job>(&tenant).await, [""; 0]);
+
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let status = tenant.ready("acme", 2).await;
+    let backup = status.backup.unwrap();
+    assert_eq!((backup.kind.as_str(), backup.state, backup.revision), ("Postgresql", BackupState::Succeeded, Some(2)));
+    let dump = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
+    assert_eq!((&dump.request, dump.state), (&backup.name, DumpState::Succeeded));
+    let job = tenant.api::<Job>().get(&dump.job).await.unwrap();
+    let (ended, release) = (job.status.unwrap().completion_time.unwrap(), status.release.unwrap());
+    assert!(ended.0 <= release.deployed_at.unwrap().0, "helm ran before the dump had ended");
+
+    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    let next = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
+    assert!(next.request != dump.request && next.state == DumpState::Succeeded, "{next:?}");
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
