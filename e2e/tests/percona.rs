@@ -562,6 +562,8 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
     tenant.back_up("second").await;
     let begun = |backup: &DynamicObject| backup.finalizers().len() == 1;
     assert_eq!(tenant.backup("second", begun).await.data.get("status"), None);
+    let manual = ListParams::default().labels("postgres-operator.crunchydata.com/pgbackrest-backup=manual");
+    assert_eq!(tenant.api::<Job>().list(&manual).await.unwrap().items.len(), 1);
     tenant.percona.release();
     let status = tenant.backup_is("first", "Succeeded").await;
     assert_eq!(status["jobName"], name);
@@ -641,7 +643,6 @@ async fn a_backup_to_a_repository_that_is_not_there_blocks_all_others_until_it_i
     tenant.ready_for_backup().await;
     let astray = json!({"pgCluster": "astray", "repoName": "repo2"});
     let astray = tenant.try_back_up("astray", astray).await.unwrap();
-    tenant.status(|_| true).await;
     let in_progress = |cluster: Option<&DynamicObject>| {
         let annotation =
             |cluster: &DynamicObject| cluster.annotations().get("pgv2.percona.com/backup-in-progress").cloned();

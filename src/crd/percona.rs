@@ -205,3 +205,27 @@ pub struct PerconaPGBackupStatus {
     #[serde(default)]
     pub completed: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Backups;
+
+    #[test]
+    fn backups_are_made_where_nobody_says_otherwise_and_they_have_somewhere_to_go() {
+        let repos = json!({"repos": [{"name": "repo1", "volume": {}}], "manual": {"repoName": "repo1"}});
+        let cases = [
+            (json!({"pgbackrest": repos}), true),
+            (json!({"enabled": true, "pgbackrest": repos}), true),
+            (json!({"enabled": false, "pgbackrest": repos}), false),
+            (json!({"enabled": false}), false),
+            (json!({"enabled": true}), false),
+            (json!({}), false),
+        ];
+        for (backups, made) in cases {
+            let read: Backups = serde_json::from_value(backups.clone()).unwrap();
+            assert_eq!(read.are_made(), made, "{backups}");
+        }
+    }
+}
