@@ -581,7 +581,7 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     let four = dump(&tenant, "four", DumpState::Failed).await;
     let sentence = four.message.unwrap();
     let logs = format!("`kubectl logs -n pg-requests job/{}`", four.job);
-    assert!(sentence.contains(&logs) && sentence.contains("another word in spec.backup.request"), "{sentence}");
+    assert!(sentence.contains(&logs) && sentence.contains("another word into spec.backup.request"), "{sentence}");
     tenant.events_with("db", "DumpFailed", &sentence).await;
     let status = up(&tenant, "db").await;
     assert_eq!((status.phase, jobs().await), (Some(Phase::Up), vec![four.job.clone()]));

@@ -225,7 +225,7 @@ pub struct SecretRecord {
     pub version: Option<String>,
 }
 
-/// A dump that was asked for. A word that is recorded here as ended is never dumped for again.
+/// A dump that was asked for. A word that is recorded here as succeeded is never dumped for again.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DumpRecord {

@@ -147,16 +147,20 @@ async fn leftovers(
     }))
 }
 
-/// Deletes the backups that the app asked for, and names one of them.
+/// Deletes the backups, those that Percona made by itself included, and names one of them. They have no owner.
 async fn backups(ctx: &Ctx, key: &Key) -> Result<Option<String>, Error> {
+    let name = key.cluster();
     let api: Api<PerconaPGBackup> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let params = ListParams::default().labels(&format!("{}={}", label::APP, key.name));
-    let listed = api.list_metadata(&params).await;
-    let listed = listed.map_err(Error::api(format!("list each PerconaPGBackup of ClientApp {key}")))?;
-    for backup in listed.items.iter().filter(|backup| backup.metadata.deletion_timestamp.is_none()) {
-        delete(&api, upgrade::PERCONA_BACKUP, &backup.name_any(), backup.metadata.uid.clone()).await?;
+    let listed = api.list(&ListParams::default()).await;
+    let listed = listed.map_err(Error::api(format!("list each PerconaPGBackup of PerconaPGCluster {name}")))?;
+    let mut left = None;
+    for backup in listed.items.iter().filter(|backup| backup.spec.pg_cluster == name) {
+        if backup.metadata.deletion_timestamp.is_none() {
+            delete(&api, upgrade::PERCONA_BACKUP, &backup.name_any(), backup.metadata.uid.clone()).await?;
+        }
+        left.get_or_insert(backup.name_any());
     }
-    Ok(listed.items.first().map(|backup| backup.name_any()))
+    Ok(left)
 }
 
 /// Selects what belongs to Percona's cluster, but for what an earlier app has left.

@@ -1,7 +1,7 @@
 //! Dumps on request, **pure**: the Jobs to make and to take away, and what is put down of them.
 //!
-//! A request is one word and gets one dump. What is put down of a dump that has ended stands, whatever becomes of its Job; so
-//! a request is forgotten no more than the status is.
+//! A request is one word and gets one dump. What is put down of a dump that has succeeded stands, whatever becomes of its
+//! Job; so a request is forgotten no more than the status is. One that has failed is tried again once its Job is deleted.
 
 use super::{Plan, Step, primary};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 pub fn record(desired: &Desired, world: &World) -> Option<DumpRecord> {
     let recorded = world.recorded.dump.as_ref();
     if let Some(request) = wanted(desired)
-        && !has_ended(recorded, request)
+        && !has_ended(desired, world, request)
     {
         let job = names::dump(&desired.key.name, request);
         if let Some(view) = job_view(world, &job) {
@@ -39,13 +39,16 @@ pub fn record(desired: &Desired, world: &World) -> Option<DumpRecord> {
         Some(view) => seen(desired, &recorded.request, recorded.job.clone(), view),
         None => DumpRecord {
             state: DumpState::Failed,
-            message: Some(format!("Job {} was deleted before it ended; {AGAIN}", recorded.job)),
+            message: Some(format!(
+                "Job {} was deleted before it ended: another word in spec.backup.request asks for another dump",
+                recorded.job
+            )),
             ..recorded.clone()
         },
     })
 }
 
-const AGAIN: &str = "another word in spec.backup.request asks for another dump";
+const AGAIN: &str = "delete the Job for another try, or put another word into spec.backup.request";
 
 fn seen(desired: &Desired, request: &str, job: String, view: &JobView) -> DumpRecord {
     let (state, message) = match view.succeeded {
@@ -70,7 +73,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, world: &World) {
     let job = backup::dump(desired, backup, request);
     match world.objects.get(&job.id).map(|found| &found.owner) {
         Some(Owner::Ours) => {}
-        _ if has_ended(world.recorded.dump.as_ref(), request) || !can_dump(desired, world) => return,
+        _ if has_ended(desired, world, request) || !can_dump(desired, world) => return,
         Some(Owner::Other(owner)) => return plan.not_ours(&format!("Job {}", job.id.1), owner),
         None => plan.steps.push(Step::Apply(job.clone())),
     }
@@ -96,8 +99,16 @@ fn wanted(desired: &Desired) -> Option<&String> {
     desired.backup.as_ref()?.request.as_ref()
 }
 
-fn has_ended(recorded: Option<&DumpRecord>, request: &str) -> bool {
-    recorded.is_some_and(|recorded| recorded.request == request && recorded.state != DumpState::Running)
+fn has_ended(desired: &Desired, world: &World, request: &str) -> bool {
+    let recorded = world.recorded.dump.as_ref().filter(|recorded| recorded.request == request);
+    match recorded.map(|recorded| recorded.state) {
+        Some(DumpState::Succeeded) => true,
+        Some(DumpState::Failed) => {
+            let job = names::dump(&desired.key.name, request);
+            job_view(world, &job).is_some_and(|job| job.succeeded == Some(false))
+        }
+        Some(DumpState::Running) | None => false,
+    }
 }
 
 fn job_view<'a>(world: &'a World, name: &str) -> Option<&'a JobView> {

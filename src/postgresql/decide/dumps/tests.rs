@@ -51,7 +51,23 @@ fn a_request_gets_one_dump() {
         ("it fails", on("one"), Some(("one", Running)), |w| job(w, "one", Some(false)), &[], Some(("one", Failed))),
         ("the record is lost", on("one"), None, |w| job(w, "one", Some(true)), &[], Some(("one", Succeeded))),
         ("its Job is gone", on("one"), Some(("one", Succeeded)), |_| {}, &[], Some(("one", Succeeded))),
-        ("so is one that failed", on("one"), Some(("one", Failed)), |_| {}, &[], Some(("one", Failed))),
+        ("it has failed", on("one"), Some(("one", Failed)), |w| job(w, "one", Some(false)), &[], Some(("one", Failed))),
+        (
+            "one that failed is tried again once its Job is gone",
+            on("one"),
+            Some(("one", Failed)),
+            |_| {},
+            &[("apply", "one")],
+            Some(("one", Failed)),
+        ),
+        (
+            "and is another one from then on",
+            on("one"),
+            Some(("one", Failed)),
+            |w| job(w, "one", None),
+            &[],
+            Some(("one", Running)),
+        ),
         (
             "what is recorded stands",
             on("one"),
@@ -194,6 +210,6 @@ fn a_failure_says_what_to_do() {
     let message = record(&desired, &world).unwrap().message.unwrap();
     assert_eq!(
         message,
-        "Job acme-dump-7692c3ad35 has failed: see `kubectl logs -n ns job/acme-dump-7692c3ad35`; another word in spec.backup.request asks for another dump"
+        "Job acme-dump-7692c3ad35 has failed: see `kubectl logs -n ns job/acme-dump-7692c3ad35`; delete the Job for another try, or put another word into spec.backup.request"
     );
 }
