@@ -113,11 +113,7 @@ fn unusable(
     let left = found.retained_from.as_ref() == app && desired.adopt;
     if !(ours || left) {
         let message = format!(
-            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp or remove the {}",
-            match server.maker {
-                Maker::Percona => "cluster",
-                Maker::Standalone => "Postgresql",
-            }
+            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that"
         );
         return Some(stalled("DatabaseNotOurs", message));
     }

@@ -122,7 +122,10 @@ async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
     let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(deployment.status.unwrap().available_replicas, Some(1));
 
+    // Whether it has migrated anything nobody knows, so the way back has to be asked for.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
+    tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
     tenant.ready("acme", 3).await;
 }
 

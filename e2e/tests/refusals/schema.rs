@@ -190,7 +190,10 @@ async fn what_is_left_out_has_its_documented_default() {
     let whole = json!({
         "chartVersion": "5.5.2", "image": "", "suspend": false, "deletionPolicy": "Delete",
         "redis": {"enabled": true},
-        "postgres": {"enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1},
+        "postgres": {
+            "enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1, "adopt": false,
+        },
+        "upgrade": {"backup": false},
         // enabled and size are the Profile's to say, where the spec does not.
         "persistence": {"storageClassName": ""},
     });
