@@ -195,11 +195,10 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
         // Volumes are not watched.
         until: Some(now + SAFETY_NET),
     };
-    let names: Vec<_> = retained.iter().map(|Retained { kind, name }| format!("{} {name}", kind.as_str())).collect();
-    let left = format!("an earlier ClientApp {} has left {}", desired.key.name, names.join(", "));
+    let left = format!("an earlier ClientApp {} has left {}", desired.key.name, summary(retained));
     if !desired.adopt {
         return Err(hold(format!(
-            "{left}: nothing is made while that is there; to go on with these data, set spec.postgres.adopt to true, or else rename this ClientApp, or delete them for good (`kubectl get pvc,secret -n {} -l {}={}` lists volumes and Secrets)",
+            "{left}: nothing is made while that is there; to go on with these data, set spec.postgres.adopt to true; else rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` and the like show",
             desired.key.namespace,
             label::RETAINED_FROM,
             desired.key.name,
@@ -217,6 +216,23 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
         Some(hold) => Err(hold.clone()),
         None => Ok(Step::Adopt(retained.to_vec())),
     }
+}
+
+/// The database and a volume by name, and how many more there are.
+fn summary(retained: &[Retained]) -> String {
+    const NAMED: usize = 2;
+    let mut sorted: Vec<_> = retained.iter().collect();
+    sorted.sort_by_key(|left| match left.kind {
+        RetainedKind::Server(_) => 0,
+        RetainedKind::Volume => 1,
+        RetainedKind::Secret => 2,
+    });
+    let named = sorted.iter().take(NAMED).map(|left| format!("{} {}", left.kind.as_str(), left.name));
+    let mut summary = named.collect::<Vec<_>>().join(", ");
+    if sorted.len() > NAMED {
+        summary += &format!(" and {} more", sorted.len() - NAMED);
+    }
+    summary
 }
 
 /// A release without any workload right after helm wrote it is one whose workloads the watch has yet to show.

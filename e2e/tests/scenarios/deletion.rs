@@ -103,9 +103,12 @@ async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
     assert_eq!(tenant.listed("acme"), None);
     is_retained(&tenant, "acme", &password).await;
 
+    let labels = tenant.api::<Secret>().get("acme-admin-secret").await.unwrap().labels().clone();
+    assert_eq!(labels[label::RETAINED_FROM], "acme");
+
     tenant.create("acme", spec.clone()).await.unwrap();
     let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
-    for part in ["PerconaPGCluster acme-pg", "Secret acme-admin-secret", "spec.postgres.adopt to true"] {
+    for part in ["PerconaPGCluster acme-pg, PersistentVolumeClaim", "more", "spec.postgres.adopt to true"] {
         assert!(told.contains(part), "{told}");
     }
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
