@@ -139,22 +139,8 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let database = Arc::new(Database::new(&parts.settings));
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(DEFINITION);
-    let watched = stop.run_until_cancelled(definition.watch(parts.watch_client.clone(), || {}));
-    let controlled = async {
-        while stop.run_until_cancelled(definition.until(true)).await.is_some() {
-            let installed = stop.child_token();
-            let removed = async {
-                definition.until(false).await;
-                installed.cancel();
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = control(&parts, database.clone(), installed.clone()) => {}
-                () = removed => {}
-            }
-        }
-    };
-    tokio::join!(watched, controlled);
+    let controller = |stop| control(&parts, database.clone(), stop);
+    definition.control(parts.watch_client.clone(), &stop, controller).await;
 }
 
 /// Runs the controller while the kind is there.
