@@ -275,7 +275,10 @@ async fn act<'a>(ctx: &Ctx, key: &Key, guard: &Object, plan: &Plan<'a>) -> Resul
                 let (table, id) = (wanted.table.to_string(), wanted.row.id.clone());
                 return Err(Error::NotOurs { table, id });
             }
-            finalizer(true).await?;
+            if !finalizer(true).await? {
+                // It went while the operator looked. Nobody would delete its row.
+                return Ok(Done::Gone);
+            }
             answered(ctx, ctx.database.write(wanted).await)?;
             Ok(Done::Written(wanted))
         }
