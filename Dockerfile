@@ -3,7 +3,7 @@
 #
 #   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
 #
-# e2e/tests/manifests.rs keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
+# e2e/tests/manifests keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
 
 # --- the operator ------------------------------------------------------------------------------------------------------
 # On the target's own platform, emulated if need be: there is C in it (TLS), and a C compiler for every pair of platforms

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension, Router,
     body::Bytes,
-    extract::{Path, RawQuery, State, rejection::BytesRejection},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    extract::{FromRequestParts, Path, RawQuery, State, rejection::BytesRejection},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse as _, Response},
     routing::get,
 };
@@ -189,14 +189,9 @@ async fn list(
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
-async fn show(
-    State(shared): State<Arc<Shared>>,
-    Extension(user): Extension<User>,
-    Path(name): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let query = Query::parse(query.as_deref(), &["namespace"])?;
-    let (_, shown) = find(&shared, &user, "get", &name, query.get("namespace")).await?;
+async fn show(asked: About) -> Result<Response, Problem> {
+    let query = asked.query(&[])?;
+    let (_, shown) = asked.find("get", &query).await?;
     Ok(json(StatusCode::OK, &shown.instance))
 }
 
@@ -221,18 +216,13 @@ async fn show(
         (status = 503, description = "The cluster does not answer, or the operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
-async fn remove(
-    State(shared): State<Arc<Shared>>,
-    Extension(user): Extension<User>,
-    Path(name): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let query = Query::parse(query.as_deref(), &["namespace", "wait"])?;
+async fn remove(asked: About) -> Result<Response, Problem> {
+    let query = asked.query(&["wait"])?;
     let wait = Duration::from_secs(query.number("wait", WAIT)?.unwrap_or_default());
-    let namespace = query.get("namespace");
-    let found = find(&shared, &user, "delete", &name, namespace).await;
+    let found = asked.find("delete", &query).await;
+    let About { shared, user, name, .. } = asked;
     let (key, shown) = found.inspect_err(|problem| {
-        audit::mutation(&user, "delete", &Key::new(namespace.unwrap_or("-"), &name), Err(problem));
+        audit::mutation(&user, "delete", &Key::new(query.get("namespace").unwrap_or("-"), &name), Err(problem));
     })?;
     let (work, of, uid) = (shared.clone(), key.clone(), shown.uid.clone());
     let deleting = shared.to_the_end(async move {
@@ -282,53 +272,69 @@ async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instanc
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
-async fn follow(
-    State(shared): State<Arc<Shared>>,
-    Extension(user): Extension<User>,
-    Path(name): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let query = Query::parse(query.as_deref(), &["namespace", "follow"])?;
+async fn follow(asked: About) -> Result<Response, Problem> {
+    let query = asked.query(&["follow"])?;
     let follow = query.flag("follow")?;
-    let (key, shown) = find(&shared, &user, "get", &name, query.get("namespace")).await?;
-    Ok(events::stream(shared, key, shown.uid.clone(), follow))
+    let (key, shown) = asked.find("get", &query).await?;
+    Ok(events::stream(asked.shared, key, shown.uid.clone(), follow))
 }
 
-/// The instance of this name. Who may not do this to it is not told whether it exists.
-async fn find(
-    shared: &Shared,
-    user: &User,
-    verb: &'static str,
-    name: &str,
-    namespace: Option<&str>,
-) -> Result<(Key, Arc<Shown>), Problem> {
-    let allowed = shared.auth.allow(user, verb, namespace, Some(name)).await;
-    shared.instances.synced()?;
-    if let Some(namespace) = namespace {
-        allowed?;
-        let key = Key::new(namespace, name);
-        let shown = shared.instances.get(&key).ok_or_else(|| missing(name, Some(namespace)))?;
-        return Ok((key, shown));
+/// A request about one instance.
+struct About {
+    shared: Arc<Shared>,
+    user: User,
+    name: String,
+    query: Option<String>,
+}
+
+impl FromRequestParts<Arc<Shared>> for About {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Response> {
+        type Asked = (Extension<User>, Path<String>, RawQuery);
+        let (Extension(user), Path(name), RawQuery(query)) = Asked::from_request_parts(parts, shared).await?;
+        Ok(About { shared: shared.clone(), user, name, query })
     }
-    let mut visible = shared.instances.named(name);
-    if let Err(everywhere) = allowed {
-        let mut theirs = Vec::new();
-        for (key, shown) in visible {
-            if shared.auth.allow(user, verb, Some(&key.namespace), Some(name)).await.is_ok() {
-                theirs.push((key, shown));
+}
+
+impl About {
+    /// Its parameters: the namespace, and these.
+    fn query(&self, more: &[&str]) -> Result<Query, Problem> {
+        Query::parse(self.query.as_deref(), &[&["namespace"], more].concat())
+    }
+
+    /// The instance. Who may not do this to it is not told whether it exists.
+    async fn find(&self, verb: &'static str, query: &Query) -> Result<(Key, Arc<Shown>), Problem> {
+        let About { shared, user, name, .. } = self;
+        let namespace = query.get("namespace");
+        let allowed = shared.auth.allow(user, verb, namespace, Some(name)).await;
+        shared.instances.synced()?;
+        if let Some(namespace) = namespace {
+            allowed?;
+            let key = Key::new(namespace, name);
+            let shown = shared.instances.get(&key).ok_or_else(|| missing(name, Some(namespace)))?;
+            return Ok((key, shown));
+        }
+        let mut visible = shared.instances.named(name);
+        if let Err(everywhere) = allowed {
+            let mut theirs = Vec::new();
+            for (key, shown) in visible {
+                if shared.auth.allow(user, verb, Some(&key.namespace), Some(name)).await.is_ok() {
+                    theirs.push((key, shown));
+                }
             }
+            if theirs.is_empty() {
+                return Err(everywhere);
+            }
+            visible = theirs;
         }
-        if theirs.is_empty() {
-            return Err(everywhere);
+        if visible.len() > 1 {
+            let namespaces: Vec<_> = visible.iter().map(|(key, _)| key.namespace.as_str()).collect();
+            let detail = format!("{name} is the name of instances in {}: add ?namespace=", namespaces.join(", "));
+            return Err(Problem::new(StatusCode::CONFLICT, "Ambiguous", detail).about("namespace"));
         }
-        visible = theirs;
+        visible.pop().ok_or_else(|| missing(name, None))
     }
-    if visible.len() > 1 {
-        let namespaces: Vec<_> = visible.iter().map(|(key, _)| key.namespace.as_str()).collect();
-        let detail = format!("{name} is the name of instances in {}: add ?namespace=", namespaces.join(", "));
-        return Err(Problem::new(StatusCode::CONFLICT, "Ambiguous", detail).about("namespace"));
-    }
-    visible.pop().ok_or_else(|| missing(name, None))
 }
 
 fn missing(name: &str, namespace: Option<&str>) -> Problem {

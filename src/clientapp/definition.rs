@@ -8,6 +8,7 @@ use kube::{
     Api, Client,
     runtime::{WatchStreamExt as _, watcher},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     cache::{Cache, Change, Entry},
@@ -56,6 +57,35 @@ impl Definition {
     pub async fn until(&self, installed: bool) {
         const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
         self.found.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
+    }
+
+    /// Runs a controller of the kind while the kind is there, until `stop`. Its token ends when the kind is gone, too. Returns
+    /// when the last one has ended.
+    pub async fn control<F>(
+        &self,
+        client: Client,
+        stop: &CancellationToken,
+        controller: impl Fn(CancellationToken) -> F,
+    ) where
+        F: Future<Output = ()>,
+    {
+        let controlled = async {
+            while stop.run_until_cancelled(self.until(true)).await.is_some() {
+                let installed = stop.child_token();
+                let mut controller = std::pin::pin!(controller(installed.clone()));
+                tokio::select! {
+                    () = &mut controller => {}
+                    () = self.until(false) => {
+                        installed.cancel();
+                        controller.await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = controlled => {}
+            () = self.watch(client, || {}) => {}
+        }
     }
 
     /// Watches for good, and tells of each change.

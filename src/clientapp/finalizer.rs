@@ -28,7 +28,7 @@ pub fn present(meta: &ObjectMeta) -> bool {
 /// The API server's refusal; a conflict when the object has changed since.
 pub async fn add(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
     let added = write::<ClientApp>(&ctx.client, key, meta, FINALIZER, true).await;
-    added.map_err(Error::api(format!("add the finalizer to ClientApp {key}")))
+    added.map(|_| ()).map_err(Error::api(format!("add the finalizer to ClientApp {key}")))
 }
 
 /// Takes the finalizer off: the object is gone after that.
@@ -37,7 +37,7 @@ pub async fn add(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
 /// The API server's refusal; a conflict when the object has changed since.
 pub async fn remove(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
     let removed = write::<ClientApp>(&ctx.client, key, meta, FINALIZER, false).await;
-    removed.map_err(Error::api(format!("take the finalizer off ClientApp {key}")))
+    removed.map(|_| ()).map_err(Error::api(format!("take the finalizer off ClientApp {key}")))
 }
 
 /// Whether an object of any kind carries this finalizer.
@@ -46,11 +46,12 @@ pub fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
 }
 
-/// Adds a finalizer to an object of any kind, or takes it off. It is no failure if the object is gone.
+/// Adds a finalizer to an object of any kind, or takes it off. It is no failure if the object is gone, but `false`: what
+/// would be made for it now, nobody would take down.
 ///
 /// # Errors
 /// The API server's refusal; a conflict when the object has changed since.
-pub async fn write<K>(client: &Client, key: &Key, meta: &ObjectMeta, finalizer: &str, there: bool) -> kube::Result<()>
+pub async fn write<K>(client: &Client, key: &Key, meta: &ObjectMeta, finalizer: &str, there: bool) -> kube::Result<bool>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -66,8 +67,8 @@ where
         "finalizers": finalizers,
     }});
     match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
     }
 }

@@ -19,6 +19,7 @@ mod resync;
 pub mod row;
 pub mod settings;
 pub mod tls;
+mod turns;
 
 use std::{
     sync::{
@@ -51,6 +52,7 @@ use self::{
     decide::{Plan, World, decide},
     error::{Error, UNAVAILABLE},
     row::Wanted,
+    turns::Turns,
 };
 use crate::{
     clientapp::{
@@ -90,6 +92,7 @@ pub struct Parts {
 struct Ctx {
     client: Client,
     database: Arc<Database>,
+    turns: Turns,
     recorder: Recorder,
     metrics: Arc<Metrics>,
     objects: Store<Object>,
@@ -139,22 +142,8 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let database = Arc::new(Database::new(&parts.settings));
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(DEFINITION);
-    let watched = stop.run_until_cancelled(definition.watch(parts.watch_client.clone(), || {}));
-    let controlled = async {
-        while stop.run_until_cancelled(definition.until(true)).await.is_some() {
-            let installed = stop.child_token();
-            let removed = async {
-                definition.until(false).await;
-                installed.cancel();
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = control(&parts, database.clone(), installed.clone()) => {}
-                () = removed => {}
-            }
-        }
-    };
-    tokio::join!(watched, controlled);
+    let controller = |stop| control(&parts, database.clone(), stop);
+    definition.control(parts.watch_client.clone(), &stop, controller).await;
 }
 
 /// Runs the controller while the kind is there.
@@ -165,6 +154,7 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
     let ctx = Arc::new(Ctx {
         client: client.clone(),
         database,
+        turns: Turns::default(),
         recorder: recorder.clone(),
         metrics: metrics.clone(),
         objects: objects.clone(),
@@ -184,8 +174,8 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
         })
         .applied_objects();
     let controller = Controller::for_stream(stream, objects.clone())
-        // Unbounded, as what is scarce is bounded where it is used: statements by the pool. An object whose status is being
-        // written holds no connection.
+        // Unbounded, as what is scarce is bounded where it is used: statements by the pool, writes to the API server by
+        // the turns. An object whose status is being written holds no connection.
         .with_config(ControllerConfig::default().concurrency(0))
         .reconcile_on(triggered)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
@@ -271,6 +261,7 @@ enum Done<'a> {
 
 async fn act<'a>(ctx: &Ctx, key: &Key, guard: &Object, plan: &Plan<'a>) -> Result<Done<'a>, Error> {
     let finalizer = async |there: bool| {
+        let _turn = ctx.turns.urgent().await;
         let written = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, there).await;
         let what = if there { "add the finalizer to" } else { "take the finalizer off" };
         written.map_err(Error::api(format!("{what} PostgresWriter {key}")))
@@ -289,7 +280,10 @@ async fn act<'a>(ctx: &Ctx, key: &Key, guard: &Object, plan: &Plan<'a>) -> Resul
                 let (table, id) = (wanted.table.to_string(), wanted.row.id.clone());
                 return Err(Error::NotOurs { table, id });
             }
-            finalizer(true).await?;
+            if !finalizer(true).await? {
+                // It went while the operator looked. Nobody would delete its row.
+                return Ok(Done::Gone);
+            }
             answered(ctx, ctx.database.write(wanted).await)?;
             Ok(Done::Written(wanted))
         }
@@ -337,6 +331,10 @@ async fn say(
     status: &PostgresWriterStatus,
     notes: &[Note],
 ) -> Result<(), Error> {
+    if recorded == status && notes.is_empty() {
+        return Ok(());
+    }
+    let _turn = ctx.turns.other().await;
     if recorded != status {
         let uid = guard.metadata.uid.as_deref().unwrap_or_default();
         let written = write_status::<PostgresWriter, _>(&ctx.client, key, uid, status).await;

@@ -69,12 +69,14 @@ pub fn written(Wanted { table, row }: &Wanted, now: Timestamp) -> WrittenRow {
     WrittenRow { table: table.to_string(), id: row.id.clone(), digest: row.digest(), written_at: Time(now) }
 }
 
-/// The events that a change of status is worth: transitions only.
+/// The events that a change of status is worth: trouble, and its end. That a row was simply written is in the status; one
+/// more write to the API server for each of a thousand new objects would say nothing more.
 #[must_use]
 pub fn transitions(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Note> {
     let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
     let then = find(&before.conditions, kind::READY);
-    if then.is_some_and(|then| then.status == now.status && then.reason == now.reason) {
+    let same = then.is_some_and(|then| then.status == now.status && then.reason == now.reason);
+    if same || (then.is_none() && now.status == "True") {
         return Vec::new();
     }
     vec![Note {
@@ -112,7 +114,7 @@ mod tests {
         let row = written(&wanted(), now);
         let empty = PostgresWriterStatus::default();
         let first = settled(&empty, Some(1), &wanted(), row.clone(), now);
-        assert_eq!(reasons(&transitions(&empty, &first)), ["Ready"]);
+        assert_eq!(reasons(&transitions(&empty, &first)), [""; 0]);
         let later = now + jiff::SignedDuration::from_secs(60);
         let again = settled(&first, Some(1), &wanted(), row, later);
         assert_eq!(again, first);
@@ -132,6 +134,8 @@ mod tests {
         );
         let refused = failed(&down, Some(2), &Error::Invalid("spec.table: no".into()), now);
         assert_eq!((stalled(&refused).as_str(), reasons(&transitions(&down, &refused))), ("True", vec!["InvalidSpec"]));
+        let row = written(&wanted(), now);
+        assert_eq!(reasons(&transitions(&refused, &settled(&refused, Some(3), &wanted(), row, now))), ["Ready"]);
     }
 
     #[test]

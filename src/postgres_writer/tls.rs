@@ -8,7 +8,7 @@ use rustls::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
-    crypto::{CryptoProvider, ring},
+    crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
@@ -60,8 +60,10 @@ impl SslMode {
 /// When the file cannot be read or has no certificate that can be used.
 pub fn client_config(mode: SslMode, root: Option<&Path>) -> Result<ClientConfig, SettingsError> {
     let provider = Arc::new(ring::default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let lenient = |authorities| Arc::new(Lenient { authorities, algorithms });
     let verifier: Arc<dyn ServerCertVerifier> = match root {
-        None => Arc::new(Unverified(provider.clone())),
+        None => lenient(None),
         Some(path) => {
             let problem = |problem: String| SettingsError::Certificates { path: path.to_owned(), problem };
             let roots = Arc::new(authorities(path).map_err(&problem)?);
@@ -70,8 +72,8 @@ pub fn client_config(mode: SslMode, root: Option<&Path>) -> Result<ClientConfig,
             match mode {
                 SslMode::VerifyFull => verifier,
                 // As in libpq, a file with authorities makes `require` mean `verify-ca`.
-                SslMode::Require | SslMode::VerifyCa => Arc::new(AnyHost(verifier)),
-                SslMode::Disable | SslMode::Allow | SslMode::Prefer => Arc::new(Unverified(provider.clone())),
+                SslMode::Require | SslMode::VerifyCa => lenient(Some(verifier)),
+                SslMode::Disable | SslMode::Allow | SslMode::Prefer => lenient(None),
             }
         }
     };
@@ -88,60 +90,16 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(roots) }
 }
 
-/// Takes any certificate: what `prefer` and `require` mean is that nobody listens in, not who the server is.
+/// Checks less than rustls does by itself, which looks at the host's name too.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct Lenient {
+    /// Of whom the certificate has to be. `None`: of anybody, since what `prefer` and `require` mean is that nobody listens
+    /// in, not who the server is.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Takes a certificate for any host, of a known authority.
-#[derive(Debug)]
-struct AnyHost(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyHost {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -150,7 +108,8 @@ impl ServerCertVerifier for AnyHost {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.0.verify_server_cert(certificate, intermediates, host, ocsp, now) {
+        let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
+        match authorities.verify_server_cert(certificate, intermediates, host, ocsp, now) {
             // The name is looked at last, when everything else is right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -165,7 +124,7 @@ impl ServerCertVerifier for AnyHost {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -174,10 +133,10 @@ impl ServerCertVerifier for AnyHost {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }

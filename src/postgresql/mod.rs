@@ -113,23 +113,8 @@ impl Ctx {
 pub async fn run(parts: Parts, stop: CancellationToken) {
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(DEFINITION);
-    let control = async {
-        while stop.run_until_cancelled(definition.until(true)).await.is_some() {
-            let installed = stop.child_token();
-            let mut controller = std::pin::pin!(control(parts.clone(), installed.clone()));
-            tokio::select! {
-                () = &mut controller => {}
-                () = definition.until(false) => {
-                    installed.cancel();
-                    controller.await;
-                }
-            }
-        }
-    };
-    tokio::select! {
-        () = control => {}
-        () = definition.watch(parts.watch_client.clone(), || {}) => {}
-    }
+    let controller = |stop| control(parts.clone(), stop);
+    definition.control(parts.watch_client.clone(), &stop, controller).await;
 }
 
 async fn control(Parts { client, watch_client, recorder, metrics }: Parts, stop: CancellationToken) {

@@ -1,6 +1,7 @@
 //! PostgresWriters beside a plain client that runs the same statements one after the other over one connection.
 //!
-//! The database itself says when each row was written: the time from the first to the last is what is compared.
+//! The database itself says when each row was written: the time from the first to the last is what is compared. A new row
+//! waits for its object's finalizer; how long a plain client of the API server needs for as many finalizers is told beside it.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +10,19 @@ use clientapp_operator::crd::{PostgresWriter, PostgresWriterSpec, conditions};
 use clientapp_operator::postgres_writer::row::Table;
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Bench, namespace};
+use super::{Bench, is_operators, namespace};
 use crate::postgres::Postgres;
 
 /// Where the objects are.
 const CROWDED: &str = "writers";
+/// Requests of the plain client of the API server at the same time: as fast as it gets on two processors.
+const PARALLEL: usize = 8;
 /// No machine needs this long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -36,28 +40,66 @@ impl Bench<'_> {
         }
         let client = self.plane.client().await?;
         namespace(&client, CROWDED).await?;
-        let api: Api<PostgresWriter> = Api::namespaced(client, CROWDED);
+        let api: Api<PostgresWriter> = Api::namespaced(client.clone(), CROWDED);
         let plain = plain(&sql, rows).await?;
 
         // The objects are all there before the operator looks, so that their creation is not what is measured.
+        let before = self.writes()?;
         self.operator.signal(Signal::SIGSTOP);
         let created = create(&api, rows).await;
+        let started = Instant::now();
         self.operator.signal(Signal::SIGCONT);
         created?;
         until(&sql, rows).await?;
         let new = took(&sql, "ours").await?;
         until_ready(&api, rows).await?;
+        let (ready, writes) = (started.elapsed().as_secs_f64(), self.writes()? - before);
 
         sql.batch_execute("DELETE FROM ours").await?;
         until(&sql, rows).await?;
         let back = took(&sql, "ours").await?;
 
-        println!("{rows} rows, {:.2} s from first to last by a plain client over one connection", plain);
+        // Nobody else does anything meanwhile.
+        self.operator.signal(Signal::SIGSTOP);
+        let finalizers = finalizers(&client, rows).await;
+        self.operator.signal(Signal::SIGCONT);
+        let finalizers = finalizers?;
+
+        println!("{rows} rows, {plain:.2} s from first to last by a plain client over one connection");
         for (what, time) in [("new rows", new), ("rows put back", back)] {
             println!("{what}: {time:.2} s from first to last, rate {:.2} of the plain client's", plain / time);
         }
+        println!(
+            "{rows} finalizers, which new rows wait for: {finalizers:.2} s by a plain client of the API server, {PARALLEL} at \
+             a time; new rows take {:.2} times that",
+            new / finalizers
+        );
+        println!(
+            "new objects: {:.2} writes to the API server each; all are Ready after {ready:.1} s",
+            writes as f64 / rows as f64
+        );
         Ok(())
     }
+
+    /// How often the operator has written a PostgresWriter, or an event.
+    fn writes(&self) -> Result<usize> {
+        let ours = |event: &&Value| {
+            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
+            let verb = event["verb"].as_str().unwrap_or_default();
+            is_operators(event)
+                && matches!(resource, "postgreswriters" | "events")
+                && matches!(verb, "create" | "patch")
+        };
+        Ok(self.audit()?.iter().filter(ours).count())
+    }
+}
+
+/// Does this for the name of each object.
+async fn each<F>(rows: usize, what: impl Fn(String) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    futures::stream::iter(0..rows).map(|row| what(format!("p{row}"))).buffer_unordered(PARALLEL).try_collect().await
 }
 
 /// The plain client, which does nothing else.
@@ -72,13 +114,28 @@ async fn plain(sql: &Client, rows: usize) -> Result<f64> {
     took(sql, "plain").await
 }
 
+/// Seconds that a plain client of the API server needs for as many finalizers, on objects of the same kind.
+async fn finalizers(client: &kube::Client, rows: usize) -> Result<f64> {
+    namespace(client, "plain").await?;
+    let api: &Api<PostgresWriter> = &Api::namespaced(client.clone(), "plain");
+    create(api, rows).await?;
+    let patch = &Patch::Merge(json!({"metadata": {"finalizers": ["example.com/plain"]}}));
+    let started = Instant::now();
+    each(rows, |name| async move {
+        api.patch(&name, &PatchParams::default(), patch).await?;
+        Ok(())
+    })
+    .await?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
 async fn create(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
-    let spec = PostgresWriterSpec { table: "ours".into(), name: "Ada".into(), age: 36, country: "UK".into() };
-    let created = futures::stream::iter(0..rows).map(|row| {
-        let object = PostgresWriter::new(&format!("p{row}"), spec.clone());
-        async move { api.create(&PostParams::default(), &object).await.map(|_| ()) }
-    });
-    Ok(created.buffer_unordered(8).try_collect().await?)
+    let spec = &PostgresWriterSpec { table: "ours".into(), name: "Ada".into(), age: 36, country: "UK".into() };
+    each(rows, |name| async move {
+        api.create(&PostParams::default(), &PostgresWriter::new(&name, spec.clone())).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Waits until there are so many rows.

@@ -1,0 +1,305 @@
+//! What the account is granted is what it uses, role by role: everything is used once, and nothing is refused.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use clientapp_operator::crd::{PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
+use e2e::lab::{Lab, Tenant, hostname};
+use e2e::operator::{Operator, Options};
+use e2e::postgres::Postgres;
+use e2e::{charts, manifests};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+/// The namespaces where the controllers of Postgresqls and of PostgresWriters work here, and nobody else.
+const DATABASES: &str = "rights-postgresql";
+const ROWS: &str = "rights-postgres-writer";
+
+/// What no request of this test can show to be needed.
+const UNSEEN: &[(&str, &str, &str, &str)] = &[
+    ("update", "apps.bnerd-operator.local", "clientapps/finalizers", "asked by an admission plugin that is off here"),
+    ("update", "apps.bnerd-operator.local", "postgresqls/finalizers", "the same"),
+    ("use", "extensions", "podsecuritypolicies", "asked when the reference chart's own Role is written"),
+];
+
+#[tokio::test]
+async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
+    let lab = Lab::shared().await;
+    let start = || {
+        let postgres = Postgres::start().unwrap();
+        lab.start_operator(&Options { environment: postgres.environment("postgres"), ..lab.options() }).unwrap();
+        postgres
+    };
+    let postgres = tokio::task::spawn_blocking(start).await.unwrap();
+    let tenant = lab.tenant("rights").await;
+    tokio::join!(use_clientapps(&tenant), use_the_api(lab, &tenant), use_postgresqls(lab), use_writers(lab, &postgres));
+
+    let mut apps =
+        granted(&tenant.client, &["clientapp-operator", "clientapp-operator-chart", "clientapp-operator-api"]).await;
+    let leases = Api::<Role>::namespaced(tenant.client.clone(), manifests::NAMESPACE);
+    apps.extend(grants(leases.get("clientapp-operator-lease").await.unwrap().rules.unwrap()));
+    let databases = granted(&tenant.client, &["clientapp-operator-postgresql"]).await;
+    let rows = granted(&tenant.client, &["clientapp-operator-postgres-writer"]).await;
+
+    let asked = asked(lab);
+    let refused: Vec<_> = asked.iter().filter(|asked| asked.refused).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    let unseen: BTreeSet<_> =
+        UNSEEN.iter().map(|(verb, group, resource, _)| format!("{verb} {group}/{resource}")).collect();
+    // What one controller uses does not show that another needs it; only of a request about all namespaces nobody knows whose
+    // it is.
+    let used = |by: &dyn Fn(&str) -> bool| -> BTreeSet<_> {
+        let by_it = |asked: &&Asked| asked.namespace.as_deref().is_none_or(by);
+        asked.iter().filter(by_it).map(|asked| asked.what.clone()).collect()
+    };
+    for (granted, used) in [
+        (&apps, used(&|namespace| ![DATABASES, ROWS].contains(&namespace))),
+        (&databases, used(&|namespace| namespace == DATABASES)),
+        (&rows, used(&|namespace| namespace == ROWS)),
+    ] {
+        let superfluous: Vec<_> = granted.difference(&used).filter(|grant| !unseen.contains(*grant)).collect();
+        assert!(superfluous.is_empty(), "granted and never used: {superfluous:#?}");
+        let stale: Vec<_> = unseen.intersection(&used).collect();
+        assert!(stale.is_empty(), "used after all: {stale:#?}");
+    }
+    // The chart's role may be another one, so that it is no help to these.
+    let operators = granted(&tenant.client, &["clientapp-operator"]).await;
+    for (granted, place) in [(&databases, DATABASES), (&rows, ROWS)] {
+        let theirs = asked.iter().filter(|asked| asked.namespace.as_deref() == Some(place));
+        let missing: BTreeSet<_> = theirs
+            .map(|asked| &asked.what)
+            .filter(|what| !granted.contains(*what) && !operators.contains(*what))
+            .collect();
+        assert!(missing.is_empty(), "granted by another role only: {missing:#?}");
+    }
+    let all: BTreeSet<_> = [apps, databases, rows].into_iter().flatten().collect();
+    let stale: Vec<_> = unseen.difference(&all).collect();
+    assert!(stale.is_empty(), "not granted: {stale:#?}");
+}
+
+async fn use_clientapps(tenant: &Tenant) {
+    let host = |name: &str| hostname(tenant, name);
+    // A volume and a database that are deleted, and ones that are kept; a chart with a hook.
+    tenant.create("brief", json!({"hostname": host("brief"), "ingressClassName": "traefik"})).await.unwrap();
+    tenant.create("kept", json!({"hostname": host("kept"), "deletionPolicy": "Retain"})).await.unwrap();
+    let hook = json!({"hostname": host("hook"), "chartVersion": charts::HOOK_FAILS, "postgres": {"enabled": false}});
+    tenant.create("hook", hook).await.unwrap();
+    tenant.ready("brief", 1).await;
+    tenant.ready("kept", 1).await;
+    tenant.condition("hook", "Released", "False", "UpgradeFailed").await;
+    // An upgrade that takes objects away, and a slip that makes Ready come, go and come again: one event, counted up.
+    tenant.patch("brief", json!({"ingressClassName": null, "redis": {"enabled": false}})).await.unwrap();
+    tenant.ready("brief", 2).await;
+    tenant.patch("brief", json!({"values": {"nextcloud": {"host": "elsewhere"}}})).await.unwrap();
+    tenant.condition("brief", "Ready", "False", "InvalidSpec").await;
+    tenant.patch("brief", json!({"values": null})).await.unwrap();
+    tenant.ready("brief", 2).await;
+    for name in ["brief", "kept", "hook"] {
+        tenant.delete(name).await;
+    }
+}
+
+/// Servers with standbys and dumps, one of which grows and leaves after a last dump, and one whose data are kept.
+async fn use_postgresqls(lab: &'static Lab) {
+    let tenant = lab.tenant(DATABASES).await;
+    let databases = tenant.api::<Postgresql>();
+    let database = |name: &str, spec: Value| -> Postgresql {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let daily = json!({"replicas": 2, "backup": {"schedule": "0 3 * * *", "onDelete": true}});
+    databases.create(&PostParams::default(), &database("brief", daily)).await.unwrap();
+    databases.create(&PostParams::default(), &database("kept", json!({"deletionPolicy": "Retain"}))).await.unwrap();
+    let ready = async |name: &str| {
+        let ready = |object: Option<&Postgresql>| {
+            let object = object?;
+            let status = object.status.as_ref()?;
+            let newest = status.observed_generation == object.metadata.generation;
+            let ready = conditions::find(&status.conditions, "Ready")?;
+            (newest && ready.status == "True").then_some(())
+        };
+        tenant.wait_for(name, "Ready", ready).await;
+    };
+    let change = async |spec: Value| {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        databases.patch("brief", &PatchParams::default(), &patch).await.unwrap();
+    };
+    ready("brief").await;
+    ready("kept").await;
+
+    change(json!({"storageSize": "2Gi"})).await;
+    let grown = |claim: Option<&PersistentVolumeClaim>| {
+        let requests = claim?.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?;
+        (requests["storage"].0 == "2Gi").then_some(())
+    };
+    tenant.wait_for("data-brief-0", "grown", grown).await;
+
+    // The Secret for clients is put right.
+    let secrets = tenant.api::<Secret>();
+    let password = |secret: &Secret| secret.data.as_ref().and_then(|data| data.get("password")).cloned();
+    let before = password(&secrets.get("brief-app").await.unwrap());
+    let edited = Patch::Merge(json!({"stringData": {"password": "another"}}));
+    secrets.patch("brief-app", &PatchParams::default(), &edited).await.unwrap();
+    let back = |secret: Option<&Secret>| secret.filter(|secret| password(secret) == before).map(|_| ());
+    tenant.wait_for("brief-app", "put right", back).await;
+
+    // A slip that makes Ready come, go and come again: one event, counted up.
+    change(json!({"backup": {"schedule": "0 99 * * *"}})).await;
+    let refused = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        (ready.reason == "Refused").then_some(())
+    };
+    tenant.wait_for("brief", "refused", refused).await;
+    change(json!({"backup": {"schedule": "0 4 * * *"}})).await;
+    ready("brief").await;
+
+    for name in ["brief", "kept"] {
+        databases.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    for name in ["brief", "kept"] {
+        tenant.wait_for(name, "gone", |object: Option<&Postgresql>| object.is_none().then_some(())).await;
+    }
+}
+
+/// A row that comes and goes with its object.
+async fn use_writers(lab: &'static Lab, postgres: &Postgres) {
+    let tenant = lab.tenant(ROWS).await;
+    let sql = postgres.connect("postgres").await.unwrap();
+    sql.batch_execute("CREATE TABLE people (id text PRIMARY KEY, name text, age integer, country text)").await.unwrap();
+    let writers = tenant.api::<PostgresWriter>();
+    let spec = PostgresWriterSpec { table: "people".into(), name: "Ada".into(), age: 36, country: "UK".into() };
+    writers.create(&PostParams::default(), &PostgresWriter::new("ada", spec)).await.unwrap();
+    let ready = |object: Option<&PostgresWriter>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        (ready.status == "True").then_some(())
+    };
+    tenant.wait_for("ada", "Ready", ready).await;
+    writers.delete("ada", &DeleteParams::default()).await.unwrap();
+    tenant.wait_for("ada", "gone", |object: Option<&PostgresWriter>| object.is_none().then_some(())).await;
+}
+
+/// An instance in a namespace of its own, made, watched and deleted through the API by somebody with a token.
+async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
+    // A standby serves it too, and this one asks who it is.
+    let mut options = lab.options();
+    options.arguments = ["--api-auth", "token"].map(str::to_owned).to_vec();
+    let start = move || {
+        let mut operator = Operator::start(&options).unwrap();
+        let url = operator.api_url().unwrap();
+        (operator, url)
+    };
+    let (operator, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    tenant.kubectl(&["create", "serviceaccount", "portal"]).unwrap();
+    let account = format!("{}:portal", tenant.namespace);
+    manifests::kubectl(
+        &lab.plane,
+        &lab.tools,
+        &[
+            "create",
+            "clusterrolebinding",
+            "portal",
+            "--clusterrole",
+            "clientapp-api-user",
+            "--serviceaccount",
+            &account,
+        ],
+    )
+    .unwrap();
+    manifests::kubectl(
+        &lab.plane,
+        &lab.tools,
+        &["apply", "-f", &manifests::samples().join("profiles.yaml").display().to_string()],
+    )
+    .unwrap();
+    let token = tenant.kubectl(&["create", "token", "portal", "--audience", "clientapp-operator"]).unwrap();
+    let http = reqwest::Client::builder().timeout(e2e::lab::PATIENCE).build().unwrap();
+    let ask =
+        |method: reqwest::Method, path: &str| http.request(method, format!("{url}{path}")).bearer_auth(token.trim());
+    let body = json!({
+        "hostname": hostname(tenant, "made"), "name": "made-for-it", "profile": "basic", "postgres": {"enabled": false},
+    });
+    let post = || ask(reqwest::Method::POST, "/instances").json(&body).send();
+    let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
+    loop {
+        let status = post().await.unwrap().status().as_u16();
+        if status == 201 {
+            break;
+        }
+        // The binding is new, and so is the operator.
+        assert!(matches!(status, 403 | 503) && tokio::time::Instant::now() < deadline, "{status}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    // Another for the same name, which is taken; the hostname is not.
+    let mut again = body.clone();
+    again["hostname"] = json!(hostname(tenant, "other"));
+    let taken = ask(reqwest::Method::POST, "/instances").json(&again).send().await.unwrap();
+    assert_eq!(taken.status(), 409, "{:?}", taken.text().await);
+    let progress =
+        ask(reqwest::Method::GET, "/instances/made-for-it/events").send().await.unwrap().text().await.unwrap();
+    assert!(progress.contains("event: ready"), "{progress}");
+    let gone = ask(reqwest::Method::DELETE, "/instances/made-for-it?wait=120").send().await.unwrap();
+    assert_eq!(gone.status(), 204);
+    assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
+}
+
+/// What these roles grant, each as `verb group/resource`.
+async fn granted(client: &Client, roles: &[&str]) -> BTreeSet<String> {
+    let mut granted = BTreeSet::new();
+    for name in roles {
+        granted.extend(grants(Api::<ClusterRole>::all(client.clone()).get(name).await.unwrap().rules.unwrap()));
+    }
+    granted
+}
+
+fn grants(rules: Vec<PolicyRule>) -> BTreeSet<String> {
+    let mut granted = BTreeSet::new();
+    for rule in rules {
+        for group in rule.api_groups.as_deref().unwrap() {
+            for resource in rule.resources.as_deref().unwrap() {
+                assert!(group != "*" && resource != "*", "{rule:?}");
+                for verb in &rule.verbs {
+                    assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()), "{rule:?}");
+                    granted.insert(format!("{verb} {group}/{resource}"));
+                }
+            }
+        }
+    }
+    granted
+}
+
+/// A request of the account.
+#[derive(Debug)]
+struct Asked {
+    /// `verb group/resource`.
+    what: String,
+    namespace: Option<String>,
+    refused: bool,
+}
+
+/// What the account has asked the API server.
+fn asked(lab: &Lab) -> Vec<Asked> {
+    let log = fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
+    let mut all = Vec::new();
+    // The last line may be half written.
+    for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let object = &event["objectRef"];
+        // The test that tries to grant too much does it as a dry run.
+        let dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun"));
+        if event["user"]["username"] != manifests::user().as_str() || object.is_null() || dry {
+            continue;
+        }
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
+        let what = format!("{}/{}{subresource}", word(&object["apiGroup"]), word(&object["resource"]));
+        let refused = event["annotations"]["authorization.k8s.io/decision"] == "forbid";
+        // An apply that makes an object needs that verb too.
+        let made = event["verb"] == "patch" && event["responseStatus"]["code"] == 201;
+        for verb in [word(&event["verb"])].into_iter().chain(made.then(|| "create".to_owned())) {
+            let namespace = object["namespace"].as_str().map(str::to_owned);
+            all.push(Asked { what: format!("{verb} {what}"), namespace, refused });
+        }
+    }
+    all
+}
