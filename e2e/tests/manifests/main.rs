@@ -49,7 +49,7 @@ async fn the_samples_become_instances() {
 
     let apps = Api::<ClientApp>::namespaced(lab.plane.client().await.unwrap(), "clientapp-samples");
     let names: Vec<_> = apps.list(&ListParams::default()).await.unwrap().iter().map(|app| app.name_any()).collect();
-    assert_eq!(names, ["full", "minimal", "without-database"]);
+    assert_eq!(names, ["full", "minimal", "standalone", "without-database"]);
     for name in names {
         let is_ready = |app: Option<&ClientApp>| {
             let status = app.and_then(|app| app.status.as_ref());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use clientapp_operator::crd::{PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
+use clientapp_operator::crd::{ClientApp, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
@@ -97,7 +97,18 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.condition("brief", "Ready", "False", "InvalidSpec").await;
     tenant.patch("brief", json!({"values": null})).await.unwrap();
     tenant.ready("brief", 2).await;
-    for name in ["brief", "kept", "hook"] {
+    // A database of the operator's own; and one of Percona's with backups, which go with it though nobody owns them.
+    let own = json!({"hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false}});
+    tenant.create("own", own).await.unwrap();
+    let saved = json!({"hostname": host("saved"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
+    tenant.create("saved", saved).await.unwrap();
+    tenant.ready("own", 1).await;
+    tenant.ready("saved", 1).await;
+    tenant.patch("saved", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("saved", 2).await;
+    tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
+    tenant.wait_for("saved", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    for name in ["brief", "kept", "hook", "own"] {
         tenant.delete(name).await;
     }
 }
