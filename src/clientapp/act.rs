@@ -27,7 +27,7 @@ use super::{
     world::{Phase, ReleaseView, RetainedKind, Target, World},
 };
 use crate::{
-    crd::{Attempt, BackupRecord, ClientAppStatus, percona::PerconaPGBackup},
+    crd::{Attempt, BackupRecord, ClientAppStatus, InstalledChart, percona::PerconaPGBackup},
     helm::{Chart, ChartError, ReleaseLabels, Upgrade},
 };
 
@@ -53,8 +53,6 @@ pub struct Subject<'a> {
 pub struct Outcome {
     /// The helm run, if there was one.
     pub attempt: Option<Attempt>,
-    /// The chart it installed.
-    pub installed: Option<Arc<Chart>>,
 }
 
 /// A chart, or why it cannot be had.
@@ -120,7 +118,14 @@ pub async fn act(
             Step::CreateRedisSecret => {
                 create(ctx, &desired.key, build::secrets::redis(&desired.key, subject.owner.clone())).await?;
             }
-            Step::Adopt(found) => retained::adopt(ctx, subject, desired, found).await?,
+            Step::Adopt(found) => {
+                // On record before its marks are gone: which way the app may go depends on it.
+                if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
+                    let status = ClientAppStatus { installed: Some(installed), ..world.recorded.clone() };
+                    report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
+                }
+                retained::adopt(ctx, subject, desired, found).await?;
+            }
             Step::ApplyDatabase { backups } => {
                 if let Some(server) = desired.database.as_ref().and_then(|database| database.server.as_ref()) {
                     apply_database(ctx, subject, desired, server, *backups).await?;
@@ -258,6 +263,12 @@ async fn install(
         failures,
         retry_at: None,
         reason: None,
+        chart: chart.as_ref().ok().map(|chart| InstalledChart {
+            name: chart.name.to_string(),
+            version: chart.version.to_string(),
+            app_version: chart.app_version.clone(),
+            digest: chart.digest.clone(),
+        }),
         message: None,
     };
     let failed = |refusal: Refusal, message: String| {
@@ -273,7 +284,6 @@ async fn install(
                 message: Some(message),
                 ..attempt.clone()
             }),
-            installed: None,
         }
     };
 
@@ -312,10 +322,10 @@ async fn install(
     match ended {
         Ok(()) => {
             await_revision(ctx, key, revision).await?;
-            Ok(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }), installed: Some(chart) })
+            Ok(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }) })
         }
         // Deleted while helm ran: the next reconcile takes the app down.
-        Err(None) if !ctx.stop.is_cancelled() => Ok(Outcome { attempt: Some(attempt), installed: None }),
+        Err(None) if !ctx.stop.is_cancelled() => Ok(Outcome { attempt: Some(attempt) }),
         Err(None) => Err(Error::Shutdown),
         Err(Some((refusal, message))) => Ok(failed(refusal, message)),
     }
@@ -368,10 +378,9 @@ async fn await_revision(ctx: &Ctx, key: &Key, revision: i64) -> Result<(), Error
 
 /// The sentence for a chart that is not the one this version was installed from before.
 fn digest_changed(recorded: &ClientAppStatus, chart: &Chart) -> Option<String> {
-    let release = recorded.release.as_ref()?;
-    let installed = release.chart_digest.as_ref()?;
+    let InstalledChart { name: _, version: before, app_version: _, digest: installed } = upgrade::installed(recorded)?;
     let version = chart.version.to_string();
-    (release.chart_version.as_ref() == Some(&version) && *installed != chart.digest).then(|| {
+    (before == version && installed != chart.digest).then(|| {
         format!(
             "chart {} {version} has sha256 {}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version",
             chart.name, chart.digest

@@ -142,7 +142,8 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
     let Gate { apply, hold: closed } = gate(desired, world, now);
     if !retained.is_empty() {
         match adopt(desired, retained, closed.as_ref(), now) {
-            Ok(step) => plan.steps.push(step),
+            // What it brings with it decides what comes next.
+            Ok(step) => return Plan { steps: vec![step], hold: None },
             Err(hold) => return plan.hold(hold),
         }
     }
@@ -206,7 +207,7 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
     }
     let wanted = desired.database.as_ref().and_then(|database| Some(database.server.as_ref()?.maker));
     let other = retained.iter().find(|left| matches!(left.kind, RetainedKind::Server(maker) if Some(maker) != wanted));
-    if let Some(Retained { kind, name }) = other {
+    if let Some(Retained { kind, name, installed: _ }) = other {
         return Err(hold(format!(
             "{left}: {} {name} is adopted by a ClientApp with another spec.postgres.provider, or spec.postgres.enabled, only",
             kind.as_str()

@@ -129,6 +129,10 @@ impl Error {
 pub fn api_disposition(error: &kube::Error) -> Disposition {
     let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
     match error {
+        // A server-side apply of what somebody else has taken over: theirs until one of both gives in.
+        kube::Error::Api(status) if status.code == 409 && status.message.contains("Apply failed with") => {
+            of(Some(kind::READY), State::False, "Refused", true, Retry::After(5 * MINUTE))
+        }
         kube::Error::Api(status) if status.code == 409 => {
             of(None, State::Unknown, "Conflict", false, Retry::After(SECOND))
         }
@@ -325,6 +329,13 @@ mod tests {
     fn api_errors() {
         for (code, message, reason, stalled, first) in [
             (409, "the object has been modified", "Conflict", false, Some(1)),
+            (
+                409,
+                "Apply failed with 1 conflict: conflict with \"kubectl-edit\": .spec.image",
+                "Refused",
+                true,
+                Some(300),
+            ),
             (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(300)),
             (403, "unable to create: namespace x is being terminated", "NamespaceTerminating", false, Some(30)),
             (403, "secrets \"b\" is forbidden: exceeded quota: few", "QuotaExceeded", true, Some(30)),

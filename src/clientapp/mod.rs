@@ -59,6 +59,7 @@ use self::{
     memory::Memory,
     names::Key,
     report::Pass,
+    retained::Leaving,
     watches::{Watches, key_of},
     world::World,
 };
@@ -290,7 +291,7 @@ async fn bring_up(
                 let world = observe::observe_without_spec(ctx, key, recorded.clone()).await?;
                 let plan = Plan::default();
                 let desired = Err((reason, problem.as_str()));
-                let pass = Pass { key, generation, desired, world: &world, plan: &plan, installed: None };
+                let pass = Pass { key, generation, desired, world: &world, plan: &plan };
                 let status = report::build_status(&pass, ctx.now());
                 let said = say(ctx, key, subject, before, &recorded, &status).await;
                 if said.is_err() {
@@ -334,7 +335,6 @@ async fn bring_up(
                 _ => return Ok(Action::await_change()),
             }
         }
-        let mut installed = None;
         if !plan.steps.is_empty() {
             let outcome = act::act(ctx, subject, generation, &desired, &world, &plan, fetched.as_ref()).await?;
             // Others may have the slot while this app's status is written.
@@ -342,17 +342,9 @@ async fn bring_up(
             let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
             world = see(act::with_attempt(recorded, &outcome)).await?;
             plan = decide(&world);
-            installed = outcome.installed;
         }
         drop(slot);
-        let pass = Pass {
-            key,
-            generation,
-            desired: Ok(&desired),
-            world: &world,
-            plan: &plan,
-            installed: installed.as_deref(),
-        };
+        let pass = Pass { key, generation, desired: Ok(&desired), world: &world, plan: &plan };
         let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
         say(ctx, key, subject, before, &recorded, &report::build_status(&pass, ctx.now())).await?;
         return Ok(next(plan.hold.and_then(|hold| hold.until), ctx.now()));
@@ -369,7 +361,10 @@ async fn take_down(
 ) -> Result<Action, Error> {
     // Who cannot read the policy keeps the data.
     let policy = guard.object.as_ref().map_or(DeletionPolicy::Retain, |app| app.spec.deletion_policy);
-    match teardown::teardown(ctx, key, &guard.metadata, policy).await? {
+    let provider = guard.object.as_ref().ok().map(|app| app.spec.postgres.provider);
+    let installed = upgrade::installed(before);
+    let leaving = Leaving { key, meta: &guard.metadata, policy, provider, installed: installed.as_ref() };
+    match teardown::teardown(ctx, &leaving).await? {
         None => {
             let fate = namespace::release(ctx, key, subject.uid).await?;
             report::publish(ctx, subject.reference, fate.note(&key.namespace).as_slice()).await;

@@ -20,8 +20,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::{Ctx, error::Error, names::Key, report::Note, watches::key_of};
 use crate::crd::{
-    ClientApp, Guard, label,
-    percona::{CLUSTER_LABEL, PerconaPGCluster},
+    ClientApp, Guard, Postgresql, label,
+    percona::{CLUSTER_LABEL, PerconaPGBackup, PerconaPGCluster},
 };
 
 /// In every namespace, made by Kubernetes itself.
@@ -178,6 +178,12 @@ async fn content(ctx: &Ctx, namespace: &str, app: Option<(&Key, &str)>) -> Resul
     first_of!(Ingress, ServiceAccount, Guard<ClientApp>);
     if ctx.watches.clusters.installed() {
         first_of!(PerconaPGCluster);
+    }
+    if ctx.watches.backups.installed() {
+        first_of!(PerconaPGBackup);
+    }
+    if ctx.watches.postgresqls.installed() {
+        first_of!(Postgresql);
     }
     Ok(None)
 }

@@ -23,14 +23,12 @@ use super::{
     desired::{Desired, InvalidReason},
     error::Error,
     names::Key,
+    upgrade,
     world::{Phase, ReleaseView, World},
 };
-use crate::{
-    crd::{
-        Attempt, BackupRecord, ClientApp, ClientAppStatus, Guard, Release,
-        conditions::{State, Verdict, find, kind},
-    },
-    helm::Chart,
+use crate::crd::{
+    Attempt, BackupRecord, ClientApp, ClientAppStatus, Guard, InstalledChart, Release,
+    conditions::{State, Verdict, find, kind},
 };
 
 /// Field manager of the status.
@@ -52,19 +50,17 @@ pub struct Pass<'a> {
     pub world: &'a World,
     /// What is still to do or to wait for, after acting.
     pub plan: &'a Plan,
-    /// The chart that was installed in this pass.
-    pub installed: Option<&'a Chart>,
 }
 
 /// The status that tells the truth about a pass.
 #[must_use]
 pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
-    let Pass { key, generation, desired, world, plan, installed } = pass;
+    let Pass { key, generation, desired, world, plan } = pass;
     let previous = &world.recorded;
     let mut status = ClientAppStatus {
         observed_generation: *generation,
-        release: release(key, world, *installed),
-        backup: backup(world, *installed),
+        release: release(key, world),
+        installed: installed(world),
         ..previous.clone()
     };
     let verdicts = match desired {
@@ -72,6 +68,7 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
+            status.backup = backup(desired, world, status.installed.as_ref());
             let server = desired.database.as_ref().and_then(|database| database.server.as_ref());
             status.postgres_cluster_name = server.map(|server| server.name.clone());
             if released(desired, world.release.as_ref()).is_some() {
@@ -293,18 +290,29 @@ fn kept(world: &World, type_: &str) -> Verdict {
     Verdict { state: state.unwrap_or(State::Unknown), reason: reason.clone().into(), message: message.clone() }
 }
 
-fn release(key: &Key, world: &World, installed: Option<&Chart>) -> Option<Release> {
+/// The chart that is installed: the one of the last attempt, where storage shows that it has succeeded; else the one on
+/// record. The attempt was put down before helm began, so that nothing is forgotten by whom helm outlives.
+fn installed(world: &World) -> Option<InstalledChart> {
+    let World { release, recorded, .. } = world;
+    let deployed = release.as_ref().filter(|release| release.phase == Phase::Deployed);
+    let attempt = recorded.last_attempt.as_ref().filter(|attempt| {
+        deployed.and_then(|release| release.stamp.as_ref()).is_some_and(|stamp| stamp.digest == attempt.digest)
+    });
+    attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| upgrade::installed(recorded))
+}
+
+fn release(key: &Key, world: &World) -> Option<Release> {
     let seen = world.release.as_ref()?;
     // One that was never ours is none of this app's: what is recorded here counts as ours from then on.
     if !seen.known && world.recorded.release.is_none() {
         return None;
     }
     let mut release = world.recorded.release.clone().unwrap_or_default();
-    if let Some(Chart { name, version, app_version, digest, .. }) = installed {
-        release.chart = Some(name.to_string());
-        release.chart_version = Some(version.to_string());
-        release.app_version.clone_from(app_version);
-        release.chart_digest = Some(digest.clone());
+    if let Some(InstalledChart { name, version, app_version, digest }) = installed(world) {
+        release.chart = Some(name);
+        release.chart_version = Some(version);
+        release.app_version = app_version;
+        release.chart_digest = Some(digest);
     }
     release.name.clone_from(&key.name);
     release.namespace.clone_from(&key.namespace);
@@ -315,12 +323,15 @@ fn release(key: &Key, world: &World, installed: Option<&Chart>) -> Option<Releas
     Some(release)
 }
 
-/// The backup before the upgrade that is on its way, else the last one; with the revision that was made after it.
-fn backup(world: &World, installed: Option<&Chart>) -> Option<BackupRecord> {
+/// The backup before the upgrade that is on its way, else the last one. It is over, and no other upgrade's, once its chart is
+/// installed or not asked for any more.
+fn backup(desired: &Desired, world: &World, installed: Option<&InstalledChart>) -> Option<BackupRecord> {
     let asked = world.backup.as_ref().filter(|backup| backup.seen.is_some()).map(|backup| backup.record.clone());
     let mut record = asked.or_else(|| world.recorded.backup.clone())?;
-    if installed.is_some_and(|chart| chart.version.to_string() == record.to) && record.revision.is_none() {
-        record.revision = world.release.as_ref().map(|release| release.revision);
+    let over =
+        installed.is_some_and(|chart| chart.version == record.to) || desired.chart_version.to_string() != record.to;
+    if over && record.revision.is_none() {
+        record.revision = Some(world.release.as_ref().map_or(0, |release| release.revision));
     }
     Some(record)
 }

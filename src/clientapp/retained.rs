@@ -1,10 +1,13 @@
 //! What a ClientApp leaves under `deletionPolicy: Retain`: found by the next one of its name, and adopted when that is asked
 //! for. **Effects.**
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
 };
 use serde_json::{Map, Value, json};
 
@@ -17,21 +20,25 @@ use super::{
     world::{Retained, RetainedKind},
 };
 use crate::{
-    crd::{ClientAppStatus, Postgresql, label, percona::PerconaPGCluster},
+    crd::{
+        ClientAppStatus, DeletionPolicy, InstalledChart, PostgresProvider, Postgresql, annotation, label,
+        percona::PerconaPGCluster,
+    },
     postgresql,
 };
 
-/// What was left to be found by an app that has no release yet; one that has was through with it before.
+/// What was left: by the caches, and of volumes by the API server, for an app that has no release yet. What a cache does not
+/// show yet would become the new app's, and whatever is left has volumes.
 ///
 /// # Errors
 /// The API server refused to list volumes.
 pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
-    if recorded.release.is_some() {
-        return Ok(Vec::new());
-    }
     let left = |retained_from: Option<String>| retained_from.as_ref() == Some(&key.name);
-    let mut found = volumes(ctx, key, uid).await?;
+    let mut found = match recorded.release {
+        None => volumes(ctx, key, uid).await?,
+        Some(_) => Vec::new(),
+    };
     let admin = match &desired.admin {
         SecretSource::Generated(name) => Some(name.clone()),
         SecretSource::Given(_) => None,
@@ -39,32 +46,38 @@ pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppS
     for name in Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).chain(admin) {
         let secret = ctx.watches.secrets.get(&Key::new(&key.namespace, &name));
         if secret.is_some_and(|secret| left(secret.retained_from)) {
-            found.push(Retained { kind: RetainedKind::Secret, name });
+            found.push(Retained { kind: RetainedKind::Secret, name, installed: None });
         }
     }
     for maker in Maker::ALL {
         let server = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, key.cluster()));
         if server.is_some_and(|server| left(server.retained_from)) {
-            found.push(Retained { kind: RetainedKind::Server(maker), name: key.cluster() });
+            found.push(Retained { kind: RetainedKind::Server(maker), name: key.cluster(), installed: None });
         }
     }
     Ok(found)
 }
 
-/// Asked of the API server, since what a cache does not show yet would become the new app's; once for each app.
+/// Asked once for each app.
 async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error> {
     if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
         return Ok(Vec::new());
     }
     let api = api(ctx, key, RetainedKind::Volume);
-    let params = ListParams::default().labels(&format!("{}={}", label::RETAINED_FROM, key.name));
+    // What a Postgresql of the app's name has left is not the app's.
+    let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
+    let params = ListParams::default().labels(&selector);
     let claims = api.list_metadata(&params).await;
     let claims = claims.map_err(Error::api(format!("list the volumes that an earlier ClientApp {key} has left")))?;
     if claims.items.is_empty() {
         ctx.memory.unburdened.put(key.clone(), uid.to_owned());
     }
-    let volume = |name| Retained { kind: RetainedKind::Volume, name };
-    Ok(claims.items.iter().map(|claim| volume(claim.name_any())).collect())
+    let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
+        kind: RetainedKind::Volume,
+        name: claim.name_any(),
+        installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
+    };
+    Ok(claims.items.iter().map(volume).collect())
 }
 
 /// The Secrets that open a database.
@@ -82,8 +95,9 @@ pub fn secrets(maker: Maker, app: &Key) -> Vec<String> {
 /// The API server's refusal.
 pub async fn adopt(ctx: &Ctx, subject: &Subject<'_>, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
     let key = &desired.key;
-    for Retained { kind, name } in found {
-        let mut metadata = json!({"labels": {label::RETAINED_FROM: null}});
+    for Retained { kind, name, installed: _ } in found {
+        let mut metadata =
+            json!({"labels": {label::RETAINED_FROM: null}, "annotations": {annotation::INSTALLED: null}});
         if *kind == RetainedKind::Secret && name == desired.admin.name() {
             metadata["ownerReferences"] = json!([subject.owner]);
         }
@@ -100,20 +114,48 @@ pub async fn adopt(ctx: &Ctx, subject: &Subject<'_>, desired: &Desired, found: &
 ///
 /// # Errors
 /// The API server's refusal.
-pub async fn leave(ctx: &Ctx, key: &Key, kind: RetainedKind, name: &str) -> Result<(), Error> {
+pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: RetainedKind, name: &str) -> Result<(), Error> {
+    let Leaving { key, .. } = leaving;
     let mut labels = Map::from_iter([(label::RETAINED_FROM.to_owned(), json!(key.name))]);
     if matches!(kind, RetainedKind::Server(_)) {
         labels.insert(label::APP.to_owned(), Value::Null);
     }
-    mark(ctx, key, kind, name, &json!({"ownerReferences": null, "labels": labels})).await
+    let annotations = leaving.annotations(kind);
+    mark(ctx, key, kind, name, &json!({"ownerReferences": null, "labels": labels, "annotations": annotations})).await
 }
 
 /// The same, but whom it belongs to is left alone: that is somebody else's business, who is left behind as well.
 ///
 /// # Errors
 /// The API server's refusal.
-pub async fn leave_to_its_owner(ctx: &Ctx, key: &Key, kind: RetainedKind, name: &str) -> Result<(), Error> {
-    mark(ctx, key, kind, name, &json!({"labels": {label::RETAINED_FROM: key.name}})).await
+pub async fn leave_to_its_owner(ctx: &Ctx, leaving: &Leaving<'_>, kind: RetainedKind, name: &str) -> Result<(), Error> {
+    let labels = json!({label::RETAINED_FROM: leaving.key.name});
+    let metadata = json!({"labels": labels, "annotations": leaving.annotations(kind)});
+    mark(ctx, leaving.key, kind, name, &metadata).await
+}
+
+/// An app on its way out.
+pub struct Leaving<'a> {
+    /// The app.
+    pub key: &'a Key,
+    /// Its metadata.
+    pub meta: &'a ObjectMeta,
+    /// What becomes of its data.
+    pub policy: DeletionPolicy,
+    /// Who makes its database, as far as the spec can be read.
+    pub provider: Option<PostgresProvider>,
+    /// The chart its data are of.
+    pub installed: Option<&'a InstalledChart>,
+}
+
+impl Leaving<'_> {
+    /// On volumes, which are looked for by whoever comes next.
+    fn annotations(&self, kind: RetainedKind) -> Value {
+        match self.installed {
+            Some(chart) if kind == RetainedKind::Volume => json!({annotation::INSTALLED: json!(chart).to_string()}),
+            _ => json!({}),
+        }
+    }
 }
 
 /// Merges a patch into an object's metadata; one that is gone needs none.

@@ -19,7 +19,8 @@ use super::{
     decide::{Hold, SAFETY_NET},
     error::{self, Error},
     names::Key,
-    observe, retained,
+    observe,
+    retained::{self, Leaving},
     world::{Phase, ReleaseView, RetainedKind},
 };
 use crate::{
@@ -38,7 +39,8 @@ const POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 ///
 /// # Errors
 /// A request or helm failed; the deletion is tried again.
-pub async fn teardown(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
+    let Leaving { key, policy, .. } = leaving;
     let revisions = observe::live_revisions(ctx, key).await?;
     match observe::release_view(&revisions, &ctx.holder) {
         Some(release) if !release.known => {
@@ -46,19 +48,19 @@ pub async fn teardown(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionP
         }
         release => {
             // While there is a release, so that whoever adopts its data can also log in.
-            if policy == DeletionPolicy::Retain && release.is_some() {
-                admin_secret(ctx, key, meta).await?;
+            if *policy == DeletionPolicy::Retain && release.is_some() {
+                admin_secret(ctx, leaving).await?;
             }
             if let Some(hold) = uninstall(ctx, key, release).await? {
                 return Ok(Some(hold));
             }
             hooks(ctx, key).await?;
-            if let Some(hold) = volumes(ctx, key, policy).await? {
+            if let Some(hold) = volumes(ctx, leaving).await? {
                 return Ok(Some(hold));
             }
         }
     }
-    database::take_down(ctx, key, meta, policy).await
+    database::take_down(ctx, leaving).await
 }
 
 fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -> Hold {
@@ -123,7 +125,8 @@ async fn hooks(ctx: &Ctx, key: &Key) -> Result<(), Error> {
 }
 
 /// The release's volumes: charts ask Helm to keep them, and those of a StatefulSet Helm never knew.
-async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+async fn volumes(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
+    let Leaving { key, policy, .. } = leaving;
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let params = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", key.name));
     let claims = api
@@ -134,7 +137,7 @@ async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<
     for claim in &ours {
         let name = claim.name_any();
         match policy {
-            DeletionPolicy::Retain => retained::leave(ctx, key, RetainedKind::Volume, &name).await?,
+            DeletionPolicy::Retain => retained::leave(ctx, leaving, RetainedKind::Volume, &name).await?,
             DeletionPolicy::Delete if claim.metadata.deletion_timestamp.is_some() => {}
             DeletionPolicy::Delete => {
                 delete(&api, RetainedKind::Volume.as_str(), &name, claim.metadata.uid.clone()).await?
@@ -151,12 +154,13 @@ async fn volumes(ctx: &Ctx, key: &Key, policy: DeletionPolicy) -> Result<Option<
 }
 
 /// The generated credentials of the administrator stay with the data, which know no others.
-async fn admin_secret(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
+async fn admin_secret(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
+    let Leaving { key, meta, .. } = leaving;
     let name = key.admin_secret();
     let secret = ctx.watches.secrets.get(&Key::new(&key.namespace, &name));
     let owner = secret.and_then(|secret| secret.owner);
     if owner.is_some_and(|(_, _, uid)| Some(&uid) == meta.uid.as_ref()) {
-        retained::leave(ctx, key, RetainedKind::Secret, &name).await?;
+        retained::leave(ctx, leaving, RetainedKind::Secret, &name).await?;
     }
     Ok(())
 }

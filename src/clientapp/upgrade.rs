@@ -1,6 +1,7 @@
 //! What stands before another `chartVersion`, **pure**: whether the app's own version may go there, and the backup before it.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use sha2::{Digest as _, Sha256};
 
@@ -10,7 +11,9 @@ use super::{
     names::{Maker, hex},
     world::{BackupView, ReleaseView, Target, World},
 };
-use crate::crd::{BackupRecord, BackupState, ClientAppStatus, Release, conditions::kind, percona::READY_FOR_BACKUP};
+use crate::crd::{
+    BackupRecord, BackupState, ClientAppStatus, InstalledChart, Release, conditions::kind, percona::READY_FOR_BACKUP,
+};
 
 /// Charts whose app migrates its data from one major version to the next only, and which versions of the chart have which
 /// major version of it. Nextcloud: its manual, "Upgrade", and the image's entrypoint, which refuses to start.
@@ -22,12 +25,21 @@ const ONE_MAJOR_AT_A_TIME: &[(&str, &[(u64, &str)])] = &[(
 /// Kind of Percona's backups.
 pub const PERCONA_BACKUP: &str = "PerconaPGBackup";
 
-/// Why the chart that is asked for is not installed over the one that is.
+/// The chart that the app's data are of: as recorded, or as an operator before this one recorded it.
 #[must_use]
-fn refusal(desired: &Desired, target: &Target, installed: Option<&Release>) -> Option<Hold> {
+pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
+    let of_release = || {
+        let Release { chart, chart_version, app_version, chart_digest, .. } = recorded.release.clone()?;
+        let (name, version, digest) = (chart?, chart_version?, chart_digest?);
+        Some(InstalledChart { name, version, app_version, digest })
+    };
+    recorded.installed.clone().or_else(of_release)
+}
+
+/// Why the chart that is asked for is not installed over the one that is.
+fn refusal(desired: &Desired, target: &Target, installed: &InstalledChart) -> Option<Hold> {
     let Target { chart, version, app_version } = target;
-    let installed = installed?;
-    let before = installed.chart_version.as_deref()?;
+    let InstalledChart { name: _, version: before, app_version: app_before, digest: _ } = installed;
     if desired.upgrade.allow.as_ref() == Some(version) {
         return None;
     }
@@ -41,8 +53,8 @@ fn refusal(desired: &Desired, target: &Target, installed: Option<&Release>) -> O
             until: None,
         })
     };
-    let parts = installed.app_version.as_deref().and_then(numbers).zip(app_version.as_deref().and_then(numbers));
-    let (Some(app_before), Some(app), Some((from, to))) = (&installed.app_version, app_version, parts) else {
+    let parts = app_before.as_deref().and_then(numbers).zip(app_version.as_deref().and_then(numbers));
+    let (Some(app_before), Some(app), Some((from, to))) = (app_before, app_version, parts) else {
         // Where the app's versions say nothing, the chart's own have to.
         return match Version::parse(before) {
             Ok(before) if before > *version => refused(
@@ -84,12 +96,17 @@ fn numbers(version: &str) -> Option<Vec<u64>> {
 }
 
 /// The backup that has to succeed before helm may install another chart version: the one on record, where it was taken for
-/// this very upgrade, else a new one. Its name follows from what is there, so that it is asked for once, whoever is killed.
+/// this very upgrade, else a new one. Its name follows from the object that asks for it, so that it is asked for once, whoever
+/// is killed, and is no other app's and no earlier request's.
 #[must_use]
-pub fn backup(desired: &Desired, release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<BackupRecord> {
+pub fn backup(
+    desired: &Desired,
+    meta: &ObjectMeta,
+    release: Option<&ReleaseView>,
+    recorded: &ClientAppStatus,
+) -> Option<BackupRecord> {
     let DesiredServer { maker, name, .. } = desired.database.as_ref()?.server.as_ref()?;
-    let installed = recorded.release.as_ref()?;
-    let (from, to) = (installed.chart_version.clone()?, desired.chart_version.to_string());
+    let (from, to) = (installed(recorded)?.version, desired.chart_version.to_string());
     if !desired.upgrade.backup || from == to {
         return None;
     }
@@ -100,8 +117,9 @@ pub fn backup(desired: &Desired, release: Option<&ReleaseView>, recorded: &Clien
     if let Some(record) = recorded.backup.as_ref().filter(current) {
         return Some(record.clone());
     }
-    let revision = release.map_or(installed.revision, |release| release.revision);
-    let word = format!("r{revision}-{}", &hex(&Sha256::digest(to.as_bytes()))[..6]);
+    let revision = release.map_or(0, |release| release.revision);
+    let asked = format!("{}/{}/{to}", meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default());
+    let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
     let (kind, name) = match maker {
         Maker::Percona => (PERCONA_BACKUP, format!("{name}-{word}")),
         Maker::Standalone => (maker.kind(), word),
@@ -121,7 +139,7 @@ pub struct Before {
 /// Looks whether helm may install the chart now; `None`: it may.
 #[must_use]
 pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp) -> Option<Before> {
-    if let Some(hold) = refusal(desired, target, world.recorded.release.as_ref()) {
+    if let Some(hold) = refusal(desired, target, &installed(&world.recorded)?) {
         return Some(Before { back_up: None, hold });
     }
     let BackupView { record, seen } = world.backup.as_ref()?;
@@ -189,12 +207,12 @@ mod tests {
     }
 
     /// What is installed: chart and app.
-    fn installed(chart: &str, app: Option<&str>) -> Release {
-        Release {
-            revision: 3,
-            chart_version: Some(chart.to_owned()),
+    fn at(chart: &str, app: Option<&str>) -> InstalledChart {
+        InstalledChart {
+            name: "nextcloud".to_owned(),
+            version: chart.to_owned(),
             app_version: app.map(str::to_owned),
-            ..Release::default()
+            digest: "sha".to_owned(),
         }
     }
 
@@ -208,46 +226,34 @@ mod tests {
         let allowed = |version: &str| json!({"upgrade": {"allow": version}});
         let chart = |name: &str, target: Target| Target { chart: name.to_owned(), ..target };
         for (from, to, upgrade, refused) in [
-            (installed("5.5.2", Some("29.0.5")), target("5.5.3", Some("29.0.5")), none(""), None),
-            (installed("5.5.3", Some("29.0.5")), target("5.5.2", Some("29.0.5")), none(""), None),
-            (installed("5.5.2", Some("29.0.5")), target("6.0.0", Some("30.0.1")), none(""), None),
-            (installed("5.5.2", Some("29.0.5-apache")), target("6.0.0", Some("v30.0.1")), none(""), None),
-            (installed("5.5.9", Some("29.0.10")), target("5.5.3", Some("29.0.9")), none(""), Some("DowngradeRefused")),
-            (installed("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), none(""), Some("DowngradeRefused")),
-            (installed("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), allowed("5.5.2"), None),
-            (
-                installed("6.0.0", Some("30.0.1")),
-                target("5.5.2", Some("29.0.5")),
-                allowed("5.5.3"),
-                Some("DowngradeRefused"),
-            ),
-            (installed("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), none(""), Some("MajorSkipRefused")),
-            (installed("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), allowed("7.0.0"), None),
+            (at("5.5.2", Some("29.0.5")), target("5.5.3", Some("29.0.5")), none(""), None),
+            (at("5.5.3", Some("29.0.5")), target("5.5.2", Some("29.0.5")), none(""), None),
+            (at("5.5.2", Some("29.0.5")), target("6.0.0", Some("30.0.1")), none(""), None),
+            (at("5.5.2", Some("29.0.5-apache")), target("6.0.0", Some("v30.0.1")), none(""), None),
+            (at("5.5.9", Some("29.0.10")), target("5.5.3", Some("29.0.9")), none(""), Some("DowngradeRefused")),
+            (at("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), none(""), Some("DowngradeRefused")),
+            (at("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), allowed("5.5.2"), None),
+            (at("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), allowed("5.5.3"), Some("DowngradeRefused")),
+            (at("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), none(""), Some("MajorSkipRefused")),
+            (at("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), allowed("7.0.0"), None),
             // Nobody knows that of another chart.
-            (installed("1.0.0", Some("1.0")), chart("wiki", target("3.0.0", Some("3.0"))), none(""), None),
-            (
-                installed("3.0.0", Some("3.0")),
-                chart("wiki", target("1.0.0", Some("1.0"))),
-                none(""),
-                Some("DowngradeRefused"),
-            ),
+            (at("1.0.0", Some("1.0")), chart("wiki", target("3.0.0", Some("3.0"))), none(""), None),
+            (at("3.0.0", Some("3.0")), chart("wiki", target("1.0.0", Some("1.0"))), none(""), Some("DowngradeRefused")),
             // Versions that say nothing: the chart's own have to.
-            (installed("2.0.0", Some("latest")), target("3.0.0", Some("latest")), none(""), None),
-            (installed("2.0.0", Some("latest")), target("1.9.0", Some("latest")), none(""), Some("DowngradeRefused")),
-            (installed("2.0.0", None), target("1.9.0", Some("1.0")), none(""), Some("DowngradeRefused")),
-            (Release::default(), target("1.9.0", Some("1.0")), none(""), None),
+            (at("2.0.0", Some("latest")), target("3.0.0", Some("latest")), none(""), None),
+            (at("2.0.0", Some("latest")), target("1.9.0", Some("latest")), none(""), Some("DowngradeRefused")),
+            (at("2.0.0", None), target("1.9.0", Some("1.0")), none(""), Some("DowngradeRefused")),
         ] {
-            let hold = refusal(&want(upgrade), &to, Some(&from));
+            let hold = refusal(&want(upgrade), &to, &from);
             assert_eq!(hold.as_ref().map(|hold| hold.reason), refused, "{from:?} -> {to:?}");
             assert!(hold.is_none_or(|hold| hold.stalled));
         }
-        assert_eq!(refusal(&want(json!({})), &target("5.5.2", None), None), None);
     }
 
     #[test]
     fn the_way_is_told() {
-        let before = installed("5.5.2", Some("29.0.5"));
-        let said = |to: Target| refusal(&want(json!({})), &to, Some(&before)).unwrap().message;
+        let before = at("5.5.2", Some("29.0.5"));
+        let said = |to: Target| refusal(&want(json!({})), &to, &before).unwrap().message;
         insta::assert_snapshot!([
             said(target("7.0.0", Some("31.0.0"))),
             said(target("5.5.1", Some("29.0.4"))),
@@ -260,44 +266,59 @@ mod tests {
     }
 
     fn recorded(backup: Option<BackupRecord>) -> ClientAppStatus {
-        ClientAppStatus { release: Some(installed("5.5.2", Some("29.0.5"))), backup, ..ClientAppStatus::default() }
+        ClientAppStatus { installed: Some(at("5.5.2", Some("29.0.5"))), backup, ..ClientAppStatus::default() }
+    }
+
+    fn meta(generation: i64) -> ObjectMeta {
+        ObjectMeta { uid: Some("uid".to_owned()), generation: Some(generation), ..ObjectMeta::default() }
     }
 
     #[test]
     fn which_backup_an_upgrade_needs() {
         let percona = backed_up(json!({}));
-        let new = backup(&percona, None, &recorded(None)).unwrap();
-        assert_eq!((new.kind.as_str(), new.name.as_str()), ("PerconaPGBackup", "acme-pg-r3-b473c8"));
+        let new = backup(&percona, &meta(2), None, &recorded(None)).unwrap();
+        assert_eq!((new.kind.as_str(), new.name.as_str()), ("PerconaPGBackup", "acme-pg-r0-4a370ff2"));
         assert_eq!((new.from.as_str(), new.to.as_str(), new.state), ("5.5.2", "5.5.3", BackupState::Running));
-        let dump = backup(&backed_up(json!({"provider": "standalone"})), None, &recorded(None)).unwrap();
-        assert_eq!((dump.kind.as_str(), dump.name.as_str()), ("Postgresql", "r3-b473c8"));
+        let dump = backup(&backed_up(json!({"provider": "standalone"})), &meta(2), None, &recorded(None)).unwrap();
+        assert_eq!((dump.kind.as_str(), dump.name.as_str()), ("Postgresql", "r0-4a370ff2"));
+
+        // Asked for anew, or by another app of this name, it is another one.
+        let other = ObjectMeta { uid: Some("other".to_owned()), ..meta(2) };
+        for meta in [meta(3), other] {
+            assert_ne!(backup(&percona, &meta, None, &recorded(None)).unwrap().name, new.name);
+        }
 
         // The one on record stays the one, whatever helm has tried since.
         let on_record = BackupRecord { name: "acme-pg-r2-b473c8".to_owned(), ..new.clone() };
-        assert_eq!(backup(&percona, None, &recorded(Some(on_record.clone()))), Some(on_record.clone()));
+        assert_eq!(backup(&percona, &meta(2), None, &recorded(Some(on_record.clone()))), Some(on_record.clone()));
         // Unless it was for another upgrade, or for an earlier one between the same versions.
         for other in [
             BackupRecord { to: "5.6.0".to_owned(), ..on_record.clone() },
             BackupRecord { from: "5.5.1".to_owned(), ..on_record.clone() },
             BackupRecord { revision: Some(3), ..on_record },
         ] {
-            assert_eq!(backup(&percona, None, &recorded(Some(other))), Some(new.clone()));
+            assert_eq!(backup(&percona, &meta(2), None, &recorded(Some(other))), Some(new.clone()));
         }
 
         // Nothing to back up, or nobody asks for it.
-        assert_eq!(backup(&percona, None, &ClientAppStatus::default()), None);
+        assert_eq!(backup(&percona, &meta(2), None, &ClientAppStatus::default()), None);
         assert_eq!(
-            backup(&want(json!({"upgrade": {"backup": true}, "chartVersion": "5.5.2"})), None, &recorded(None)),
+            backup(
+                &want(json!({"upgrade": {"backup": true}, "chartVersion": "5.5.2"})),
+                &meta(2),
+                None,
+                &recorded(None)
+            ),
             None
         );
-        assert_eq!(backup(&want(json!({"chartVersion": "5.5.3"})), None, &recorded(None)), None);
+        assert_eq!(backup(&want(json!({"chartVersion": "5.5.3"})), &meta(2), None, &recorded(None)), None);
     }
 
     #[test]
     fn helm_waits_for_the_backup_to_be_on_record() {
         let desired = backed_up(json!({}));
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let record = |state| BackupRecord { state, ..backup(&desired, None, &recorded(None)).unwrap() };
+        let record = |state| BackupRecord { state, ..backup(&desired, &meta(2), None, &recorded(None)).unwrap() };
         let (running, succeeded, failed) = (BackupState::Running, BackupState::Succeeded, BackupState::Failed);
         let full = || Some("no space".to_owned());
         for (what, on_record, seen, asks, reason) in [

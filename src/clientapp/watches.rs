@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     crd::{
-        BackupState, ClientApp, DumpState, Guard, Phase, Postgresql, Profile,
+        BackupState, ClientApp, DumpState, Guard, Phase, Postgresql, Profile, annotation,
         conditions::{find, kind},
         label,
         percona::{self, PerconaPGBackup, PerconaPGCluster},
@@ -548,7 +548,7 @@ fn cluster(cluster: PerconaPGCluster) -> Entry<ServerView> {
     let view = ServerView {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
-        backups: cluster.spec.backups.are_made(),
+        backups: cluster.annotations().contains_key(annotation::BACKUPS),
         ready_for_backup: status
             .conditions
             .iter()

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use semver::Version;
 
 use super::names::{Key, Maker};
-use crate::crd::{BackupRecord, BackupState, ClientAppStatus};
+use crate::crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart};
 
 /// Everything that decisions depend on, as it was at one moment.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ pub struct ServerView {
     pub postgres_version: Option<i64>,
     /// Size of the data volume in bytes, as last applied.
     pub storage_bytes: Option<f64>,
-    /// It has room for backups.
+    /// It has room for backups that this operator made.
     pub backups: bool,
     /// A backup that is asked for now can begin.
     pub ready_for_backup: bool,
@@ -133,12 +133,14 @@ pub struct Target {
 }
 
 /// Something that outlived a ClientApp.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Retained {
     /// Its kind.
     pub kind: RetainedKind,
     /// Its name.
     pub name: String,
+    /// The chart that the data on it are of, where it says.
+    pub installed: Option<InstalledChart>,
 }
 
 /// What can outlive a ClientApp.

@@ -292,6 +292,10 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
+    /// The chart that was installed last. Unlike `release` it stays while there is no release: the data are still of its app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installed: Option<InstalledChart>,
+
     /// The last backup that was taken before an upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupRecord>,
@@ -333,6 +337,21 @@ pub struct Release {
     pub deployed_at: Option<Time>,
 }
 
+/// A chart.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct InstalledChart {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Version of the app in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_version: Option<String>,
+    /// sha256 of its archive.
+    pub digest: String,
+}
+
 /// A backup before an upgrade.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -347,7 +366,8 @@ pub struct BackupRecord {
     pub to: String,
     /// How far it is.
     pub state: BackupState,
-    /// The revision that was made after it.
+    /// The revision there was when this upgrade was over: the one made after the backup, or, where the upgrade was withdrawn,
+    /// the one from before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }
@@ -382,6 +402,9 @@ pub struct Attempt {
     /// Class of the last failure, as in the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The chart that is installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chart: Option<InstalledChart>,
     /// The last failure in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

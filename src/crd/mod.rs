@@ -11,7 +11,7 @@ pub mod quantity;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
-    Persistence, Postgres, PostgresProvider, Redis, Release, Upgrade,
+    InstalledChart, Persistence, Postgres, PostgresProvider, Redis, Release, Upgrade,
 };
 pub use guard::{Guard, decode_strictly};
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
@@ -35,6 +35,8 @@ pub mod label {
     pub const APP: &str = "apps.bnerd-operator.local/clientapp";
     /// On what `deletionPolicy: Retain` left behind: the name of the `ClientApp` it served.
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
+    /// Beside [`RETAINED_FROM`] on what a `Postgresql` left behind, which has its name there: that kind.
+    pub const RETAINED_KIND: &str = "apps.bnerd-operator.local/retained-kind";
     /// On a namespace that was made for a `ClientApp`: its name. Such a namespace goes with the last `ClientApp` in it.
     pub const INSTANCE: &str = "apps.bnerd-operator.local/instance";
     /// Which `Postgresql` an object belongs to.
@@ -49,9 +51,14 @@ pub mod label {
     pub const OPERATOR: &str = "clientapp-operator";
 }
 
-/// Annotations that people and tools write on a `ClientApp`.
+/// Annotations.
 pub mod annotation {
     use super::Attempt;
+
+    /// On a volume that a `ClientApp` left behind: the chart its data are of, as JSON of `status.installed`.
+    pub const INSTALLED: &str = "apps.bnerd-operator.local/installed";
+    /// On a PerconaPGCluster: this operator has made room for backups. What somebody else set up is theirs.
+    pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
 
     /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
     /// time of the asking, so that it asks for one more and no further ones, whoever's clock is wrong.

@@ -165,7 +165,9 @@ async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &se
         }
         // Handed over: from now on it is seen.
         if found.labels().get(label::POSTGRESQL) != Some(&key.name) {
-            let labels = json!({label::POSTGRESQL: key.name, label::RETAINED_FROM: null});
+            let labels = json!({
+                label::POSTGRESQL: key.name, label::RETAINED_FROM: null, label::RETAINED_KIND: null, label::APP: null,
+            });
             let patch = json!({"metadata": {"labels": labels}});
             let adopted = api.patch_metadata(&claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
             adopted.map_err(Error::api(format!("adopt PersistentVolumeClaim {}/{claim}", key.namespace)))?;

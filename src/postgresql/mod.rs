@@ -58,7 +58,7 @@ use crate::{
         report::publish_by,
         watches::{driven, interrupted, key_of},
     },
-    crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
+    crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, label},
     metrics::Metrics,
 };
 
@@ -248,6 +248,7 @@ impl Pass<'_> {
             key,
             uid,
             desired: desired.as_ref(),
+            app: guard.metadata.labels.as_ref().and_then(|labels| labels.get(label::APP)).map(String::as_str),
             // Who cannot read the policy keeps the data.
             policy: object.map_or(DeletionPolicy::Retain, |object| object.spec.deletion_policy),
         };

@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
-    Api, ResourceExt as _,
+    Api, Resource as _, ResourceExt as _,
     api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions},
 };
 use serde_json::json;
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clientapp::names::Key,
-    crd::{DeletionPolicy, label},
+    crd::{DeletionPolicy, Postgresql, label},
 };
 
 /// What is to go.
@@ -33,6 +33,8 @@ pub struct Leaving<'a> {
     pub uid: &'a str,
     /// Its spec, if that can be read.
     pub desired: Option<&'a Desired>,
+    /// The ClientApp that it was made for.
+    pub app: Option<&'a str>,
     /// What becomes of its volume.
     pub policy: DeletionPolicy,
 }
@@ -150,7 +152,7 @@ async fn volumes(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<Optio
             DeletionPolicy::Retain => !name.starts_with(copies),
         };
         if kept {
-            retain(leaving, &act::api(ctx, key, Kind::PersistentVolumeClaim), &name).await?;
+            retain(leaving, &act::api(ctx, key, Kind::PersistentVolumeClaim), &claim).await?;
             continue;
         }
         if claim.metadata.deletion_timestamp.is_none() {
@@ -181,7 +183,7 @@ async fn secrets(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
         let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
         let Some(secret) = found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)) else { continue };
         if *policy == DeletionPolicy::Retain && name == names::credentials(&key.name) {
-            retain(leaving, &api, &name).await?;
+            retain(leaving, &api, &secret).await?;
             continue;
         }
         let this = Preconditions { uid: secret.uid(), resource_version: None };
@@ -195,19 +197,24 @@ async fn secrets(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's.
-async fn retain<K>(leaving: &Leaving<'_>, api: &Api<K>, name: &str) -> Result<(), Error>
+/// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's. What its ClientApp has left says
+/// so already.
+async fn retain<K>(leaving: &Leaving<'_>, api: &Api<K>, object: &PartialObjectMeta<K>) -> Result<(), Error>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let patch = json!({"metadata": {"ownerReferences": null, "labels": {
-        label::RETAINED_FROM: leaving.key.name,
-        label::POSTGRESQL: null,
-        label::POSTGRESQL_UID: null,
-    }}});
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    let Leaving { key, app, .. } = leaving;
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
+    if !object.metadata.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
+        labels[label::RETAINED_FROM] = json!(key.name);
+        labels[label::RETAINED_KIND] = json!(Postgresql::kind(&()));
+        labels[label::APP] = json!(app);
+    }
+    let patch = json!({"metadata": {"ownerReferences": null, "labels": labels}});
+    match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("retain {name} of Postgresql {}", leaving.key))(error)),
+        Err(error) => Err(Error::api(format!("retain {name} of Postgresql {key}"))(error)),
         Ok(_) => Ok(()),
     }
 }

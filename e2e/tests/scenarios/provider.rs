@@ -2,6 +2,7 @@
 
 use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, Postgresql, label};
+use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaim, Secret};
@@ -112,7 +113,8 @@ fn retained(tenant: &Tenant, app: &str) -> Vec<String> {
 async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
     let tenant = Lab::shared().await.tenant("standalone-retain").await;
     let spec = with(standalone(&tenant, "acme"), json!({"deletionPolicy": "Retain", "redis": {"enabled": false}}));
-    tenant.create("acme", spec.clone()).await.unwrap();
+    let newer = json!({"chartVersion": charts::PATCH});
+    tenant.create("acme", with(spec.clone(), newer.clone())).await.unwrap();
     tenant.ready("acme", 1).await;
     let secrets = async || {
         [
@@ -151,6 +153,11 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
 
     let adopt = json!({"postgres": {"provider": "standalone", "version": "17", "adopt": true}});
     tenant.create("acme", with(with(spec, adopt), json!({"deletionPolicy": "Delete"}))).await.unwrap();
+    // The data are of a newer version of the app than its spec asks for.
+    let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
+    assert!(told.contains("(chart 5.5.3)"), "{told}");
+    assert_eq!(tenant.listed("acme"), None);
+    tenant.patch("acme", newer).await.unwrap();
     tenant.ready("acme", 1).await;
     assert_eq!(retained(&tenant, "acme"), [""; 0]);
     assert_eq!(secrets().await, before);

@@ -43,9 +43,16 @@ async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
     tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
     assert_eq!(helms(&tenant).await, before);
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    // Nor is a release that is gone: the data are still there.
+    tenant.helm(&["uninstall", "acme"]);
+    let gone = |status: &ClientAppStatus| status.release.is_none() && has(status, "Ready", "False", "DowngradeRefused");
+    tenant.status("acme", "without a release", gone).await;
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
+    assert_eq!(tenant.listed("acme"), None);
 
     tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
-    tenant.ready("acme", 2).await;
+    tenant.ready("acme", 1).await;
     assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-5.5.3");
 }
 
@@ -102,7 +109,8 @@ async fn an_upgrade_waits_for_perconas_backup() {
     tenant.patch("acme", json!({"replicas": 1})).await.unwrap();
     tenant.ready("acme", 4).await;
     let ours = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
-    let ours: Vec<_> = ours.iter().map(|backup| backup.name_any()).filter(|name| name.contains("-r")).collect();
+    let ours: Vec<_> =
+        ours.iter().map(|backup| backup.name_any()).filter(|name| name.starts_with("acme-pg-r")).collect();
     assert_eq!(ours.len(), 2, "{ours:?}");
 
     // Room for backups stays, with the backups in it.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     clientapp::names::{DATABASE_USER, Key},
-    crd::{BackupRecord, DeletionPolicy, Postgres, Postgresql, label, percona::PerconaPGBackup},
+    crd::{BackupRecord, DeletionPolicy, Postgres, Postgresql, annotation, label, percona::PerconaPGBackup},
 };
 
 /// On what is applied: digest of the document, so that an unchanged one is not applied again.
@@ -78,7 +78,7 @@ pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings, backu
     if major >= 15 {
         user["grantPublicSchemaAccess"] = json!(true);
     }
-    json!({
+    let mut cluster = json!({
         "apiVersion": "pgv2.percona.com/v2",
         "kind": "PerconaPGCluster",
         "metadata": {
@@ -102,7 +102,11 @@ pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings, backu
             "users": [user],
             "backups": self::backups(postgres, settings, backups),
         },
-    })
+    });
+    if backups {
+        cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});
+    }
+    cluster
 }
 
 /// Room for backups: a volume as large as the data's, which pgBackRest packs.
@@ -169,7 +173,7 @@ pub fn backup(key: &Key, record: &BackupRecord) -> Value {
 /// cluster while the operator still means to keep it.
 #[must_use]
 pub fn applied(mut cluster: Value, digest: &str, policy: DeletionPolicy, owner: &OwnerReference) -> Value {
-    cluster["metadata"]["annotations"] = json!({DIGEST_ANNOTATION: digest});
+    cluster["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
     if policy == DeletionPolicy::Delete {
         cluster["metadata"]["ownerReferences"] = json!([owner]);
     }

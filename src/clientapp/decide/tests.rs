@@ -309,14 +309,15 @@ fn what_a_closed_gate_says() {
 #[test]
 fn what_an_earlier_app_has_left() {
     let adopting = |provider: &str| json!({"postgres": {"provider": provider, "adopt": true}});
-    let volume = || Retained { kind: RetainedKind::Volume, name: "acme-nextcloud".to_owned() };
+    let volume = || Retained { kind: RetainedKind::Volume, name: "acme-nextcloud".to_owned(), installed: None };
     let left = |server: bool| {
         move |w: &mut World| {
             let found = w.database.server.take();
             *w = nothing();
             w.retained = vec![volume()];
             if server {
-                w.retained.push(Retained { kind: RetainedKind::Server(Maker::Percona), name: "acme-pg".to_owned() });
+                let kind = RetainedKind::Server(Maker::Percona);
+                w.retained.push(Retained { kind, name: "acme-pg".to_owned(), installed: None });
                 let left =
                     |found| ServerView { app: None, owner_uid: None, retained_from: Some("acme".into()), ..found };
                 w.database.server = found.map(left);
@@ -328,13 +329,8 @@ fn what_an_earlier_app_has_left() {
     const LEFT: &str = "hold Released/DataRetained!";
     row("nobody asked for it", none(), left(true), LEFT);
     row("volumes alone", none(), left(false), LEFT);
-    row("adopted", adopting("percona"), left(true), "adopt 2, admin, redis, helm 1");
-    row(
-        "volumes alone",
-        adopting("percona"),
-        left(false),
-        "adopt 1, admin, redis, postgres, hold PostgresReady/Provisioning",
-    );
+    row("adopted", adopting("percona"), left(true), "adopt 2");
+    row("volumes alone", adopting("percona"), left(false), "adopt 1");
     row("another provider's", adopting("standalone"), left(true), LEFT);
     row("none of its own", json!({"postgres": {"enabled": false, "adopt": true}}), left(true), LEFT);
     let shrunk = |w: &mut World| {
@@ -411,6 +407,7 @@ fn failures_are_not_repeated_before_their_time() {
                 failures,
                 retry_at: Some(Time(now() + SignedDuration::from_secs(retry_in))),
                 reason: Some(reason.to_owned()),
+                chart: None,
                 message: Some("the hook failed".to_owned()),
             });
         }
@@ -576,6 +573,7 @@ impl Sim {
             failures: failed.into(),
             retry_at: failed.then_some(Time(retry_at)),
             reason: None,
+            chart: None,
             message: None,
         });
         self.world.recorded.release = Some(Release { revision, ..Release::default() });

@@ -14,6 +14,7 @@ use crate::{
         world::{DatabaseView, Fate, SecretView, ServerState, ServerView, Stamp, Workload},
     },
     config::Config,
+    crd::BackupState,
 };
 
 const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
@@ -57,7 +58,7 @@ fn settled(desired: &Desired) -> World {
 
 fn status(desired: &Desired, world: &World) -> ClientAppStatus {
     let plan = decide(desired, world, now(), DEADLINE);
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), world, plan: &plan, installed: None };
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), world, plan: &plan };
     build_status(&pass, now())
 }
 
@@ -129,6 +130,7 @@ fn what_the_conditions_say() {
             failures: 2,
             retry_at: Some(Time(now() + SignedDuration::from_secs(60))),
             reason: Some("ChartInvalid".to_owned()),
+            chart: None,
             message: Some("values don't meet the specifications of the schema".to_owned()),
         });
     });
@@ -140,22 +142,17 @@ fn a_whole_status() {
     let desired = want(json!({"ingressClassName": "traefik"}));
     let world = settled(&desired);
     let plan = Plan::default();
-    let chart = Chart {
-        name: "nextcloud".parse().unwrap(),
-        version: "5.5.2".parse().unwrap(),
+    let chart = InstalledChart {
+        name: "nextcloud".to_owned(),
+        version: "5.5.2".to_owned(),
         app_version: Some("29.0.4".to_owned()),
-        kube_version: None,
         digest: "ab".repeat(32),
-        path: "/cache/ab.tgz".into(),
     };
-    let pass = Pass {
-        key: &key(),
-        generation: Some(7),
-        desired: Ok(&desired),
-        world: &world,
-        plan: &plan,
-        installed: Some(&chart),
-    };
+    let mut attempt = attempt(&desired);
+    attempt.chart = Some(chart.clone());
+    let world =
+        World { recorded: ClientAppStatus { last_attempt: Some(attempt), ..ClientAppStatus::default() }, ..world };
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan };
     insta::assert_yaml_snapshot!(build_status(&pass, now()));
 }
 
@@ -166,8 +163,7 @@ fn a_status_that_says_the_same_is_the_same() {
     let first = status(&desired, &world);
     world.recorded = first.clone();
     let plan = decide(&desired, &world, now(), DEADLINE);
-    let pass =
-        Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan, installed: None };
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan };
     // An hour later: nothing in it may depend on the time at which it is looked at.
     assert_eq!(build_status(&pass, now() + SignedDuration::from_hours(1)), first);
 }
@@ -185,7 +181,6 @@ fn an_invalid_spec_keeps_what_is_known() {
         desired: Err((InvalidReason::InvalidSpec, problem)),
         world: &world,
         plan: &plan,
-        installed: None,
     };
     let status = build_status(&pass, now());
     insta::assert_snapshot!(conditions(&status));
@@ -239,17 +234,95 @@ fn events_are_for_transitions() {
     assert_eq!(message, find(&waiting.conditions, kind::READY).unwrap().message, "event and status say the same");
 }
 
-#[test]
-fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
-    let desired = want(json!({}));
-    let attempt = Attempt {
+fn attempt(desired: &Desired) -> Attempt {
+    Attempt {
         digest: desired.digest.clone(),
         started_at: Time(now()),
         failures: 0,
         retry_at: None,
         reason: None,
+        chart: None,
         message: None,
+    }
+}
+
+#[test]
+fn what_is_installed_is_known_whatever_becomes_of_the_release() {
+    let desired = want(json!({}));
+    let chart = |version: &str| InstalledChart {
+        name: "nextcloud".to_owned(),
+        version: version.to_owned(),
+        app_version: None,
+        digest: "sha".to_owned(),
     };
+    let said = |change: &dyn Fn(&mut World)| {
+        let mut world = settled(&desired);
+        let attempt = Attempt { chart: Some(chart("5.5.3")), ..attempt(&desired) };
+        world.recorded = ClientAppStatus {
+            installed: Some(chart("5.5.2")),
+            last_attempt: Some(attempt),
+            ..ClientAppStatus::default()
+        };
+        change(&mut world);
+        status(&desired, &world).installed.map(|chart| chart.version)
+    };
+    // The status after the run was never written: the intent, and storage, tell.
+    assert_eq!(said(&|_| {}).as_deref(), Some("5.5.3"));
+    for change in [
+        (|world| world.release.as_mut().unwrap().phase = Phase::Failed) as fn(&mut World),
+        |world| world.release.as_mut().unwrap().stamp = None,
+        |world| world.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "other".to_owned(),
+        |world| world.release = None,
+    ] {
+        assert_eq!(said(&change).as_deref(), Some("5.5.2"));
+    }
+    // As an operator before this one left it.
+    let release = Release {
+        chart: Some("nextcloud".to_owned()),
+        chart_version: Some("5.5.1".to_owned()),
+        chart_digest: Some("sha".to_owned()),
+        ..Release::default()
+    };
+    let before = |world: &mut World| {
+        world.recorded = ClientAppStatus { release: Some(release.clone()), ..ClientAppStatus::default() };
+        world.release = None;
+    };
+    assert_eq!(said(&before).as_deref(), Some("5.5.1"));
+}
+
+#[test]
+fn a_backup_is_one_upgrades_only() {
+    let record = |revision| BackupRecord {
+        kind: "Postgresql".to_owned(),
+        name: "r3-1".to_owned(),
+        from: "5.5.1".to_owned(),
+        to: "5.5.2".to_owned(),
+        state: BackupState::Succeeded,
+        revision,
+    };
+    let chart = |version: &str| {
+        let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
+        Some(InstalledChart { name, version: version.to_owned(), app_version: None, digest })
+    };
+    for (what, asked, installed, revision) in [
+        ("on its way", "5.5.2", "5.5.1", None),
+        ("installed", "5.5.2", "5.5.2", Some(3)),
+        ("withdrawn", "5.5.1", "5.5.1", Some(3)),
+        ("another one", "5.5.3", "5.5.1", Some(3)),
+    ] {
+        let desired = want(json!({"chartVersion": asked}));
+        let mut world = settled(&desired);
+        world.release.as_mut().unwrap().stamp = None;
+        world.recorded =
+            ClientAppStatus { installed: chart(installed), backup: Some(record(None)), ..ClientAppStatus::default() };
+        assert_eq!(status(&desired, &world).backup, Some(record(revision)), "{what}");
+    }
+}
+
+#[test]
+fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
+    let desired = want(json!({}));
+    let attempt = attempt(&desired);
     let first = intent(&ClientAppStatus::default(), Some(1), attempt.clone(), "installing", now());
     let ready = find(&first.conditions, kind::READY).unwrap();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Upgrading"));

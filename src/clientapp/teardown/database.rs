@@ -2,7 +2,6 @@
 //!
 //! Who made it is not asked of the spec, which may be unreadable: each maker's object of the app's name is looked for.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, ResourceExt as _,
     api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
@@ -16,11 +15,12 @@ use crate::{
         decide::{Hold, SAFETY_NET},
         error::Error,
         names::{Key, Maker},
-        retained, upgrade,
+        retained::{self, Leaving},
+        upgrade,
         world::{RetainedKind, ServerState},
     },
     crd::{
-        DeletionPolicy, label,
+        DeletionPolicy, PostgresProvider, label,
         percona::{self, PerconaPGBackup},
     },
 };
@@ -30,27 +30,22 @@ use crate::{
 ///
 /// # Errors
 /// A request failed.
-pub async fn take_down(ctx: &Ctx, key: &Key, meta: &ObjectMeta, policy: DeletionPolicy) -> Result<Option<Hold>, Error> {
+pub async fn take_down(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
     for maker in Maker::ALL {
-        if let Some(hold) = server(ctx, key, meta, policy, maker).await? {
+        if let Some(hold) = server(ctx, leaving, maker).await? {
             return Ok(Some(hold));
         }
     }
     Ok(None)
 }
 
-async fn server(
-    ctx: &Ctx,
-    key: &Key,
-    meta: &ObjectMeta,
-    policy: DeletionPolicy,
-    maker: Maker,
-) -> Result<Option<Hold>, Error> {
+async fn server(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<Option<Hold>, Error> {
+    let Leaving { key, meta, policy, .. } = leaving;
     let name = key.cluster();
     let kind = maker.kind();
     let server = match retained::api(ctx, key, RetainedKind::Server(maker)).get_metadata(&name).await {
         // No such object, or no such kind: then there is no database from this maker.
-        Err(kube::Error::Api(status)) if status.code == 404 => return leftovers(ctx, key, meta, policy, maker).await,
+        Err(kube::Error::Api(status)) if status.code == 404 => return leftovers(ctx, leaving, maker).await,
         Err(error) => return Err(Error::api(format!("look for {kind} {}/{name}", key.namespace))(error)),
         Ok(server) => server,
     };
@@ -61,7 +56,7 @@ async fn server(
         return Ok(None);
     }
     match policy {
-        DeletionPolicy::Retain => leave(ctx, key, maker).await.map(|()| None),
+        DeletionPolicy::Retain => leave(ctx, leaving, maker).await.map(|()| None),
         DeletionPolicy::Delete => {
             ask_for_everything(ctx, key, maker, &server).await?;
             if server.metadata.deletion_timestamp.is_none() {
@@ -88,12 +83,13 @@ fn waiting(ctx: &Ctx, key: &Key, maker: Maker) -> String {
 }
 
 /// What belongs to the database stays, and can be found.
-async fn leave(ctx: &Ctx, key: &Key, maker: Maker) -> Result<(), Error> {
+async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<(), Error> {
+    let key = leaving.key;
     let name = key.cluster();
     // The Secrets first: without them the database could be found, but not opened. Percona's have no owner, and a
     // Postgresql's belong to it.
     for secret in retained::secrets(maker, key) {
-        retained::leave_to_its_owner(ctx, key, RetainedKind::Secret, &secret).await?;
+        retained::leave_to_its_owner(ctx, leaving, RetainedKind::Secret, &secret).await?;
     }
     // The label keeps them from being taken for the leftovers of a later app of this name.
     let of_server = match maker {
@@ -101,41 +97,61 @@ async fn leave(ctx: &Ctx, key: &Key, maker: Maker) -> Result<(), Error> {
         Maker::Standalone => format!("{}={name}", label::POSTGRESQL),
     };
     for claim in labelled(ctx, key, RetainedKind::Volume, &of_server).await? {
-        retained::leave_to_its_owner(ctx, key, RetainedKind::Volume, &claim.name_any()).await?;
+        retained::leave_to_its_owner(ctx, leaving, RetainedKind::Volume, &claim.name_any()).await?;
     }
-    retained::leave(ctx, key, RetainedKind::Server(maker), &name).await?;
+    retained::leave(ctx, leaving, RetainedKind::Server(maker), &name).await?;
     tracing::info!(kind = maker.kind(), %name, "is retained");
     Ok(())
 }
 
-/// In a foreground deletion the garbage collector takes the database at once, before its maker could be asked to take its
-/// volumes and Secrets with it: then that is done here.
-async fn leftovers(
-    ctx: &Ctx,
-    key: &Key,
-    meta: &ObjectMeta,
-    policy: DeletionPolicy,
-    maker: Maker,
-) -> Result<Option<Hold>, Error> {
+/// The database is gone, and what belonged to it may not be. In a foreground deletion the garbage collector takes the
+/// database at once, before its maker could be asked to take volumes and Secrets with it: then that is done here. Whoever else
+/// deleted it has left them, and no later app of this name shall get them by that.
+async fn leftovers(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<Option<Hold>, Error> {
+    let Leaving { key, meta, policy, provider, .. } = leaving;
+    let own = match provider {
+        Some(PostgresProvider::Percona) => maker == Maker::Percona,
+        Some(PostgresProvider::Standalone) => maker == Maker::Standalone,
+        Some(PostgresProvider::External) => false,
+        // Nothing is deleted for whom nobody can read.
+        None => maker == Maker::Percona,
+    };
+    if !own {
+        return Ok(None);
+    }
     // The collector takes its mark off the app when it has finished, which may be before this app's turn came.
     let foreground =
         is_foreground(meta) || ctx.memory.foreground.get(key).is_some_and(|uid| Some(&uid) == meta.uid.as_ref());
-    if policy == DeletionPolicy::Retain || !foreground {
-        return Ok(None);
-    }
-    let left_behind = match maker {
+    let delete_them = *policy == DeletionPolicy::Delete && foreground;
+    let labels = match maker {
         Maker::Percona => of_cluster(&key.cluster()),
-        // A Postgresql that was not told otherwise has left its data as an app does, by its own name.
-        Maker::Standalone => format!("{}={}", label::RETAINED_FROM, key.cluster()),
+        // A Postgresql that was not told otherwise has left its data by itself, and said whose it was.
+        Maker::Standalone => format!(
+            "{}={},{}={},{}={}",
+            label::RETAINED_FROM,
+            key.cluster(),
+            label::RETAINED_KIND,
+            maker.kind(),
+            label::APP,
+            key.name
+        ),
     };
     let mut left = None;
-    if maker == Maker::Percona && ctx.watches.backups.installed() {
+    if delete_them && maker == Maker::Percona && ctx.watches.backups.installed() {
         left = backups(ctx, key).await?;
     }
     for kind in [RetainedKind::Volume, RetainedKind::Secret] {
-        for object in labelled(ctx, key, kind, &left_behind).await? {
+        for object in labelled(ctx, key, kind, &labels).await? {
             let name = object.name_any();
-            if object.metadata.deletion_timestamp.is_none() {
+            let going = object.metadata.deletion_timestamp.is_some();
+            if !delete_them {
+                // What has an owner is about to be collected.
+                if !going && object.owner_references().is_empty() {
+                    retained::leave_to_its_owner(ctx, leaving, kind, &name).await?;
+                }
+                continue;
+            }
+            if !going {
                 delete(&retained::api(ctx, key, kind), kind.as_str(), &name, object.metadata.uid.clone()).await?;
             }
             left.get_or_insert(name);
