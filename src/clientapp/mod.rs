@@ -361,7 +361,8 @@ async fn take_down(
 ) -> Result<Action, Error> {
     // Who cannot read the policy keeps the data.
     let policy = guard.object.as_ref().map_or(DeletionPolicy::Retain, |app| app.spec.deletion_policy);
-    let provider = guard.object.as_ref().ok().map(|app| app.spec.postgres.provider);
+    let postgres = guard.object.as_ref().ok().map(|app| &app.spec.postgres);
+    let provider = postgres.filter(|postgres| postgres.enabled).map(|postgres| postgres.provider);
     let installed = upgrade::installed(before);
     let leaving = Leaving { key, meta: &guard.metadata, policy, provider, installed: installed.as_ref() };
     match teardown::teardown(ctx, &leaving).await? {

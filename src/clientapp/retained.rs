@@ -142,7 +142,7 @@ pub struct Leaving<'a> {
     pub meta: &'a ObjectMeta,
     /// What becomes of its data.
     pub policy: DeletionPolicy,
-    /// Who makes its database, as far as the spec can be read.
+    /// Who makes its database; `None`: nobody, or nobody knows.
     pub provider: Option<PostgresProvider>,
     /// The chart its data are of.
     pub installed: Option<&'a InstalledChart>,

@@ -22,10 +22,6 @@ pub const DELETE_SSL: &str = "percona.com/delete-ssl";
 /// Makes Percona delete a cluster's backups, and the PerconaPGBackups, with it; off by default, and then they stay: a
 /// PerconaPGBackup has no owner (`percona/controller/pgcluster/finalizer.go`, `deleteBackups`).
 pub const DELETE_BACKUPS: &str = "percona.com/delete-backups";
-/// On a cluster whose backups are disabled: gives leave to remove the repository's volume with all backups on it. Without
-/// it Percona does nothing at all for the cluster any more (its documentation, "Disable backups"; its end-to-end test
-/// `backup-enable-disable`).
-pub const AUTHORIZE_BACKUP_REMOVAL: &str = "pgv2.percona.com/authorizeBackupRemoval";
 /// The condition of a cluster that has to be true before a PerconaPGBackup is created. One that waits while it has been
 /// false for two minutes becomes `Failed` (`percona/controller/pgbackup/controller.go`, `failIfClusterIsNotReady`), and a
 /// cluster without backups is false from its creation on (`TestUpdateConditions`): there are no two minutes after backups
@@ -195,15 +191,6 @@ pub struct PerconaPGBackupStatus {
     /// Why it has failed. Often there is no word: neither of a Job that failed, nor of a cluster that was not ready.
     #[serde(default)]
     pub error: Option<String>,
-    /// The Job; from `Running` on.
-    #[serde(default)]
-    pub job_name: Option<String>,
-    /// Where in a cloud it went to; a volume has none.
-    #[serde(default)]
-    pub destination: Option<String>,
-    /// When it was completed: the Job's time, and so of those that have succeeded only.
-    #[serde(default)]
-    pub completed: Option<String>,
 }
 
 #[cfg(test)]

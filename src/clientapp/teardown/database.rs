@@ -113,7 +113,7 @@ async fn leftovers(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<Opt
         Some(PostgresProvider::Percona) => maker == Maker::Percona,
         Some(PostgresProvider::Standalone) => maker == Maker::Standalone,
         Some(PostgresProvider::External) => false,
-        // Nothing is deleted for whom nobody can read.
+        // It may have had one, and then nothing of that is deleted.
         None => maker == Maker::Percona,
     };
     if !own {
@@ -122,10 +122,11 @@ async fn leftovers(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<Opt
     // The collector takes its mark off the app when it has finished, which may be before this app's turn came.
     let foreground =
         is_foreground(meta) || ctx.memory.foreground.get(key).is_some_and(|uid| Some(&uid) == meta.uid.as_ref());
-    let delete_them = *policy == DeletionPolicy::Delete && foreground;
+    let delete_them = *policy == DeletionPolicy::Delete && foreground && provider.is_some();
     let labels = match maker {
         Maker::Percona => of_cluster(&key.cluster()),
-        // A Postgresql that was not told otherwise has left its data by itself, and said whose it was.
+        // A Postgresql that was not told otherwise has left its data by itself, and said whose they were.
+        Maker::Standalone if !delete_them => return Ok(None),
         Maker::Standalone => format!(
             "{}={},{}={},{}={}",
             label::RETAINED_FROM,
