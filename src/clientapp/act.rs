@@ -19,11 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Ctx, build,
-    decide::{Because, Plan, Step},
     desired::{Desired, DesiredServer, Document},
     error::{self, Error, Refusal},
     names::{Key, Maker},
-    observe, report, retained, upgrade,
+    observe,
+    plan::{Because, Plan, Step},
+    report, retained, upgrade,
     world::{Phase, ReleaseView, RetainedKind, Target, World},
 };
 use crate::{
@@ -124,7 +125,7 @@ pub async fn act(
                     let status = ClientAppStatus { installed: Some(installed), ..world.recorded.clone() };
                     report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
                 }
-                retained::adopt(ctx, subject, desired, found).await?;
+                retained::adopt(ctx, subject.owner, desired, found).await?;
             }
             Step::ApplyDatabase { backups } => {
                 if let Some(server) = desired.database.as_ref().and_then(|database| database.server.as_ref()) {

@@ -7,9 +7,9 @@
 use jiff::Timestamp;
 
 use super::{
-    decide::{Hold, SAFETY_NET, SILENT_AFTER},
     desired::{Desired, DesiredDatabase, DesiredServer},
     names::Maker,
+    plan::{Hold, SAFETY_NET, SILENT_AFTER},
     world::{DatabaseView, SecretView, ServerState, ServerView, World},
 };
 use crate::crd::conditions::kind;

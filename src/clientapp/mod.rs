@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | what is there | [`observe`] → [`world`] | effect, reads only |
 //! | what shall be | [`mod@desired`], with [`build`] and [`names`] | pure |
-//! | what to do now | [`decide`], with [`mod@gate`] and [`upgrade`] | pure |
+//! | what to do now | [`decide`], with [`mod@gate`] and [`upgrade`], into [`plan`] | pure |
 //! | do it | [`act`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | deletion | `teardown` | effect |
@@ -24,6 +24,7 @@ pub mod memory;
 pub mod names;
 mod namespace;
 pub mod observe;
+pub mod plan;
 pub mod report;
 pub mod retained;
 mod teardown;
@@ -53,11 +54,11 @@ use tracing::Instrument as _;
 
 use self::{
     act::Subject,
-    decide::Plan,
     desired::{InvalidReason, desired},
     error::Error,
     memory::Memory,
     names::Key,
+    plan::Plan,
     report::Pass,
     retained::Leaving,
     watches::{Watches, key_of},

@@ -19,10 +19,10 @@ use serde_json::json;
 
 use super::{
     Ctx,
-    decide::{Because, Hold, Plan},
     desired::{Desired, InvalidReason},
     error::Error,
     names::Key,
+    plan::{Because, Hold, Plan},
     upgrade,
     world::{Phase, ReleaseView, World},
 };

@@ -3,7 +3,7 @@
 
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, Secret},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Ctx,
-    act::Subject,
     desired::{Desired, SecretSource},
     error::Error,
     names::{Key, Maker},
@@ -93,13 +92,13 @@ pub fn secrets(maker: Maker, app: &Key) -> Vec<String> {
 ///
 /// # Errors
 /// The API server's refusal.
-pub async fn adopt(ctx: &Ctx, subject: &Subject<'_>, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
+pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
     let key = &desired.key;
     for Retained { kind, name, installed: _ } in found {
         let mut metadata =
             json!({"labels": {label::RETAINED_FROM: null}, "annotations": {annotation::INSTALLED: null}});
         if *kind == RetainedKind::Secret && name == desired.admin.name() {
-            metadata["ownerReferences"] = json!([subject.owner]);
+            metadata["ownerReferences"] = json!([owner]);
         }
         if matches!(kind, RetainedKind::Server(_)) {
             metadata["labels"][label::APP] = json!(key.name);

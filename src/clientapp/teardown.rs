@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 
 use super::{
     Ctx,
-    decide::{Hold, SAFETY_NET},
     error::{self, Error},
     names::Key,
     observe,
+    plan::{Hold, SAFETY_NET},
     retained::{self, Leaving},
     world::{Phase, ReleaseView, RetainedKind},
 };

@@ -6,9 +6,9 @@ use semver::Version;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    decide::{Hold, SAFETY_NET},
     desired::{Desired, DesiredServer},
     names::{Maker, hex},
+    plan::{Hold, SAFETY_NET},
     world::{BackupView, ReleaseView, Target, World},
 };
 use crate::crd::{

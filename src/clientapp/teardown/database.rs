@@ -12,9 +12,9 @@ use super::{POLL, delete, hold, is_foreground};
 use crate::{
     clientapp::{
         Ctx,
-        decide::{Hold, SAFETY_NET},
         error::Error,
         names::{Key, Maker},
+        plan::{Hold, SAFETY_NET},
         retained::{self, Leaving},
         upgrade,
         world::{RetainedKind, ServerState},
