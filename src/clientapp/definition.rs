@@ -84,16 +84,17 @@ impl Definition {
         };
         tokio::select! {
             () = controlled => {}
-            () = self.watch(client, || {}) => {}
+            () = self.watch(client, || {}, |_| {}) => {}
         }
     }
 
-    /// Watches for good, and tells of each change.
-    pub async fn watch(&self, client: Client, changed: impl Fn()) {
+    /// Watches for good, and tells of each change, and of each failure or its end.
+    pub async fn watch(&self, client: Client, changed: impl Fn(), failed: impl Fn(Option<&watcher::Error>)) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only).default_backoff();
         let mut definitions = std::pin::pin!(definitions);
         while let Some(event) = definitions.next().await {
+            failed(event.as_ref().err());
             match event {
                 Ok(event) => match self.found.apply(event, |definition| self.entry(definition)) {
                     Change::Everything | Change::One(..) => changed(),

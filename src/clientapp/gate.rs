@@ -10,9 +10,9 @@ use super::{
     desired::{Desired, DesiredDatabase, DesiredServer},
     names::Maker,
     plan::{Hold, SAFETY_NET, SILENT_AFTER},
-    world::{DatabaseView, SecretView, ServerState, ServerView, World},
+    world::{Availability, DatabaseView, SecretView, ServerState, ServerView, World},
 };
-use crate::crd::conditions::kind;
+use crate::crd::conditions;
 
 /// What the gate says.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub struct Gate {
 }
 
 fn closed(reason: &'static str, message: String, stalled: bool, until: Option<Timestamp>) -> Hold {
-    Hold { condition: kind::POSTGRES_READY, reason, message, stalled, until }
+    Hold { condition: conditions::kind::POSTGRES_READY, reason, message, stalled, until }
 }
 
 fn stalled(reason: &'static str, message: String) -> Gate {
@@ -35,7 +35,7 @@ fn stalled(reason: &'static str, message: String) -> Gate {
 #[must_use]
 pub fn gate(desired: &Desired, world: &World, now: Timestamp) -> Gate {
     let Some(DesiredDatabase { address, server }) = &desired.database else { return Gate::default() };
-    let DatabaseView { installed, app_uid, server: found, secret, reachable } = &world.database;
+    let DatabaseView { kind, app_uid, server: found, secret, reachable } = &world.database;
     let Some(server) = server else {
         let name = &address.secret;
         return match secret_problem(secret, &address.keys()) {
@@ -51,13 +51,19 @@ pub fn gate(desired: &Desired, world: &World, now: Timestamp) -> Gate {
     };
     let DesiredServer { maker, name, .. } = server;
     let what = format!("{} {name}", maker.kind());
-    if !installed {
-        let missing = match maker {
-            Maker::Percona => "install the Percona Operator for PostgreSQL",
-            Maker::Standalone => "apply the operator's crds/",
-        };
-        let message = format!("this cluster has no kind {}: {missing}, and {name} is made at once", maker.kind());
-        return stalled("DependencyMissing", message);
+    match kind {
+        Availability::Installed => {}
+        Availability::Missing => {
+            let missing = match maker {
+                Maker::Percona => "install the Percona Operator for PostgreSQL",
+                Maker::Standalone => "apply the operator's crds/",
+            };
+            let message = format!("this cluster has no kind {}: {missing}, and {name} is made at once", maker.kind());
+            return stalled("DependencyMissing", message);
+        }
+        Availability::Refused(sentence) => {
+            return stalled("AccessDenied", format!("{what} cannot be looked for: {sentence}"));
+        }
     }
     let Some(found) = found else {
         let hold = closed("Provisioning", format!("{what} is being made"), false, Some(now + SAFETY_NET));

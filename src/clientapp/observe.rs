@@ -73,7 +73,7 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str) -> Result<DatabaseVie
     };
     let servers = ctx.watches.servers(*maker);
     Ok(DatabaseView {
-        installed: servers.installed(),
+        kind: servers.availability(),
         app_uid: uid.to_owned(),
         server: servers.objects.get(&Key::new(&key.namespace, name)),
         secret,

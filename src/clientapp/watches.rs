@@ -12,6 +12,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::PartialObjectMeta,
+    core::Status,
     runtime::{
         WatchStreamExt as _,
         reflector::{ObjectRef, Store},
@@ -19,6 +20,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::sync;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -27,7 +29,7 @@ use super::{
     definition::Definition,
     desired::StoredProfile,
     names::{Key, Maker},
-    world::{ServerState, ServerView, Workload},
+    world::{Availability, ServerState, ServerView, Workload},
 };
 use crate::{
     crd::{
@@ -346,19 +348,26 @@ pub fn interrupted(resource: &str, error: &watcher::Error) {
     tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
 }
 
-/// The API server's own sentence where there is one: it names verb and resource of what RBAC refuses.
-fn watch_sentence(error: &watcher::Error) -> String {
+/// What the API server itself has answered.
+fn answer(error: &watcher::Error) -> Option<&Status> {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    let status = match error {
+    match error {
         InitialListFailed(kube::Error::Api(status))
         | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => status.as_ref(),
-        WatchError(status) => status.as_ref(),
-        other => return other.to_string(),
-    };
-    match status.code {
-        404 => "this cluster does not know the kind: apply its CustomResourceDefinition".to_owned(),
-        _ => status.message.clone(),
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// The API server's own sentence where there is one: it names verb and resource of what RBAC refuses.
+fn watch_sentence(error: &watcher::Error) -> String {
+    match answer(error) {
+        None => error.to_string(),
+        Some(status) if status.code == 404 => {
+            "this cluster does not know the kind: apply its CustomResourceDefinition".to_owned()
+        }
+        Some(status) => status.message.clone(),
     }
 }
 
@@ -367,11 +376,17 @@ pub struct Optional<V> {
     definition: Definition,
     /// Its objects.
     pub objects: Cache<V>,
+    /// Why they cannot be seen, while RBAC refuses that. Only who needs them waits for it.
+    refused: sync::watch::Sender<Option<String>>,
 }
 
 impl<V: Clone> Optional<V> {
     fn new(definition: &'static str) -> Self {
-        Optional { definition: Definition::new(definition), objects: Cache::default() }
+        Optional {
+            definition: Definition::new(definition),
+            objects: Cache::default(),
+            refused: sync::watch::Sender::new(None),
+        }
     }
 
     /// Whether the cluster knows the kind.
@@ -379,11 +394,39 @@ impl<V: Clone> Optional<V> {
         self.definition.installed()
     }
 
-    async fn synced(&self) {
-        self.definition.synced().await;
-        if self.installed() {
-            self.objects.synced().await;
+    /// Whether its objects can be told.
+    pub fn availability(&self) -> Availability {
+        match &*self.refused.borrow() {
+            Some(sentence) => Availability::Refused(sentence.clone()),
+            None if self.installed() => Availability::Installed,
+            None => Availability::Missing,
         }
+    }
+
+    async fn synced(&self) {
+        let known = async {
+            self.definition.synced().await;
+            if self.installed() {
+                self.objects.synced().await;
+            }
+        };
+        let mut refused = self.refused.subscribe();
+        tokio::select! {
+            () = known => {}
+            // The sender lives as long as this.
+            _ = refused.wait_for(Option::is_some) => {}
+        }
+    }
+
+    /// Takes note of what came of a watch, and tells whether that changes anything.
+    fn note(&self, failure: Option<&watcher::Error>) -> bool {
+        let sentence = match failure {
+            None => None,
+            Some(error) if answer(error).is_some_and(|status| status.code == 403) => Some(watch_sentence(error)),
+            // Whatever else it is, it says nothing about rights.
+            Some(_) => return false,
+        };
+        self.refused.send_if_modified(|refused| std::mem::replace(refused, sentence.clone()) != sentence)
     }
 }
 
@@ -398,12 +441,24 @@ async fn feed_optional<K, V>(
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     V: Clone + Send + 'static,
 {
-    let Optional { definition, objects } = of(&watches);
-    let definitions = definition.watch(client.clone(), || watches.trigger_all());
+    let optional = of(&watches);
+    let Optional { definition, objects, refused: _ } = optional;
+    let note = |failure: Option<&watcher::Error>| {
+        if optional.note(failure) {
+            watches.trigger_all();
+        }
+    };
+    let definitions = definition.watch(client.clone(), || watches.trigger_all(), note);
     let fed = async {
         loop {
             definition.until(true).await;
             let stream = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+            let noted = watches.clone();
+            let stream = stream.inspect(move |event| {
+                if of(&noted).note(event.as_ref().err()) {
+                    noted.trigger_all();
+                }
+            });
             let resource = definition.resource();
             tokio::select! {
                 () = feed(watches.clone(), resource, stream, move |w| &of(w).objects, entry, changed) => {}

@@ -58,7 +58,7 @@ pub enum SecretView {
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseView {
     /// Whether the cluster knows the kind that it is made from.
-    pub installed: bool,
+    pub kind: Availability,
     /// uid of the ClientApp, which a database of its own carries as owner.
     pub app_uid: String,
     /// The PerconaPGCluster or Postgresql.
@@ -67,6 +67,18 @@ pub struct DatabaseView {
     pub secret: SecretView,
     /// Whether the Service that the app uses has a ready address.
     pub reachable: bool,
+}
+
+/// Whether the objects of a kind can be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Availability {
+    /// The cluster does not know the kind.
+    #[default]
+    Missing,
+    /// They can.
+    Installed,
+    /// RBAC refuses it, in the API server's words.
+    Refused(String),
 }
 
 /// A PerconaPGCluster or Postgresql.

@@ -25,6 +25,10 @@ const UNSEEN: &[(&str, &str, &str, &str)] = &[
     ("use", "extensions", "podsecuritypolicies", "asked when the reference chart's own Role is written"),
 ];
 
+/// What is asked only where the garbage collector was faster than Percona could be asked to take its own with it, and the
+/// operator has seen it begin.
+const SOMETIMES: &str = "delete pgv2.percona.com/perconapgbackups";
+
 #[tokio::test]
 async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let lab = Lab::shared().await;
@@ -60,7 +64,8 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
         (&databases, used(&|namespace| namespace == DATABASES)),
         (&rows, used(&|namespace| namespace == ROWS)),
     ] {
-        let superfluous: Vec<_> = granted.difference(&used).filter(|grant| !unseen.contains(*grant)).collect();
+        let superfluous: Vec<_> =
+            granted.difference(&used).filter(|grant| !unseen.contains(*grant) && *grant != SOMETIMES).collect();
         assert!(superfluous.is_empty(), "granted and never used: {superfluous:#?}");
         let stale: Vec<_> = unseen.intersection(&used).collect();
         assert!(stale.is_empty(), "used after all: {stale:#?}");

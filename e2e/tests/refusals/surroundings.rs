@@ -159,6 +159,22 @@ async fn a_right_that_is_missing_is_named() {
     time_passes(&tenant, "chart").await;
     tenant.ready("chart", 2).await;
 
+    // A right without which the operator cannot see databases: only who needs one waits for it.
+    let roles = without_right(lab, "postgresqls", "list").await;
+    until_allowed(lab, "list", "postgresqls.apps.bnerd-operator.local", &tenant.namespace, false).await;
+    restart(lab, lab.options()).await;
+    let mut spec = small(&tenant, "database", charts::DEFAULT);
+    spec["postgres"] = json!({"provider": "standalone"});
+    tenant.create("database", spec).await.unwrap();
+    let sentence = tenant.condition("database", "PostgresReady", "False", "AccessDenied").await;
+    for part in ["Postgresql database-pg", "cannot list resource \"postgresqls\""] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    tenant.create("without", small(&tenant, "without", charts::DEFAULT)).await.unwrap();
+    tenant.ready("without", 1).await;
+    give_back(lab, &roles).await;
+    tenant.ready("database", 1).await;
+
     // A right that the operator needs itself.
     let roles = without_right(lab, "secrets", "create").await;
     until_allowed(lab, "create", "secrets", &tenant.namespace, false).await;

@@ -11,7 +11,7 @@ use crate::{
     clientapp::{
         desired::{app_for_tests, desired},
         names::Maker,
-        world::{DatabaseView, ServerState, ServerView, Workload},
+        world::{Availability, DatabaseView, ServerState, ServerView, Workload},
     },
     config::Config,
     crd::{ClientAppStatus, Release},
@@ -74,7 +74,7 @@ fn settled(desired: &Desired) -> World {
         admin_secret: SecretView::Present { keys: None },
         redis_secret: SecretView::Present { keys: None },
         database: DatabaseView {
-            installed: true,
+            kind: Availability::Installed,
             app_uid: "uid".to_owned(),
             server: server(desired),
             secret: keys(&["user", "password", "host", "dbname"]),
@@ -156,7 +156,7 @@ fn from_nothing_to_settled() {
 
 fn nothing() -> World {
     World {
-        database: DatabaseView { installed: true, app_uid: "uid".to_owned(), ..DatabaseView::default() },
+        database: DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() },
         ..World::default()
     }
 }
@@ -237,7 +237,13 @@ fn the_database_gate() {
     }
     let of = |change: fn(&mut DatabaseView)| move |w: &mut World| change(&mut w.database);
     for (what, change, made, theirs) in [
-        ("not installed", of(|d| (d.installed, d.server) = (false, None)), "hold PostgresReady/DependencyMissing!", ""),
+        (
+            "not installed",
+            of(|d| (d.kind, d.server) = (Availability::Missing, None)),
+            "hold PostgresReady/DependencyMissing!",
+            "",
+        ),
+        ("not to be seen", of(|d| d.kind = Availability::Refused("no".into())), "hold PostgresReady/AccessDenied!", ""),
         ("nothing there", of(|d| d.server = None), "postgres, hold PostgresReady/Provisioning", ""),
         ("no address", of(|d| d.reachable = false), WAIT, ""),
         ("no Secret", of(|d| d.secret = SecretView::Absent), SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
@@ -280,7 +286,7 @@ fn what_a_closed_gate_says() {
     for (spec, change, message) in [
         (
             standalone(),
-            (|w| w.database.installed = false) as fn(&mut World),
+            (|w| w.database.kind = Availability::Missing) as fn(&mut World),
             "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is made at once",
         ),
         (

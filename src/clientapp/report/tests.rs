@@ -11,7 +11,7 @@ use crate::{
         decide::decide,
         desired::{app_for_tests, desired},
         error::Error,
-        world::{DatabaseView, Fate, SecretView, ServerState, ServerView, Stamp, Workload},
+        world::{Availability, DatabaseView, Fate, SecretView, ServerState, ServerView, Stamp, Workload},
     },
     config::Config,
     crd::BackupState,
@@ -81,7 +81,7 @@ fn what_the_conditions_say() {
     };
     let database = json!({"postgres": {"enabled": true}});
     let percona = |state: &str| DatabaseView {
-        installed: true,
+        kind: Availability::Installed,
         app_uid: "uid".to_owned(),
         server: Some(ServerView {
             app: Some("acme".to_owned()),
