@@ -529,6 +529,11 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         status.updated_replicas.unwrap_or(0),
         status.available_replicas.unwrap_or(0),
     )
+    // The one that is available may be an old one, which stays until a new one is.
+    .or_else(|| {
+        let old = status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0);
+        (old > 0).then(|| format!("{old} old replicas serve until new ones are available"))
+    })
     .map(|waiting| match (refused.and_then(|refused| refused.message.as_ref()), stuck) {
         (Some(why), _) => format!("{waiting}: {why}"),
         (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
@@ -687,4 +692,40 @@ fn slice(slice: EndpointSlice) -> Entry<bool> {
         .iter()
         .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
     Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_deployment_is_ready_when_its_rollout_is_complete() {
+        let waiting = |status: Value| {
+            let metadata = json!({
+                "name": "acme", "namespace": "tenants", "generation": 2,
+                "annotations": {RELEASE_NAME: "acme", RELEASE_NAMESPACE: "tenants"},
+            });
+            let object = json!({"metadata": metadata, "spec": {"replicas": 1}, "status": status});
+            deployment(serde_json::from_value(object).unwrap()).value.unwrap().waiting
+        };
+        let status = |observed: i64, replicas: i32, updated: i32, available: i32| {
+            json!({
+                "observedGeneration": observed,
+                "replicas": replicas,
+                "updatedReplicas": updated,
+                "availableReplicas": available,
+            })
+        };
+        for (status, expected) in [
+            (status(1, 1, 1, 1), Some("its controller has not seen it yet")),
+            (status(2, 1, 0, 1), Some("0 of 1 replicas are up to date")),
+            (status(2, 1, 1, 0), Some("0 of 1 replicas are available")),
+            (status(2, 2, 1, 1), Some("1 old replicas serve until new ones are available")),
+            (status(2, 1, 1, 1), None),
+        ] {
+            assert_eq!(waiting(status.clone()).as_deref(), expected, "{status}");
+        }
+    }
 }
