@@ -114,6 +114,7 @@ async fn lead(
         client: requests.clone(),
         watch_client: watch_client.clone(),
         settings,
+        namespace: namespace.clone(),
         recorder: recorder.clone(),
         metrics: metrics.clone(),
     });

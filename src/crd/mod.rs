@@ -45,6 +45,8 @@ pub mod label {
     pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
     /// On a pod of a `Postgresql`: `primary`, `standby` or `backup`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
+    /// On a ConfigMap with claims to rows that no finalizer stands for yet: the kind of the objects.
+    pub const CLAIMS: &str = "apps.bnerd-operator.local/claims";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on everything this operator makes itself.

@@ -105,10 +105,9 @@ impl Database {
     ///
     /// # Errors
     /// The database's refusal.
-    pub async fn delete(&self, Wanted { table, row }: &Wanted) -> Result<(), Error> {
-        let deleted = self.run(table, Some(&row.id), async |client| {
-            client.execute_typed(&table.delete(), &[(&row.id, Type::TEXT)]).await
-        });
+    pub async fn delete(&self, table: &Table, id: &str) -> Result<(), Error> {
+        let deleted =
+            self.run(table, Some(id), async |client| client.execute_typed(&table.delete(), &[(&id, Type::TEXT)]).await);
         deleted.await.map(|_| ())
     }
 

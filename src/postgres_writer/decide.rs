@@ -1,7 +1,7 @@
 //! What to do for one object now. **Pure.**
 //!
-//! The finalizer is the claim to the row: it is put on only after the row was seen to be free, and from then on whatever
-//! has that id is ours, to write and to delete. So nothing of somebody else's is ever written over, and nothing of ours
+//! The finalizer, or what is staked until it is on, is the claim to the row: it is made only after the row was seen to be free,
+//! and from then on whatever has that id is ours, to write and to delete. So nothing of somebody else's is ever written over, and nothing of ours
 //! is left behind or taken for somebody else's, wherever the operator is killed.
 
 use super::row::Wanted;
@@ -12,8 +12,10 @@ use crate::crd::WrittenRow;
 pub struct World<'a> {
     /// It is being deleted.
     pub deleting: bool,
-    /// It carries the finalizer.
+    /// It carries the finalizer, or its claim is staked.
     pub claimed: bool,
+    /// What is staked is the claim of another object, which had this one's name and is gone.
+    pub inherited: bool,
     /// The row it asks for, or why there is none.
     pub wanted: Result<&'a Wanted, &'a str>,
     /// The row as it was last written, by its status.
@@ -27,6 +29,8 @@ pub struct World<'a> {
 pub enum Plan<'a> {
     /// Nothing, ever again.
     Forget,
+    /// Delete the row of the object that is gone.
+    Sweep,
     /// Look whether the row is free, and claim it.
     Claim(&'a Wanted),
     /// Write the row.
@@ -42,7 +46,10 @@ pub enum Plan<'a> {
 /// Decides.
 #[must_use]
 pub fn decide<'a>(world: &World<'a>) -> Plan<'a> {
-    let World { deleting, claimed, wanted, written, drifted } = *world;
+    let World { deleting, claimed, inherited, wanted, written, drifted } = *world;
+    if inherited {
+        return Plan::Sweep;
+    }
     if deleting && !claimed {
         return Plan::Forget;
     }
@@ -115,8 +122,11 @@ mod tests {
             // Which row would it be?
             (true, true, bad, Some(&current), false, Plan::Refuse("spec.age: no")),
         ] {
-            let world = World { deleting, claimed, wanted, written, drifted };
+            let world = World { deleting, claimed, inherited: false, wanted, written, drifted };
             assert_eq!(decide(&world), plan, "{world:?}");
+            // Whatever shall be of this object: first the other one's row goes.
+            let heir = World { inherited: true, ..world };
+            assert_eq!(decide(&heir), Plan::Sweep, "{heir:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Nobody tells the operator what changes in a database, so that everything is tried again.
-const RETRY: Retry = Retry::Doubling(Duration::from_secs(5), Duration::from_secs(300));
+pub const RETRY: Retry = Retry::Doubling(Duration::from_secs(5), Duration::from_secs(300));
 
 /// A failure of one reconcile.
 #[derive(Debug, thiserror::Error)]

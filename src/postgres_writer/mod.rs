@@ -4,13 +4,15 @@
 //! |---|---|---|
 //! | what shall be | [`row`] | pure |
 //! | what to do now | [`mod@decide`] | pure |
-//! | do it | [`database`] | effect |
+//! | do it | [`database`], [`claims`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | what others did to the rows | `resync` | effect, reads only |
+//! | rows of objects that went too early | `sweep` | effect |
 //!
 //! At rest an object costs nothing but its part of one query for each table, every [`Settings::resync`]. It is on only
 //! where [`settings`] name a database and the cluster knows the kind.
 
+pub mod claims;
 pub mod database;
 pub mod decide;
 pub mod error;
@@ -18,6 +20,7 @@ pub mod report;
 mod resync;
 pub mod row;
 pub mod settings;
+mod sweep;
 pub mod tls;
 mod turns;
 
@@ -43,16 +46,18 @@ use kube::{
     },
 };
 use rand::RngExt as _;
+use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 pub use self::settings::Settings;
 use self::{
+    claims::{Claim, Claims},
     database::{Database, Found},
     decide::{Plan, World, decide},
     error::{Error, UNAVAILABLE},
     row::Wanted,
-    turns::Turns,
+    turns::{Turn, Turns},
 };
 use crate::{
     clientapp::{
@@ -82,6 +87,8 @@ pub struct Parts {
     pub watch_client: Client,
     /// How the database is reached.
     pub settings: Settings,
+    /// The operator's own namespace.
+    pub namespace: String,
     /// Publishes events.
     pub recorder: Recorder,
     /// Counters.
@@ -93,9 +100,12 @@ struct Ctx {
     client: Client,
     database: Arc<Database>,
     turns: Turns,
+    claims: Claims,
     recorder: Recorder,
     metrics: Arc<Metrics>,
     objects: Store<Object>,
+    /// All objects are known.
+    listed: SetOnce<()>,
     triggers: mpsc::UnboundedSender<ObjectRef<Object>>,
     statuses: Statuses<PostgresWriterStatus>,
     /// Objects whose last reconcile failed.
@@ -148,16 +158,23 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
 
 /// Runs the controller while the kind is there.
 async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken) {
-    let Parts { client, watch_client, settings, recorder, metrics } = parts;
+    let Parts { client, watch_client, settings, namespace, recorder, metrics } = parts;
     let (objects, writer) = reflector::store();
     let (triggers, triggered) = mpsc::unbounded();
+    let (claims, staked) = Claims::new(client.clone(), namespace);
+    // Before the first reconcile: an object whose claim is staked has its row.
+    if stop.run_until_cancelled(sweep::take_over(&claims)).await.is_none() {
+        return;
+    }
     let ctx = Arc::new(Ctx {
         client: client.clone(),
         database,
         turns: Turns::default(),
+        claims,
         recorder: recorder.clone(),
         metrics: metrics.clone(),
         objects: objects.clone(),
+        listed: SetOnce::new(),
         triggers,
         statuses: Statuses::default(),
         failing: Memo::default(),
@@ -167,9 +184,17 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
     let stream = watcher(Api::<Object>::all(watch_client.clone()), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
-        .inspect(|event| {
-            if let Err(error) = event {
-                interrupted("postgreswriters", error);
+        .inspect({
+            let ctx = ctx.clone();
+            move |event| match event {
+                // Objects that are gone now may have been without a finalizer.
+                Ok(watcher::Event::InitDone) => {
+                    let _ = ctx.listed.set(());
+                    ctx.claims.look_again();
+                }
+                Ok(watcher::Event::Delete(_)) => ctx.claims.look_again(),
+                Ok(_) => {}
+                Err(error) => interrupted("postgreswriters", error),
             }
         })
         .applied_objects();
@@ -187,7 +212,12 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
         }
     };
     let all = async {
-        tokio::join!(controller, resynced);
+        tokio::select! {
+            // The last reconciles may still stake their claims.
+            _ = async { tokio::join!(controller, resynced) } => {}
+            () = ctx.claims.write(staked) => {}
+            () = sweep::run(&ctx) => {}
+        }
     };
     driven(all, &objects, &stop).await;
 }
@@ -218,16 +248,31 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Object) -> Result<(), Error> {
         Ok(writer) => row::wanted(key, &writer.spec),
         Err(problem) => Err(format!("the stored object does not decode: {problem}")),
     };
+    let mut claim = ctx.claims.take(key).await;
+    let sealed = finalizer::carries(meta, ROW_FINALIZER);
+    if sealed {
+        claim.take().into_iter().for_each(Claim::settle);
+    }
     let world = World {
         deleting: meta.deletion_timestamp.is_some(),
-        claimed: finalizer::carries(meta, ROW_FINALIZER),
+        claimed: sealed || claim.is_some(),
+        inherited: claim.as_ref().is_some_and(|claim| meta.uid.as_ref() != Some(&claim.uid)),
         wanted: wanted.as_ref().map_err(String::as_str),
         written: recorded.row.as_ref(),
         drifted: ctx.drifted.get(key).is_some(),
     };
-    let done = act(ctx, key, guard, &decide(&world)).await;
+    let done = act(ctx, key, guard, &decide(&world), claim).await;
     let status = match &done {
-        Ok(Done::Gone) => return Ok(()),
+        Ok(Done::Gone) => {
+            ctx.statuses.forget(key);
+            ctx.failing.take(key);
+            ctx.drifted.take(key);
+            return Ok(());
+        }
+        Ok(Done::Swept) => {
+            ctx.trigger(ObjectRef::from_obj(guard));
+            return Ok(());
+        }
         Ok(Done::Settled(wanted)) => {
             let Some(row) = recorded.row.clone() else { return Ok(()) };
             report::settled(&recorded, meta.generation, wanted, row, ctx.now())
@@ -253,55 +298,88 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Object) -> Result<(), Error> {
 enum Done<'a> {
     /// The object is let go.
     Gone,
+    /// The way is free for what the object asks for.
+    Swept,
     /// Nothing was to be done.
     Settled(&'a Wanted),
     /// The row was written.
     Written(&'a Wanted),
 }
 
-async fn act<'a>(ctx: &Ctx, key: &Key, guard: &Object, plan: &Plan<'a>) -> Result<Done<'a>, Error> {
-    let finalizer = async |there: bool| {
-        let _turn = ctx.turns.urgent().await;
-        let written = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, there).await;
-        let what = if there { "add the finalizer to" } else { "take the finalizer off" };
-        written.map_err(Error::api(format!("{what} PostgresWriter {key}")))
-    };
-    match *plan {
-        Plan::Forget => {
-            ctx.statuses.forget(key);
-            ctx.failing.take(key);
-            ctx.drifted.take(key);
-            Ok(Done::Gone)
+async fn act<'a>(
+    ctx: &Ctx,
+    key: &Key,
+    guard: &Object,
+    plan: &Plan<'a>,
+    claim: Option<Claim<'_>>,
+) -> Result<Done<'a>, Error> {
+    match (*plan, claim) {
+        (Plan::Forget, _) => Ok(Done::Gone),
+        (Plan::Sweep, claim) => {
+            if let Some(claim) = claim {
+                sweep::sweep(ctx, claim).await?;
+            }
+            Ok(Done::Swept)
         }
-        Plan::Refuse(problem) => Err(Error::Invalid(problem.to_owned())),
-        Plan::Settled(wanted) => Ok(Done::Settled(wanted)),
-        Plan::Claim(wanted) => {
+        (Plan::Refuse(problem), _) => Err(Error::Invalid(problem.to_owned())),
+        (Plan::Settled(wanted), _) => Ok(Done::Settled(wanted)),
+        (Plan::Claim(wanted), _) => {
+            let claiming = ctx.turns.claiming();
             if answered(ctx, ctx.database.look(wanted).await)? == Found::Other {
                 let (table, id) = (wanted.table.to_string(), wanted.row.id.clone());
                 return Err(Error::NotOurs { table, id });
             }
-            if !finalizer(true).await? {
+            if claiming.crowded {
+                let uid = guard.metadata.uid.as_deref().unwrap_or_default();
+                if let Some(claim) = ctx.claims.stake(key, uid, wanted).await {
+                    return write(ctx, key, guard, wanted, Some(claim)).await;
+                }
+            }
+            if !seal(ctx, key, guard, ctx.turns.urgent().await).await? {
                 // It went while the operator looked. Nobody would delete its row.
                 return Ok(Done::Gone);
             }
-            answered(ctx, ctx.database.write(wanted).await)?;
-            Ok(Done::Written(wanted))
+            write(ctx, key, guard, wanted, None).await
         }
-        Plan::Write(wanted) => {
-            answered(ctx, ctx.database.write(wanted).await)?;
-            Ok(Done::Written(wanted))
-        }
-        Plan::Delete(wanted) => {
-            match answered(ctx, ctx.database.delete(wanted).await) {
-                // No table, no row.
-                Err(Error::Database { class, .. }) if class.reason == "TableMissing" => {}
-                deleted => deleted?,
+        (Plan::Write(wanted), claim) => write(ctx, key, guard, wanted, claim).await,
+        (Plan::Delete(wanted), claim) => {
+            sweep::delete(ctx, &wanted.table, &wanted.row.id).await?;
+            ctx.claims
+                .strike(key)
+                .await
+                .map_err(Error::api(format!("strike out the claim of PostgresWriter {key}")))?;
+            if claim.is_none() {
+                let _turn = ctx.turns.urgent().await;
+                let off = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, false);
+                off.await.map_err(Error::api(format!("take the finalizer off PostgresWriter {key}")))?;
             }
-            finalizer(false).await?;
-            ctx.statuses.forget(key);
             Ok(Done::Gone)
         }
     }
+}
+/// Writes the row. After a claim that is staked comes the finalizer, whatever has become of the row.
+async fn write<'a>(
+    ctx: &Ctx,
+    key: &Key,
+    guard: &Object,
+    wanted: &'a Wanted,
+    claim: Option<Claim<'_>>,
+) -> Result<Done<'a>, Error> {
+    let written = answered(ctx, ctx.database.write(wanted).await);
+    if let Some(claim) = claim {
+        if !seal(ctx, key, guard, ctx.turns.other().await).await? {
+            sweep::sweep(ctx, claim).await?;
+            return Ok(Done::Gone);
+        }
+        claim.settle();
+    }
+    written.map(|()| Done::Written(wanted))
+}
+
+/// Puts the finalizer on. `false`: the object is gone.
+async fn seal(ctx: &Ctx, key: &Key, guard: &Object, _turn: Turn<'_>) -> Result<bool, Error> {
+    let on = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, true);
+    on.await.map_err(Error::api(format!("add the finalizer to PostgresWriter {key}")))
 }
 
 /// Takes notice of the database's being there or not. When it is back, nobody has to wait for the end of its pause.

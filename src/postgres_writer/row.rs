@@ -118,6 +118,12 @@ pub struct Wanted {
     pub row: Row,
 }
 
+/// The primary key of an object's row.
+#[must_use]
+pub fn id(Key { namespace, name }: &Key) -> String {
+    format!("{namespace}/{name}")
+}
+
 /// What the spec asks for. The schema refuses most of what is refused here; it may have been another one's.
 ///
 /// # Errors
@@ -133,8 +139,7 @@ pub fn wanted(key: &Key, spec: &PostgresWriterSpec) -> Result<Wanted, String> {
     if *age < 0 {
         return Err("spec.age: must be 0 or more".to_owned());
     }
-    let id = format!("{}/{}", key.namespace, key.name);
-    Ok(Wanted { table, row: Row { id, name: name.clone(), age: *age, country: country.clone() } })
+    Ok(Wanted { table, row: Row { id: id(key), name: name.clone(), age: *age, country: country.clone() } })
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! A row waits for its object's finalizer, and nothing waits for a status. When a thousand objects come at once, the
 //! finalizers of the last ones therefore go before the statuses of the first ones. And only a few go at the same time:
-//! each costs the API server some milliseconds of a processor however many there are, and a connection on top.
+//! each costs the API server some milliseconds of a processor however many there are, and a connection on top. Where there
+//! is a crowd of objects whose rows would wait, their claims are staked together instead (`claims`).
 
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit, watch};
 
@@ -14,6 +15,8 @@ pub struct Turns {
     free: Semaphore,
     /// How many urgent ones wait.
     urgent: watch::Sender<usize>,
+    /// How many claim a row.
+    claiming: watch::Sender<usize>,
     /// Only the first of the others looks out for the end of the urgent ones.
     others: Mutex<()>,
 }
@@ -23,11 +26,29 @@ pub type Turn<'a> = SemaphorePermit<'a>;
 
 impl Default for Turns {
     fn default() -> Self {
-        Turns { free: Semaphore::new(WRITES), urgent: watch::Sender::new(0), others: Mutex::default() }
+        Turns {
+            free: Semaphore::new(WRITES),
+            urgent: watch::Sender::new(0),
+            claiming: watch::Sender::new(0),
+            others: Mutex::default(),
+        }
     }
 }
 
+/// Held while claiming a row.
+pub struct Claiming<'a> {
+    /// More claim a row than write at the same time.
+    pub crowded: bool,
+    _counted: Waiting<'a>,
+}
+
 impl Turns {
+    /// For the time from the look at a row to its claim.
+    pub fn claiming(&self) -> Claiming<'_> {
+        let counted = Waiting::begin(&self.claiming);
+        Claiming { crowded: *self.claiming.borrow() > WRITES, _counted: counted }
+    }
+
     /// For what a row waits for.
     pub async fn urgent(&self) -> Turn<'_> {
         let _waiting = Waiting::begin(&self.urgent);

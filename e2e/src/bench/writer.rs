@@ -81,14 +81,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How often the operator has written a PostgresWriter, or an event.
+    /// How often the operator has written for PostgresWriters: objects, claims and events.
     fn writes(&self) -> Result<usize> {
         let ours = |event: &&Value| {
             let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
             let verb = event["verb"].as_str().unwrap_or_default();
             is_operators(event)
-                && matches!(resource, "postgreswriters" | "events")
-                && matches!(verb, "create" | "patch")
+                && matches!(resource, "postgreswriters" | "configmaps" | "events")
+                && matches!(verb, "create" | "patch" | "delete")
         };
         Ok(self.audit()?.iter().filter(ours).count())
     }

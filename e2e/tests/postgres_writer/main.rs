@@ -1,6 +1,8 @@
 //! PostgresWriters against a real PostgreSQL: one row for each object, nothing more and nothing less, whatever happens to
 //! the operator, the database and the rows.
 
+mod claims;
+
 use std::sync::OnceLock;
 
 use clientapp_operator::crd::{PostgresWriter, PostgresWriterStatus, conditions};
@@ -493,15 +495,18 @@ async fn an_object_that_goes_before_it_is_claimed_leaves_no_row() {
 impl Scene {
     /// Waits until the operator waits for a lock with a statement that begins like this.
     async fn waits_for_lock(&self, word: &str) {
-        let waiting = format!(
-            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'clientapp-operator' \
-             AND wait_event_type = 'Lock' AND query LIKE '{word}%'"
-        );
+        self.until_locks(&format!("NOT granted AND application_name = 'clientapp-operator' AND query LIKE '{word}%'"))
+            .await;
+    }
+
+    /// Waits until there is such a lock, or such a wait for one.
+    async fn until_locks(&self, such: &str) {
+        let locks = format!("SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE {such}");
         // Within a transaction, such as the one that has the lock, the view does not change.
         let sql = self.turn.postgres.connect(&self.database).await.unwrap();
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        while sql.query(&waiting, &[]).await.unwrap().is_empty() {
-            assert!(tokio::time::Instant::now() < deadline, "nobody waits for the lock{}", self.log());
+        while sql.query(&locks, &[]).await.unwrap().is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "{such}: there is none{}", self.log());
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     }

@@ -1,0 +1,318 @@
+//! Claims that many objects stake together, by one write to the API server. An **effect**.
+//!
+//! The finalizer is the claim to a row, and costs a write for each object. Where many objects come at once, their claims
+//! are staked before their rows are written, in a ConfigMap of the operator's own namespace, and the finalizers follow:
+//! when the last one is on, the ConfigMap goes. An object that goes before it has its finalizer cannot say that there is a
+//! row to delete; the ConfigMap does, to whichever operator comes next.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use rand::distr::{Alphanumeric, SampleString as _};
+use serde_json::json;
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, mpsc, oneshot};
+
+use super::row::{Table, Wanted, id};
+use crate::{clientapp::names::Key, crd::label};
+
+/// What a ConfigMap is called, before characters that are its own.
+const PREFIX: &str = "clientapp-operator-claims-";
+/// What its label [`label::CLAIMS`] says.
+const KIND: &str = "PostgresWriter";
+/// In one ConfigMap, which may have 1 MiB: names of objects and tables make at most 0.5 KiB each.
+const MOST: usize = 1000;
+
+/// The claims that are staked.
+pub struct Claims {
+    api: Api<ConfigMap>,
+    namespace: String,
+    waiting: mpsc::UnboundedSender<Waiting>,
+    staked: Mutex<Staked>,
+    changed: Notify,
+    /// Nothing is staked.
+    closed: AtomicBool,
+}
+
+/// Who waits for a claim of theirs to be staked.
+pub struct Waiting {
+    key: Key,
+    uid: String,
+    table: Table,
+    answer: oneshot::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Staked {
+    claims: HashMap<Key, Entry>,
+    /// ConfigMaps, and how many of their claims are open.
+    open: BTreeMap<String, usize>,
+}
+
+struct Entry {
+    uid: String,
+    table: Table,
+    /// The ConfigMap it is in.
+    place: String,
+    /// Nothing stands for the claim but this.
+    open: bool,
+    holder: Arc<AsyncMutex<()>>,
+}
+
+/// A claim that is open, and nobody else's to act on meanwhile.
+pub struct Claim<'a> {
+    claims: &'a Claims,
+    key: Key,
+    /// The object's uid.
+    pub uid: String,
+    /// The table with the row.
+    pub table: Table,
+    _held: OwnedMutexGuard<()>,
+}
+
+impl Claims {
+    /// None yet, to be kept in this namespace; and what [`Claims::write`] takes.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str) -> (Claims, mpsc::UnboundedReceiver<Waiting>) {
+        let (waiting, written) = mpsc::unbounded_channel();
+        let claims = Claims {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            waiting,
+            staked: Mutex::default(),
+            changed: Notify::new(),
+            closed: AtomicBool::new(false),
+        };
+        (claims, written)
+    }
+
+    /// Takes over what an operator before has left.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn load(&self) -> kube::Result<()> {
+        let ours = ListParams::default().labels(&format!("{}={KIND}", label::CLAIMS));
+        for map in self.api.list(&ours).await? {
+            let place = map.name_any();
+            let mut staked = self.lock();
+            staked.open.insert(place.clone(), 0);
+            for (uid, text) in map.data.into_iter().flatten() {
+                if let Some((table, key)) = parse(&text) {
+                    staked.insert(key, uid, table, &place);
+                } else {
+                    // It counts as open for good, so that the ConfigMap stays.
+                    *staked.open.entry(place.clone()).or_default() += 1;
+                    tracing::warn!(
+                        "ConfigMap {}/{place} has an entry {uid:?} that is none of the operator's, and is kept: delete it",
+                        self.namespace
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is staked, for good: all that came while the last ConfigMap was written, in one.
+    pub async fn write(&self, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
+        let mut batch = Vec::new();
+        while waiting.recv_many(&mut batch, MOST).await > 0 {
+            let written = self.write_batch(&batch).await;
+            for Waiting { answer, .. } in batch.drain(..) {
+                // Whoever does not wait any more leaves it to `sweep`.
+                let _ = answer.send(written);
+            }
+        }
+    }
+
+    async fn write_batch(&self, batch: &[Waiting]) -> bool {
+        let place = format!("{PREFIX}{}", Alphanumeric.sample_string(&mut rand::rng(), 10).to_lowercase());
+        let entry = |Waiting { key, uid, table, .. }: &Waiting| (uid.clone(), text(table, key));
+        let labels = [(label::MANAGED_BY, label::OPERATOR), (label::CLAIMS, KIND)];
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(place.clone()),
+                labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
+                ..ObjectMeta::default()
+            },
+            data: Some(batch.iter().map(entry).collect()),
+            ..ConfigMap::default()
+        };
+        let created = self.api.create(&PostParams::default(), &map).await;
+        let mut staked = self.lock();
+        // Even if it failed, it may be there.
+        staked.open.insert(place.clone(), 0);
+        match &created {
+            Ok(_) => {
+                for Waiting { key, uid, table, .. } in batch {
+                    staked.insert(key.clone(), uid.clone(), table.clone(), &place);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot create ConfigMap {}/{place}: rows are claimed one by one", self.namespace);
+                self.changed.notify_one();
+            }
+        }
+        created.is_ok()
+    }
+
+    /// Stakes none from now on.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Stakes the object's claim to its row. `None`: it could not be.
+    pub async fn stake(&self, key: &Key, uid: &str, wanted: &Wanted) -> Option<Claim<'_>> {
+        if self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        let (uid, table) = (uid.to_owned(), wanted.table.clone());
+        self.waiting.send(Waiting { key: key.clone(), uid, table, answer }).ok()?;
+        answered.await.ok().filter(|written| *written)?;
+        self.take(key).await
+    }
+
+    /// The claim that is open for an object of this name, once nobody else acts on it.
+    pub async fn take(&self, key: &Key) -> Option<Claim<'_>> {
+        let holder = self.lock().claims.get(key).filter(|entry| entry.open)?.holder.clone();
+        let held = holder.lock_owned().await;
+        let staked = self.lock();
+        let Entry { uid, table, .. } = staked.claims.get(key).filter(|entry| entry.open)?;
+        Some(Claim { claims: self, key: key.clone(), uid: uid.clone(), table: table.clone(), _held: held })
+    }
+
+    /// Whose claims are open.
+    #[must_use]
+    pub fn open(&self) -> Vec<Key> {
+        self.lock().claims.iter().filter(|(_, entry)| entry.open).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Strikes out the claim of an object of this name, as there is no row any more: one that somebody else writes later
+    /// must not be taken for ours.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn strike(&self, key: &Key) -> kube::Result<()> {
+        let found = self.lock().claims.get(key).map(|entry| (entry.place.clone(), entry.uid.clone()));
+        let Some((place, uid)) = found else { return Ok(()) };
+        let without = Patch::Merge(json!({"data": {uid: null}}));
+        match self.api.patch(&place, &PatchParams::default(), &without).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            written => _ = written?,
+        }
+        self.settle(key);
+        self.lock().claims.remove(key);
+        Ok(())
+    }
+
+    /// Deletes the ConfigMaps in which no claim is open any more.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn discard(&self) -> kube::Result<()> {
+        let done: Vec<_> = {
+            let staked = self.lock();
+            staked.open.iter().filter(|(_, open)| **open == 0).map(|(place, _)| place.clone()).collect()
+        };
+        for place in done {
+            match self.api.delete(&place, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                deleted => _ = deleted?,
+            }
+            let mut staked = self.lock();
+            staked.open.remove(&place);
+            staked.claims.retain(|_, entry| entry.place != place);
+        }
+        Ok(())
+    }
+
+    /// Returns when there may be something to sweep or to discard.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Says that there may be something to sweep.
+    pub fn look_again(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Something else stands for the claim from now on.
+    fn settle(&self, key: &Key) {
+        if self.lock().settle(key) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Staked> {
+        // Every change is complete or not begun, whatever panicked.
+        self.staked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Staked {
+    fn insert(&mut self, key: Key, uid: String, table: Table, place: &str) {
+        // An operator that was killed may have left the same claim twice.
+        self.settle(&key);
+        *self.open.entry(place.to_owned()).or_default() += 1;
+        self.claims.insert(key, Entry { uid, table, place: place.to_owned(), open: true, holder: Arc::default() });
+    }
+
+    /// Returns whether it was the last one of its ConfigMap.
+    fn settle(&mut self, key: &Key) -> bool {
+        let Some(entry) = self.claims.get_mut(key).filter(|entry| entry.open) else { return false };
+        entry.open = false;
+        let Some(open) = self.open.get_mut(&entry.place) else { return false };
+        *open -= 1;
+        *open == 0
+    }
+}
+
+impl Claim<'_> {
+    /// Primary key of the row.
+    #[must_use]
+    pub fn id(&self) -> String {
+        id(&self.key)
+    }
+
+    /// The finalizer stands for the claim from now on.
+    pub fn settle(self) {
+        self.claims.settle(&self.key);
+    }
+
+    /// There is no row any more.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn strike(self) -> kube::Result<()> {
+        self.claims.strike(&self.key).await
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        // Whoever let go of it may have been the last to know of the object.
+        if self.claims.lock().claims.get(&self.key).is_some_and(|entry| entry.open) {
+            self.claims.changed.notify_one();
+        }
+    }
+}
+
+/// A claim in a ConfigMap, under the object's uid.
+fn text(table: &Table, Key { namespace, name }: &Key) -> String {
+    format!("{table} {namespace}/{name}")
+}
+
+fn parse(text: &str) -> Option<(Table, Key)> {
+    let (table, key) = text.split_once(' ')?;
+    let (namespace, name) = key.split_once('/')?;
+    Some((table.parse().ok()?, Key::new(namespace, name)))
+}
