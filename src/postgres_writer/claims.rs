@@ -316,3 +316,39 @@ fn parse(text: &str) -> Option<(Table, Key)> {
     let (namespace, name) = key.split_once('/')?;
     Some((table.parse().ok()?, Key::new(namespace, name)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ada() -> (Key, Table) {
+        (Key::new("people", "ada"), "sales.people".parse().unwrap())
+    }
+
+    #[test]
+    fn a_claim_is_read_as_it_was_written() {
+        let (key, table) = ada();
+        assert_eq!(text(&table, &key), "sales.people people/ada");
+        assert_eq!(parse("sales.people people/ada"), Some((table, key)));
+        for text in ["", "people", "people ada", "people; people/ada", "a.b.c people/ada"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_configmap_is_done_with_its_last_claim() {
+        let (key, table) = ada();
+        let other = Key::new("people", "bob");
+        let mut staked = Staked::default();
+        staked.insert(key.clone(), "1".into(), table.clone(), "first");
+        staked.insert(other.clone(), "2".into(), table.clone(), "first");
+        assert!(!staked.settle(&key));
+        // Once is enough.
+        assert!(!staked.settle(&key));
+        assert_eq!(staked.open["first"], 1);
+        // The same claim in another ConfigMap, which was thought not to have been written.
+        staked.insert(other.clone(), "2".into(), table, "second");
+        assert_eq!((staked.open["first"], staked.open["second"]), (0, 1));
+        assert!(staked.settle(&other));
+    }
+}

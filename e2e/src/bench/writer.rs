@@ -1,7 +1,8 @@
 //! PostgresWriters beside a plain client that runs the same statements one after the other over one connection.
 //!
-//! The database itself says when each row was written: the time from the first to the last is what is compared. A new row
-//! waits for its object's finalizer; how long a plain client of the API server needs for as many finalizers is told beside it.
+//! The database itself says when each row was written: the time from the first to the last is what is compared. How long a
+//! plain client of the API server needs for as many finalizers is told beside it: new rows that waited for theirs could not
+//! be faster than that.
 
 use std::time::{Duration, Instant};
 
@@ -70,8 +71,8 @@ impl Bench<'_> {
             println!("{what}: {time:.2} s from first to last, rate {:.2} of the plain client's", plain / time);
         }
         println!(
-            "{rows} finalizers, which new rows wait for: {finalizers:.2} s by a plain client of the API server, {PARALLEL} at \
-             a time; new rows take {:.2} times that",
+            "{rows} finalizers: {finalizers:.2} s by a plain client of the API server, {PARALLEL} at a time; new rows take {:.2} \
+             times that",
             new / finalizers
         );
         println!(
