@@ -329,6 +329,13 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
                 upgrades().len() == started && running() == started - so_far - done
             })
             .await;
+            if done == 0 {
+                // Who waits for its turn has said so, and helm finds all it needs when it comes.
+                for name in names {
+                    tenant.condition(name, "Reconciling", "True", "Upgrading").await;
+                    tenant.kubectl(&["get", "secret", &format!("{name}-admin-secret")]).unwrap();
+                }
+            }
             let waiting = async {
                 loop {
                     let jobs = tenant.api::<Job>().list(&ListParams::default()).await.unwrap();

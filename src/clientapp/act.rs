@@ -15,6 +15,7 @@ use kube::{
 use rand::RngExt as _;
 use semver::Version;
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -97,7 +98,15 @@ pub async fn fetch(
     Ok(chart.map(|chart| Fetched { version: version.clone(), chart }))
 }
 
-/// Performs the steps.
+/// What a helm run takes besides its plan.
+pub struct Means<'a> {
+    /// Its chart.
+    pub fetched: Option<&'a Fetched>,
+    /// Leave to run now.
+    pub slot: Option<SemaphorePermit<'a>>,
+}
+
+/// Performs the steps. `None`: all are done but helm's, which has no slot; each of them may be performed once more.
 ///
 /// # Errors
 /// The first step that failed for another reason than helm's: what helm or the chart have to say is in the outcome.
@@ -108,9 +117,9 @@ pub async fn act(
     desired: &Desired,
     world: &World,
     plan: &Plan,
-    fetched: Option<&Fetched>,
-) -> Result<Outcome, Error> {
-    let mut outcome = Outcome::default();
+    Means { fetched, mut slot }: Means<'_>,
+) -> Result<Option<Outcome>, Error> {
+    let mut outcome = Some(Outcome::default());
     for step in &plan.steps {
         match step {
             Step::CreateAdminSecret => {
@@ -137,7 +146,7 @@ pub async fn act(
             Step::HelmUpgrade { revision, because } => {
                 // Who plans a run has fetched its chart.
                 let Some(Fetched { version: _, chart }) = fetched else { continue };
-                let run = Run { revision: *revision, because: because.as_ref(), chart };
+                let run = Run { revision: *revision, because: because.as_ref(), chart, slot: slot.take() };
                 outcome = install(ctx, subject, generation, desired, world, run).await?;
             }
         }
@@ -244,17 +253,18 @@ struct Run<'a> {
     revision: i64,
     because: Option<&'a Because>,
     chart: &'a Result<Arc<Chart>, ChartError>,
+    slot: Option<SemaphorePermit<'a>>,
 }
 
-/// Runs helm once. Intent is on record before it starts, and what came of it is read back from storage.
+/// Runs helm once, given a slot. Intent is on record before it starts, and what came of it is read back from storage.
 async fn install(
     ctx: &Ctx,
     subject: &Subject<'_>,
     generation: Option<i64>,
     desired: &Desired,
     world: &World,
-    Run { revision, because, chart }: Run<'_>,
-) -> Result<Outcome, Error> {
+    Run { revision, because, chart, slot }: Run<'_>,
+) -> Result<Option<Outcome>, Error> {
     let key = &desired.key;
     let earlier = world.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
     let failures = earlier.map_or(0, |attempt| attempt.failures);
@@ -277,7 +287,7 @@ async fn install(
         let failures = failures + 1;
         let delay = refusal.disposition(failures).retry.delay(failures);
         let delay = delay.map(|delay| error::jittered(delay, rand::rng().random()));
-        Outcome {
+        Some(Outcome {
             attempt: Some(Attempt {
                 failures,
                 retry_at: delay.map(|delay| Time(ctx.now() + delay)),
@@ -285,7 +295,7 @@ async fn install(
                 message: Some(message),
                 ..attempt.clone()
             }),
-        }
+        })
     };
 
     let chart = match chart {
@@ -303,13 +313,19 @@ async fn install(
         return Ok(failed(Refusal::ChartDigestChanged, message));
     }
 
-    if let Some(because) = because {
-        report::publish(ctx, subject.reference, &[report::because(because, key)]).await;
-    }
-    let sentence =
-        format!("installing {} {} as revision {revision} of release {}", chart.name, chart.version, key.name);
+    let sentence = format!(
+        "helm installs {} {} as revision {revision} of release {} when it is its turn; at most {} such runs go on at a time",
+        chart.name, chart.version, key.name, ctx.config.max_concurrent
+    );
     let intent = report::intent(&world.recorded, generation, attempt.clone(), &sentence, ctx.now());
-    report::write(ctx, key, subject.uid, &world.recorded, &intent).await?;
+    // Who has waited for a slot has said so before.
+    if !report::is_on_record(&intent, &world.recorded) {
+        if let Some(because) = because {
+            report::publish(ctx, subject.reference, &[report::because(because, key)]).await;
+        }
+        report::write(ctx, key, subject.uid, &world.recorded, &intent).await?;
+    }
+    let Some(slot) = slot else { return Ok(None) };
 
     let request = match request(ctx, desired, &chart, revision) {
         Ok(request) => request,
@@ -318,15 +334,17 @@ async fn install(
     let cancel = ctx.stop.child_token();
     ctx.memory.running.put(key.clone(), cancel.clone());
     let ended = run(ctx, &request, &cancel).await;
+    // helm has ended: others may run theirs while this one's end is looked at and told.
+    drop(slot);
     ctx.memory.running.take(key);
 
     match ended {
         Ok(()) => {
             await_revision(ctx, key, revision).await?;
-            Ok(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }) })
+            Ok(Some(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }) }))
         }
         // Deleted while helm ran: the next reconcile takes the app down.
-        Err(None) if !ctx.stop.is_cancelled() => Ok(Outcome { attempt: Some(attempt) }),
+        Err(None) if !ctx.stop.is_cancelled() => Ok(Some(Outcome { attempt: Some(attempt) })),
         Err(None) => Err(Error::Shutdown),
         Err(Some((refusal, message))) => Ok(failed(refusal, message)),
     }

@@ -53,7 +53,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
 use self::{
-    act::Subject,
+    act::{Means, Subject},
     desired::{InvalidReason, desired},
     error::Error,
     memory::Memory,
@@ -323,23 +323,24 @@ async fn bring_up(
             continue;
         }
         if plan.runs_helm() && slot.is_none() {
-            slot = Some(ctx.slot().await?);
-            // The queue may have been long: what is true now decides, not what was true when it began.
-            latest = ctx.watches.apps.get(&ObjectRef::new(&key.name).within(&key.namespace));
-            match &latest {
-                Some(app)
-                    if app.metadata.deletion_timestamp.is_none()
-                        && app.metadata.uid.as_deref() == Some(subject.uid) =>
-                {
-                    continue;
-                }
-                _ => return Ok(Action::await_change()),
-            }
+            slot = ctx.slots.try_acquire().ok();
         }
         if !plan.steps.is_empty() {
-            let outcome = act::act(ctx, subject, generation, &desired, &world, &plan, fetched.as_ref()).await?;
-            // Others may have the slot while this app's status is written.
-            slot = None;
+            let means = Means { fetched: fetched.as_ref(), slot: slot.take() };
+            let Some(outcome) = act::act(ctx, subject, generation, &desired, &world, &plan, means).await? else {
+                slot = Some(ctx.slot().await?);
+                // The queue may have been long: what is true now decides, not what was true when it began.
+                latest = ctx.watches.apps.get(&ObjectRef::new(&key.name).within(&key.namespace));
+                match &latest {
+                    Some(app)
+                        if app.metadata.deletion_timestamp.is_none()
+                            && app.metadata.uid.as_deref() == Some(subject.uid) =>
+                    {
+                        continue;
+                    }
+                    _ => return Ok(Action::await_change()),
+                }
+            };
             let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
             world = see(act::with_attempt(recorded, &outcome)).await?;
             plan = decide(&world);

@@ -97,6 +97,16 @@ pub fn intent(
     progress(&recorded, generation, "Upgrading", sentence, now)
 }
 
+/// Whether a status says all of an intent already, but for when it began.
+#[must_use]
+pub fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus) -> bool {
+    let mut same = intent.clone();
+    if let (Some(attempt), Some(before)) = (&mut same.last_attempt, &recorded.last_attempt) {
+        attempt.started_at = before.started_at.clone();
+    }
+    same == *recorded
+}
+
 /// The status while something takes its time.
 #[must_use]
 pub fn progress(

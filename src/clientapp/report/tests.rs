@@ -333,3 +333,27 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
     assert_eq!(find(&serving.conditions, kind::RECONCILING).unwrap().status, "True");
     assert_eq!(serving.last_attempt, Some(attempt));
 }
+
+#[test]
+fn an_intent_that_waited_for_its_turn_is_on_record() {
+    let desired = want(json!({}));
+    let before = status(&desired, &settled(&desired));
+    let later = now() + SignedDuration::from_secs(90);
+    let begun = |at| Attempt { started_at: Time(at), ..attempt(&desired) };
+    let said = intent(&before, Some(8), begun(now()), "helm installs", now());
+    for (what, again, on_record) in [
+        ("later", intent(&said, Some(8), begun(later), "helm installs", later), true),
+        ("another revision", intent(&said, Some(8), begun(later), "helm installs another", later), false),
+        ("another spec", intent(&said, Some(9), begun(later), "helm installs", later), false),
+        (
+            "a failure since",
+            intent(&said, Some(8), Attempt { failures: 1, ..begun(later) }, "helm installs", later),
+            false,
+        ),
+    ] {
+        assert_eq!(is_on_record(&again, &said), on_record, "{what}");
+    }
+    assert!(!is_on_record(&said, &before));
+    let first = intent(&ClientAppStatus::default(), Some(8), begun(now()), "helm installs", now());
+    assert!(!is_on_record(&first, &ClientAppStatus::default()));
+}
