@@ -314,7 +314,7 @@ async fn install(
     }
 
     let sentence = format!(
-        "helm installs {} {} as revision {revision} of release {} when it is its turn; at most {} such runs go on at a time",
+        "installing {} {} as revision {revision} of release {}; at most {} helm runs go on at a time",
         chart.name, chart.version, key.name, ctx.config.max_concurrent
     );
     let intent = report::intent(&world.recorded, generation, attempt.clone(), &sentence, ctx.now());
