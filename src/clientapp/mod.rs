@@ -61,7 +61,7 @@ use self::{
     plan::Plan,
     report::Pass,
     retained::Leaving,
-    watches::{Watches, key_of},
+    watches::{Watches, key_of, stored_objects},
     world::World,
 };
 use crate::{
@@ -181,9 +181,8 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let stream = watcher(Api::<Guard<ClientApp>>::all(watch_client), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
-        .map(changed)
-        .applied_objects();
-    let controller = Controller::for_stream(stream, apps)
+        .map(changed);
+    let controller = Controller::for_stream(stored_objects(stream), apps)
         // Unbounded on purpose: what is scarce is bounded where it is used, helm by its slots; a reconcile that waits
         // for a slot must not keep another from telling the truth about its app.
         .with_config(ControllerConfig::default().concurrency(0))

@@ -343,6 +343,32 @@ where
     }
 }
 
+/// The objects that are or were changed, each once the store behind this stream has it: the objects of a list come when
+/// the list is complete. Asked for earlier, as with kube's `applied_objects`, an object of the first page of a new list would be
+/// reconciled as it was before, or not at all.
+pub fn stored_objects<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+) -> impl Stream<Item = watcher::Result<K>> {
+    let mut listed = Vec::new();
+    events.flat_map(move |event| {
+        let stored = match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.push(Ok(object));
+                Vec::new()
+            }
+            Ok(watcher::Event::InitDone) => std::mem::take(&mut listed),
+            Ok(watcher::Event::Apply(object)) => vec![Ok(object)],
+            Ok(watcher::Event::Delete(_)) => Vec::new(),
+            Err(error) => vec![Err(error)],
+        };
+        futures::stream::iter(stored)
+    })
+}
+
 /// Says that a watch was interrupted, and why. It is resumed by itself, with backoff.
 pub fn interrupted(resource: &str, error: &watcher::Error) {
     tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
@@ -696,9 +722,44 @@ fn slice(slice: EndpointSlice) -> Entry<bool> {
 
 #[cfg(test)]
 mod tests {
+    use futures::executor::block_on;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::{WatchStreamExt as _, reflector};
     use serde_json::{Value, json};
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
+
+    #[test]
+    fn an_object_comes_when_the_store_has_it() {
+        let object = |name: &str, data: &str| -> ConfigMap {
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "data": {"is": data}}))
+                .unwrap()
+        };
+        let (store, writer) = reflector::store();
+        let events = [
+            Init,
+            InitApply(object("a", "first")),
+            InitDone,
+            Apply(object("b", "first")),
+            // A new list that breaks off, and one that does not.
+            Init,
+            InitApply(object("gone", "first")),
+            Init,
+            InitApply(object("a", "second")),
+            InitApply(object("new", "first")),
+            InitDone,
+            Delete(object("new", "first")),
+        ];
+        let events = futures::stream::iter(events.map(Ok)).reflect(writer);
+        let came = stored_objects(events).map(|object| {
+            let object = object.unwrap();
+            let stored = store.get(&ObjectRef::from_obj(&object)).expect("it is in the store");
+            assert_eq!(*stored, object);
+            object.metadata.name.unwrap()
+        });
+        assert_eq!(block_on(came.collect::<Vec<_>>()), ["a", "b", "a", "new"]);
+    }
 
     #[test]
     fn a_deployment_is_ready_when_its_rollout_is_complete() {

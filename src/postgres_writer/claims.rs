@@ -7,10 +7,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -21,6 +19,7 @@ use kube::{
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde_json::json;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::row::{Table, Wanted, id};
 use crate::{clientapp::names::Key, crd::label};
@@ -29,6 +28,9 @@ use crate::{clientapp::names::Key, crd::label};
 const PREFIX: &str = "clientapp-operator-claims-";
 /// What its label [`label::CLAIMS`] says.
 const KIND: &str = "PostgresWriter";
+/// Between two attempts to write a ConfigMap, and how many there are.
+const PAUSE: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 5;
 /// In one ConfigMap, which may have 1 MiB: names of objects and tables make at most 0.5 KiB each.
 const MOST: usize = 1000;
 
@@ -39,8 +41,8 @@ pub struct Claims {
     waiting: mpsc::UnboundedSender<Waiting>,
     staked: Mutex<Staked>,
     changed: Notify,
-    /// Nothing is staked.
-    closed: AtomicBool,
+    /// Nothing is staked any more: by whom does not lead, the next leader might not see it.
+    closed: CancellationToken,
 }
 
 /// Who waits for a claim of theirs to be staked.
@@ -80,9 +82,13 @@ pub struct Claim<'a> {
 }
 
 impl Claims {
-    /// None yet, to be kept in this namespace; and what [`Claims::write`] takes.
+    /// None yet, to be kept in this namespace until `stop`; and what [`Claims::write`] takes.
     #[must_use]
-    pub fn new(client: Client, namespace: &str) -> (Claims, mpsc::UnboundedReceiver<Waiting>) {
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        stop: &CancellationToken,
+    ) -> (Claims, mpsc::UnboundedReceiver<Waiting>) {
         let (waiting, written) = mpsc::unbounded_channel();
         let claims = Claims {
             api: Api::namespaced(client, namespace),
@@ -90,7 +96,7 @@ impl Claims {
             waiting,
             staked: Mutex::default(),
             changed: Notify::new(),
-            closed: AtomicBool::new(false),
+            closed: stop.child_token(),
         };
         (claims, written)
     }
@@ -146,32 +152,55 @@ impl Claims {
             data: Some(batch.iter().map(entry).collect()),
             ..ConfigMap::default()
         };
-        let created = self.api.create(&PostParams::default(), &map).await;
+        let created = self.create(&map).await;
         let mut staked = self.lock();
-        // Even if it failed, it may be there.
-        staked.open.insert(place.clone(), 0);
         match &created {
-            Ok(_) => {
+            Ok(()) => {
+                staked.open.insert(place.clone(), 0);
                 for Waiting { key, uid, table, .. } in batch {
                     staked.insert(key.clone(), uid.clone(), table.clone(), &place);
                 }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot create ConfigMap {}/{place}: rows are claimed one by one", self.namespace);
-                self.changed.notify_one();
+                if !is_refusal(error) {
+                    // It may be there all the same.
+                    staked.open.insert(place, 0);
+                }
             }
         }
+        // Objects that went meanwhile are not seen to go any more.
+        self.changed.notify_one();
         created.is_ok()
+    }
+
+    /// Creates a ConfigMap. One that may be there or not is a claim that nobody knows of, so that it is tried until it is
+    /// known, if need be and if that does not take too long.
+    async fn create(&self, map: &ConfigMap) -> kube::Result<()> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.api.create(&PostParams::default(), map).await {
+                Ok(_) => return Ok(()),
+                // The name is nobody else's: an attempt before has got through.
+                Err(kube::Error::Api(status)) if attempts > 1 && status.reason == "AlreadyExists" => return Ok(()),
+                Err(error) if attempts == ATTEMPTS || is_refusal(&error) => return Err(error),
+                Err(error) => tracing::warn!(%error, "cannot create a ConfigMap with claims; trying again"),
+            }
+            if self.closed.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
+                attempts = ATTEMPTS - 1;
+            }
+        }
     }
 
     /// Stakes none from now on.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.cancel();
     }
 
     /// Stakes the object's claim to its row. `None`: it could not be.
     pub async fn stake(&self, key: &Key, uid: &str, wanted: &Wanted) -> Option<Claim<'_>> {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.closed.is_cancelled() {
             return None;
         }
         let (answer, answered) = oneshot::channel();
@@ -223,16 +252,22 @@ impl Claims {
             let staked = self.lock();
             staked.open.iter().filter(|(_, open)| **open == 0).map(|(place, _)| place.clone()).collect()
         };
+        let mut result = Ok(());
         for place in done {
             match self.api.delete(&place, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                deleted => _ = deleted?,
+                Ok(_) => {}
+                // The others need not wait for this one.
+                Err(error) => {
+                    result = Err(error);
+                    continue;
+                }
             }
             let mut staked = self.lock();
             staked.open.remove(&place);
             staked.claims.retain(|_, entry| entry.place != place);
         }
-        Ok(())
+        result
     }
 
     /// Returns when there may be something to sweep or to discard.
@@ -297,13 +332,9 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        // Whoever let go of it may have been the last to know of the object.
-        if self.claims.lock().claims.get(&self.key).is_some_and(|entry| entry.open) {
-            self.claims.changed.notify_one();
-        }
-    }
+/// Whether the API server has refused for good, so that nothing was stored.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code))
 }
 
 /// A claim in a ConfigMap, under the object's uid.

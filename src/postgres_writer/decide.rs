@@ -1,8 +1,8 @@
 //! What to do for one object now. **Pure.**
 //!
-//! The finalizer, or what is staked until it is on, is the claim to the row: it is made only after the row was seen to be free,
-//! and from then on whatever has that id is ours, to write and to delete. So nothing of somebody else's is ever written over, and nothing of ours
-//! is left behind or taken for somebody else's, wherever the operator is killed.
+//! The finalizer, or what is staked until it is on, is the claim to the row: it is made only after the row was seen to be
+//! free, and from then on whatever has that id is ours, to write and to delete. So nothing of somebody else's is ever
+//! written over, and nothing of ours is left behind or taken for somebody else's, wherever the operator is killed.
 
 use super::row::Wanted;
 use crate::crd::WrittenRow;
@@ -106,7 +106,7 @@ mod tests {
         let bad: Result<&Wanted, &str> = Err("spec.age: no");
         for (deleting, claimed, wanted, written, drifted, plan) in [
             (false, false, ok, None, false, Plan::Claim(&now)),
-            // Of a status nobody but the operator knows where it is from: the finalizer decides.
+            // Of a status nobody but the operator knows where it is from: the claim decides.
             (false, false, ok, Some(&current), false, Plan::Claim(&now)),
             (false, true, ok, None, false, Plan::Write(&now)),
             (false, true, ok, Some(&old), false, Plan::Write(&now)),

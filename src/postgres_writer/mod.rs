@@ -68,7 +68,7 @@ use crate::{
         memory::Statuses,
         names::Key,
         report::{Note, publish_by, write_status},
-        watches::{driven, interrupted, key_of},
+        watches::{driven, interrupted, key_of, stored_objects},
     },
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
     metrics::Metrics,
@@ -161,7 +161,7 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
     let Parts { client, watch_client, settings, namespace, recorder, metrics } = parts;
     let (objects, writer) = reflector::store();
     let (triggers, triggered) = mpsc::unbounded();
-    let (claims, staked) = Claims::new(client.clone(), namespace);
+    let (claims, staked) = Claims::new(client.clone(), namespace, &stop);
     // Before the first reconcile: an object whose claim is staked has its row.
     if stop.run_until_cancelled(sweep::take_over(&claims)).await.is_none() {
         return;
@@ -196,9 +196,8 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
                 Ok(_) => {}
                 Err(error) => interrupted("postgreswriters", error),
             }
-        })
-        .applied_objects();
-    let controller = Controller::for_stream(stream, objects.clone())
+        });
+    let controller = Controller::for_stream(stored_objects(stream), objects.clone())
         // Unbounded, as what is scarce is bounded where it is used: statements by the pool, writes to the API server by
         // the turns. An object whose status is being written holds no connection.
         .with_config(ControllerConfig::default().concurrency(0))
@@ -322,7 +321,7 @@ async fn act<'a>(
             Ok(Done::Swept)
         }
         (Plan::Refuse(problem), _) => Err(Error::Invalid(problem.to_owned())),
-        (Plan::Settled(wanted), _) => Ok(Done::Settled(wanted)),
+        (Plan::Settled(wanted), None) => Ok(Done::Settled(wanted)),
         (Plan::Claim(wanted), _) => {
             let claiming = ctx.turns.claiming();
             if answered(ctx, ctx.database.look(wanted).await)? == Found::Other {
@@ -341,7 +340,8 @@ async fn act<'a>(
             }
             write(ctx, key, guard, wanted, None).await
         }
-        (Plan::Write(wanted), claim) => write(ctx, key, guard, wanted, claim).await,
+        // What is written may yet be without its finalizer.
+        (Plan::Settled(wanted) | Plan::Write(wanted), claim) => write(ctx, key, guard, wanted, claim).await,
         (Plan::Delete(wanted), claim) => {
             sweep::delete(ctx, &wanted.table, &wanted.row.id).await?;
             ctx.claims
@@ -357,6 +357,7 @@ async fn act<'a>(
         }
     }
 }
+
 /// Writes the row. After a claim that is staked comes the finalizer, whatever has become of the row.
 async fn write<'a>(
     ctx: &Ctx,
@@ -391,6 +392,7 @@ fn answered<T>(ctx: &Ctx, result: Result<T, Error>) -> Result<T, Error> {
         Err(_) => {}
         Ok(_) => {
             if ctx.unavailable.swap(false, Ordering::Relaxed) {
+                ctx.claims.look_again();
                 let objects = ctx.objects.state();
                 let waiting = objects.iter().filter(|object| ctx.failing.take(&key_of(object.as_ref())).is_some());
                 waiting.for_each(|object| ctx.trigger(ObjectRef::from_obj(object.as_ref())));

@@ -16,13 +16,19 @@ use crate::clientapp::names::Key;
 
 /// Between two attempts to reach the API server.
 const PAUSE: Duration = Duration::from_secs(1);
+/// An API server that has just begun refuses what it will let through a moment later.
+const REFUSALS: usize = 5;
 
 /// Takes over the claims that an operator before has left.
 pub async fn take_over(claims: &Claims) {
+    let mut refusals = 0;
     while let Err(error) = claims.load().await {
         if let kube::Error::Api(status) = &error
             && status.code == 403
         {
+            refusals += 1;
+        }
+        if refusals == REFUSALS {
             tracing::warn!(%error, "rows are claimed one by one, which is slower: apply the Role of the operator's version");
             return claims.close();
         }

@@ -56,7 +56,7 @@ use crate::{
         memory::Statuses,
         names::Key,
         report::publish_by,
-        watches::{driven, interrupted, key_of},
+        watches::{driven, interrupted, key_of, stored_objects},
     },
     crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, label},
     metrics::Metrics,
@@ -139,9 +139,8 @@ async fn control(Parts { client, watch_client, recorder, metrics }: Parts, stop:
             if let Err(error) = event {
                 interrupted("postgresqls", error);
             }
-        })
-        .applied_objects();
-    let controller = Controller::for_stream(stream, postgresqls)
+        });
+    let controller = Controller::for_stream(stored_objects(stream), postgresqls)
         .with_config(ControllerConfig::default().concurrency(0))
         .reconcile_on(triggers)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
