@@ -15,11 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    clientapp::{
-        desired::{StoredProfile, desired},
-        watches::key_of,
-    },
+    clientapp::desired::{StoredProfile, desired},
     config::{ChartArgs, Config, RunArgs, helm_flags},
+    controller::key::key_of,
     crd::{self, ClientApp, Profile},
     helm::{HelmCommand, ReleaseLabels, Upgrade},
     plugin,

@@ -7,7 +7,7 @@ use std::{fs, path::Path, process};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::clientapp::{names::hex, world::Fate};
+use crate::{clientapp::world::Fate, controller::key::hex};
 
 /// An operator process: host, process namespace, process id and start time in clock ticks since boot.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! cli, run          run | crds | render | kubectl: what a person types; the process
 //! config            flags and environment -> Config          every error at start-up
 //! crd/              the kinds, their schemas, their conditions     pure
+//! controller/       what the controllers of all kinds do alike
 //! clientapp/        the controller: observe -> desired -> decide -> act -> report, and teardown
 //! postgresql/       the controller of Postgresql, in the same stages
 //! postgres_writer/  the controller of PostgresWriter: one row for each object
@@ -22,6 +23,7 @@ pub mod api;
 pub mod cli;
 pub mod clientapp;
 pub mod config;
+pub mod controller;
 pub mod crd;
 pub mod health;
 pub mod helm;

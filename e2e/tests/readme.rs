@@ -97,10 +97,22 @@ fn the_refused_keys_are_refused_and_no_others() {
 #[test]
 fn every_reason_is_explained_and_no_other() {
     let mut reasons = BTreeSet::new();
-    let files =
-        ["desired", "decide", "gate", "upgrade", "error", "report", "teardown", "teardown/database", "namespace"];
-    for file in files.into_iter().chain(["act", "mod"]) {
-        let source = fs::read_to_string(workspace().join(format!("src/clientapp/{file}.rs"))).unwrap();
+    let stages = [
+        "desired",
+        "decide",
+        "gate",
+        "upgrade",
+        "error",
+        "report",
+        "teardown",
+        "teardown/database",
+        "namespace",
+        "act",
+        "mod",
+    ];
+    let files = stages.map(|stage| format!("src/clientapp/{stage}.rs"));
+    for file in files.into_iter().chain(["src/controller/error.rs".to_owned()]) {
+        let source = fs::read_to_string(workspace().join(file)).unwrap();
         let code = source.split("#[cfg(test)]").next().unwrap();
         reasons.extend(literals(code).into_iter().filter(|text| is_reason(text)));
     }

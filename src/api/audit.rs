@@ -4,7 +4,7 @@
 use axum::http::StatusCode;
 
 use super::{auth::User, problem::Problem};
-use crate::clientapp::names::Key;
+use crate::controller::key::Key;
 
 /// Says who asked for what, and what came of it. Never a secret.
 pub fn mutation(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {

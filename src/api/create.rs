@@ -24,9 +24,9 @@ use crate::{
     clientapp::{
         build::secrets::{self, ADMIN_PASSWORD},
         desired::{InvalidSpec, StoredProfile, desired, is_label},
-        names::Key,
         owner_reference,
     },
+    controller::key::Key,
     crd::{ClientApp, Guard, Profile, label},
 };
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    clientapp::names::Key,
+    controller::key::Key,
     crd::{
         ClientApp, ClientAppStatus, Guard, Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},

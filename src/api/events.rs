@@ -26,7 +26,7 @@ use super::{
     Shared,
     dto::{Happened, Instance},
 };
-use crate::clientapp::{names::Key, watches::interrupted};
+use crate::controller::{key::Key, watch::interrupted};
 
 /// How often a silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

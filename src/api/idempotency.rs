@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::{auth::User, names, problem::Problem};
-use crate::clientapp::names::hex;
+use crate::controller::key::hex;
 
 /// The header.
 const HEADER: &str = "idempotency-key";

@@ -20,10 +20,10 @@ use super::{
     refusal::SOON,
 };
 use crate::{
-    clientapp::{
+    controller::{
         cache::{Cache, Entry},
-        names::Key,
-        watches::{interrupted, key_of},
+        key::{Key, key_of},
+        watch::interrupted,
     },
     crd::{ClientApp, Guard},
 };

@@ -8,6 +8,8 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
+use crate::controller::key::hex;
+
 /// What the page is made of: route, content type, content.
 const FILES: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
@@ -55,7 +57,7 @@ fn file(asked: &HeaderMap, tag: &str, content_type: &'static str, content: &'sta
 
 /// A strong tag: the same content has the same one, in every replica.
 fn etag(content: &str) -> String {
-    let hex: String = Sha256::digest(content).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(&Sha256::digest(content)[..16]);
     format!("\"{hex}\"")
 }
 

@@ -28,7 +28,7 @@ use super::{
     selector,
 };
 use crate::{
-    clientapp::names::Key,
+    controller::key::Key,
     crd::{ClientApp, Guard},
 };
 

@@ -22,13 +22,14 @@ use super::{
     Ctx, build,
     desired::{Desired, DesiredServer, Document},
     error::{self, Error, Refusal},
-    names::{Key, Maker},
+    names::Maker,
     observe,
     plan::{Because, Plan, Step},
     report, retained, upgrade,
     world::{Phase, ReleaseView, RetainedKind, Target, World},
 };
 use crate::{
+    controller::key::Key,
     crd::{Attempt, BackupRecord, ClientAppStatus, InstalledChart, percona::PerconaPGBackup},
     helm::{Chart, ChartError, ReleaseLabels, Upgrade},
 };

@@ -8,12 +8,14 @@ use super::{
     build::secrets,
     desired::{Desired, SecretSource},
     gate::{Gate, gate},
-    names::Key,
     plan::{Because, Hold, Plan, SAFETY_NET, Step},
     upgrade::{self, Before},
     world::{Fate, Phase, ReleaseView, Retained, RetainedKind, SecretView, Stamp, World},
 };
-use crate::crd::{Attempt, annotation, conditions::kind, label};
+use crate::{
+    controller::key::Key,
+    crd::{Attempt, annotation, conditions::kind, label},
+};
 
 /// After this time a release that shows no workloads is believed to have none. Helm's times are whole seconds.
 pub const UNSEEN_FOR: SignedDuration = SignedDuration::from_secs(5);

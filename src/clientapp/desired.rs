@@ -8,10 +8,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     build::{postgres, values},
-    names::{DATABASE_USER, Key, Maker, hex},
+    names::{DATABASE_USER, Maker},
 };
 use crate::{
     config::Config,
+    controller::key::{Key, hex},
     crd::{
         ClientApp, DeletionPolicy, ExternalPostgres, Postgres, PostgresProvider, ProfilePersistence, ProfileSpec,
         Upgrade, quantity,

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::names::Key;
 use crate::{
+    controller::{
+        error::{Disposition, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
+        key::Key,
+    },
     crd::conditions::{State, kind},
     helm::{ChartError, HelmError, HelmFailure},
 };
@@ -53,57 +56,6 @@ impl Error {
     }
 }
 
-/// The API server's own sentence where there is one: it names verb, resource and user of a refusal.
-pub fn api_sentence(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// When to try again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// When something changes; a watch tells.
-    OnChange,
-    /// After this time, the same every time.
-    After(Duration),
-    /// After the first time, doubled with every failure in a row up to the second.
-    Doubling(Duration, Duration),
-}
-
-impl Retry {
-    /// The time to wait after this many failures in a row (1 is the first), before jitter.
-    #[must_use]
-    pub fn delay(self, failures: u32) -> Option<Duration> {
-        match self {
-            Retry::OnChange => None,
-            Retry::After(delay) => Some(delay),
-            Retry::Doubling(first, most) => {
-                let factor = 1u32 << failures.saturating_sub(1).min(16);
-                Some(first.saturating_mul(factor).min(most))
-            }
-        }
-    }
-}
-
-/// What follows from an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disposition {
-    /// The condition that says it; `None`: no condition changes.
-    pub condition: Option<&'static str>,
-    /// Whether that condition is known not to hold, or unknown.
-    pub state: State,
-    /// Its reason.
-    pub reason: &'static str,
-    /// Nothing goes on until somebody changes something.
-    pub stalled: bool,
-    /// When to try again.
-    pub retry: Retry,
-}
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 /// After this many failures in a row an app counts as stalled; it is still retried.
 const STALLED_AFTER: u32 = 5;
 
@@ -121,40 +73,6 @@ impl Error {
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Shutdown => of(None, State::Unknown, "Shutdown", false, Retry::OnChange),
         }
-    }
-}
-
-/// What follows from a refusal of the API server, whatever was asked of it.
-#[must_use]
-pub fn api_disposition(error: &kube::Error) -> Disposition {
-    let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
-    match error {
-        // A server-side apply of what somebody else has taken over: theirs until one of both gives in.
-        kube::Error::Api(status) if status.code == 409 && status.message.contains("Apply failed with") => {
-            of(Some(kind::READY), State::False, "Refused", true, Retry::After(5 * MINUTE))
-        }
-        kube::Error::Api(status) if status.code == 409 => {
-            of(None, State::Unknown, "Conflict", false, Retry::After(SECOND))
-        }
-        // A namespace on its way out refuses every creation; its deletion ends the app's as well.
-        kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated") => {
-            of(Some(kind::READY), State::False, "NamespaceTerminating", false, Retry::After(30 * SECOND))
-        }
-        // Forbidden, but not for want of a right: no ClusterRole would help.
-        kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
-            of(Some(kind::READY), State::False, "QuotaExceeded", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
-        }
-        kube::Error::Api(status) if status.code == 403 => {
-            of(Some(kind::READY), State::False, "AccessDenied", true, Retry::After(5 * MINUTE))
-        }
-        // A server-side apply of a field that the kind does not have is answered with 500.
-        kube::Error::Api(status)
-            if matches!(status.code, 400 | 404 | 413 | 422)
-                || status.message.contains("field not declared in schema") =>
-        {
-            of(Some(kind::READY), State::False, "Refused", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
-        }
-        _ => of(Some(kind::READY), State::Unknown, "ApiUnavailable", false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
     }
 }
 
@@ -302,12 +220,6 @@ pub fn recorded_reason(reason: Option<&str>, failures: u32) -> (&'static str, bo
     (refusal.reason(), refusal.disposition(failures).stalled)
 }
 
-/// ±20 %, so that a fleet that failed together does not retry together. `unit` is uniform in `[0, 1)`.
-#[must_use]
-pub fn jitter(delay: Duration, unit: f64) -> Duration {
-    delay.mul_f64(0.8 + 0.4 * unit)
-}
-
 /// The same for timestamps.
 #[must_use]
 pub fn jittered(delay: Duration, unit: f64) -> SignedDuration {
@@ -371,12 +283,5 @@ mod tests {
             assert_eq!(disposition.retry.delay(failures), Some(Duration::from_secs(delay)), "{refusal:?} {failures}");
             assert_eq!(recorded_reason(Some(refusal.reason()), failures), (refusal.reason(), stalled));
         }
-    }
-
-    #[test]
-    fn jitter_is_a_fifth_either_way() {
-        assert_eq!(jitter(Duration::from_secs(10), 0.0), Duration::from_secs(8));
-        assert_eq!(jitter(Duration::from_secs(10), 0.5), Duration::from_secs(10));
-        assert!(jitter(Duration::from_secs(10), 0.999) < Duration::from_secs(12));
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{cache::Memo, names::Key};
-use crate::crd::{ClientApp, ClientAppStatus};
+use crate::{
+    controller::{cache::Memo, key::Key, status::Statuses},
+    crd::{ClientApp, ClientAppStatus},
+};
 
 /// Per app or Secret, for the life of the process.
 #[derive(Default)]
@@ -24,50 +26,6 @@ pub struct Memory {
     pub unburdened: Memo<Key, String>,
     /// What was last said of each app.
     pub statuses: Statuses<ClientAppStatus>,
-}
-
-/// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
-/// would not know of it, and do the same again at once.
-pub struct Statuses<S>(Memo<Key, Written<S>>);
-
-#[derive(Clone)]
-struct Written<S> {
-    uid: String,
-    resource_version: Option<u64>,
-    status: S,
-}
-
-impl<S> Default for Statuses<S> {
-    fn default() -> Self {
-        Statuses(Memo::default())
-    }
-}
-
-impl<S: Clone + Default> Statuses<S> {
-    /// Remembers a status that was written, and the version of the object that has it.
-    pub fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
-        let resource_version = resource_version.and_then(|version| version.parse().ok());
-        self.0.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
-    }
-
-    /// The object's status: as the watch has it, or as it was written since. `None`: the object does not decode.
-    pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<&Option<S>>) -> S {
-        let version = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
-        let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
-        let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
-        match (seen, written) {
-            (Some(_), Some(written)) if late(&written) => written.status,
-            (Some(status), _) => status.clone().unwrap_or_default(),
-            // What does not decode shows no status; what was said of it once need not be said again.
-            (None, Some(written)) => written.status,
-            (None, None) => S::default(),
-        }
-    }
-
-    /// Forgets an object that is gone.
-    pub fn forget(&self, key: &Key) {
-        self.0.take(key);
-    }
 }
 
 impl Memory {

@@ -13,9 +13,7 @@
 
 pub mod act;
 pub mod build;
-pub mod cache;
 pub mod decide;
-pub mod definition;
 pub mod desired;
 pub mod error;
 pub mod finalizer;
@@ -57,15 +55,19 @@ use self::{
     desired::{InvalidReason, desired},
     error::Error,
     memory::Memory,
-    names::Key,
     plan::Plan,
     report::Pass,
     retained::Leaving,
-    watches::{Watches, key_of, stored_objects},
+    watches::Watches,
     world::World,
 };
 use crate::{
     config::Config,
+    controller::{
+        error::jitter,
+        key::{Key, key_of},
+        watch::{driven, interrupted, stored_objects},
+    },
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard},
     helm::{ChartCache, HelmApi},
     holder::Holder,
@@ -172,7 +174,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
                     // Again after each interruption.
                     let _ = ctx.listed.set(());
                 }
-                Err(error) => watches::interrupted("clientapps", error),
+                Err(error) => interrupted("clientapps", error),
                 Ok(_) => {}
             }
             event
@@ -190,7 +192,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, error_policy, ctx.clone())
         .for_each(|_| std::future::ready(()));
-    watches::driven(controller, &ctx.watches.apps, &stop).await;
+    driven(controller, &ctx.watches.apps, &stop).await;
     tasks.close();
     tasks.wait().await;
 }
@@ -426,6 +428,6 @@ fn error_policy(guard: Arc<Guard<ClientApp>>, error: &Error, ctx: Arc<Ctx>) -> A
     ctx.metrics.reconcile_failed(error.disposition().reason);
     match error.disposition().retry.delay(failures) {
         None => Action::await_change(),
-        Some(delay) => Action::requeue(error::jitter(delay, rand::rng().random())),
+        Some(delay) => Action::requeue(jitter(delay, rand::rng().random())),
     }
 }

@@ -1,11 +1,12 @@
 //! Names of everything that belongs to a `ClientApp`. Pure, and from metadata alone, so that a deletion works when
 //! the spec is invalid or does not decode.
 
-use std::fmt;
-
 use sha2::{Digest as _, Sha256};
 
-use crate::postgresql::names as postgresql;
+use crate::{
+    controller::key::{Key, hex},
+    postgresql::names as postgresql,
+};
 
 /// Percona documents 22 characters for a cluster's name, since it appears inside other names.
 const CLUSTER_NAME_MAX: usize = 22;
@@ -13,21 +14,7 @@ const CLUSTER_SUFFIX: &str = "-pg";
 /// User and database of the app.
 pub const DATABASE_USER: &str = "clientapp";
 
-/// A `ClientApp`, or anything else in a namespace, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Namespace of the object.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
-}
-
 impl Key {
-    /// The object `name` in `namespace`.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Key { namespace: namespace.into(), name: name.into() }
-    }
-
     /// The generated Secret with the administrator's credentials.
     #[must_use]
     pub fn admin_secret(&self) -> String {
@@ -96,18 +83,6 @@ impl Maker {
             Maker::Standalone => postgresql::primary(&app.cluster()),
         }
     }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// Lower-case hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -18,10 +18,16 @@ use kube::{
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Ctx, error::Error, names::Key, report::Note, watches::key_of};
-use crate::crd::{
-    ClientApp, Guard, Postgresql, label,
-    percona::{CLUSTER_LABEL, PerconaPGBackup, PerconaPGCluster},
+use super::{Ctx, error::Error};
+use crate::{
+    controller::{
+        events::Note,
+        key::{Key, key_of},
+    },
+    crd::{
+        ClientApp, Guard, Postgresql, label,
+        percona::{CLUSTER_LABEL, PerconaPGBackup, PerconaPGCluster},
+    },
 };
 
 /// In every namespace, made by Kubernetes itself.

@@ -12,12 +12,13 @@ use super::{
     Ctx,
     desired::{Desired, DesiredDatabase, DesiredServer, SecretSource},
     error::Error,
-    names::{Key, Maker},
+    names::Maker,
     retained, upgrade,
     watches::{self, RevisionMeta, SecretMeta},
     world::{BackupView, DatabaseView, Phase, ReleaseView, SecretView, Stamp, World},
 };
 use crate::{
+    controller::key::{Key, key_of},
     crd::{BackupRecord, ClientAppStatus, annotation},
     holder::Holder,
 };
@@ -204,7 +205,7 @@ fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
         let claims = app.spec.hostname == desired.hostname;
         let serves = app.status.as_ref().and_then(|status| status.url.as_ref()) == Some(&desired.url);
         let rank = (!serves, app.metadata.creation_timestamp.as_ref().map(|time| time.0), app.metadata.uid.clone());
-        claims.then(|| (rank, watches::key_of(app)))
+        claims.then(|| (rank, key_of(app)))
     });
     let (rank, holder) = claims.min_by(|(a, _), (b, _)| a.cmp(b))?;
     (rank.2.as_deref() != Some(uid)).then_some(holder)

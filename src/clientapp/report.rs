@@ -1,40 +1,32 @@
 //! Stage 5: the status. [`build_status`] is **pure** and the only place where conditions are made; [`write()`] and
 //! [`publish`] are its effects.
 
-use std::fmt::Debug;
-
 use jiff::Timestamp;
 use k8s_openapi::{
-    NamespaceResourceScope,
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
-use kube::{
-    Api, Client, Resource,
-    api::{Patch, PatchParams},
-    runtime::events::{Event, EventType, Recorder},
-};
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
 
 use super::{
     Ctx,
     desired::{Desired, InvalidReason},
     error::Error,
-    names::Key,
     plan::{Because, Hold, Plan},
     upgrade,
     world::{Phase, ReleaseView, World},
 };
-use crate::crd::{
-    Attempt, BackupRecord, ClientApp, ClientAppStatus, Guard, InstalledChart, Release,
-    conditions::{State, Verdict, find, kind},
+use crate::{
+    controller::{
+        events::{Note, publish_by},
+        key::Key,
+        status::write_status,
+    },
+    crd::{
+        Attempt, BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Release,
+        conditions::{State, Verdict, find, kind},
+    },
 };
 
-/// Field manager of the status.
-const FIELD_MANAGER: &str = "clientapp-operator/status";
-/// The API server refuses longer notes in events.
-const NOTE_BYTES: usize = 1000;
 /// This many workloads that are not ready are named; the rest is counted.
 const NAMED_WORKLOADS: usize = 3;
 
@@ -366,49 +358,6 @@ pub async fn write(
     Ok(())
 }
 
-/// Writes the status of an object, and returns the version that has it.
-///
-/// # Errors
-/// The API server's refusal.
-pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-    S: Serialize,
-{
-    // The answer is the object, and may be one that does not decode.
-    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
-    let patch = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        // With the uid, an object that was deleted and made anew in between is not given its predecessor's status.
-        "metadata": {"name": key.name, "uid": uid},
-        "status": status,
-    });
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let written = match api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await {
-        // An object that was stored under another schema cannot be applied to, but merged into.
-        Err(kube::Error::Api(status)) if status.message.contains("failed to create typed live object") => {
-            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
-        }
-        written => written,
-    };
-    Ok(written?.metadata.resource_version)
-}
-
-/// One event, as it will be published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// What was done about it. Events that differ in nothing but their sentence are counted as one, so the revision
-    /// is in here.
-    pub action: String,
-    /// Whether somebody should look.
-    pub warning: bool,
-    /// One CamelCase word.
-    pub reason: String,
-    /// The same sentence as in the status.
-    pub message: String,
-}
-
 /// The events that a change of status is worth: transitions only. **Pure.**
 #[must_use]
 pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
@@ -470,29 +419,6 @@ pub fn because(because: &Because, key: &Key) -> Note {
 /// Publishes events; one that cannot be published is logged and never stops a reconcile.
 pub async fn publish(ctx: &Ctx, reference: &ObjectReference, notes: &[Note]) {
     publish_by(&ctx.recorder, reference, notes).await;
-}
-
-/// The same for every kind.
-pub async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
-    for Note { action, warning, reason, message } in notes {
-        if *warning {
-            tracing::warn!(%reason, "{message}");
-        } else {
-            tracing::info!(%reason, "{message}");
-        }
-        let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= NOTE_BYTES;
-        let note = message.char_indices().take_while(fits).map(|(_, c)| c).collect();
-        let event = Event {
-            type_: if *warning { EventType::Warning } else { EventType::Normal },
-            reason: reason.clone(),
-            note: Some(note),
-            action: action.clone(),
-            secondary: None,
-        };
-        if let Err(error) = recorder.publish(&event, reference).await {
-            tracing::warn!(%error, "publish event {reason}");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,10 +15,11 @@ use super::{
     Ctx,
     desired::{Desired, SecretSource},
     error::Error,
-    names::{Key, Maker},
+    names::Maker,
     world::{Retained, RetainedKind},
 };
 use crate::{
+    controller::key::Key,
     crd::{
         ClientAppStatus, DeletionPolicy, InstalledChart, PostgresProvider, Postgresql, annotation, label,
         percona::PerconaPGCluster,

@@ -17,13 +17,13 @@ use serde::de::DeserializeOwned;
 use super::{
     Ctx,
     error::{self, Error},
-    names::Key,
     observe,
     plan::{Hold, SAFETY_NET},
     retained::{self, Leaving},
     world::{Phase, ReleaseView, RetainedKind},
 };
 use crate::{
+    controller::key::Key,
     crd::{DeletionPolicy, conditions::kind, label},
     helm::{self, Uninstall},
 };

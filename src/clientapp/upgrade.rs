@@ -7,12 +7,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     desired::{Desired, DesiredServer},
-    names::{Maker, hex},
+    names::Maker,
     plan::{Hold, SAFETY_NET},
     world::{BackupView, ReleaseView, Target, World},
 };
-use crate::crd::{
-    BackupRecord, BackupState, ClientAppStatus, InstalledChart, Release, conditions::kind, percona::READY_FOR_BACKUP,
+use crate::{
+    controller::key::hex,
+    crd::{
+        BackupRecord, BackupState, ClientAppStatus, InstalledChart, Release, conditions::kind,
+        percona::READY_FOR_BACKUP,
+    },
 };
 
 /// Charts whose app migrates its data from one major version to the next only, and which versions of the chart have which

@@ -6,8 +6,11 @@ use jiff::Timestamp;
 
 use semver::Version;
 
-use super::names::{Key, Maker};
-use crate::crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart};
+use super::names::Maker;
+use crate::{
+    controller::key::Key,
+    crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart},
+};
 
 /// Everything that decisions depend on, as it was at one moment.
 #[derive(Clone, Debug, Default)]

@@ -59,6 +59,8 @@ pub mod annotation {
 
     /// On a volume that a `ClientApp` left behind: the chart its data are of, as JSON of `status.installed`.
     pub const INSTALLED: &str = "apps.bnerd-operator.local/installed";
+    /// On what is applied: digest of the document, so that an unchanged one is not applied again.
+    pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
     /// On a PerconaPGCluster: this operator has made room for backups. What somebody else set up is theirs.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
 

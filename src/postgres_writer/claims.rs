@@ -22,7 +22,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::row::{Table, Wanted, id};
-use crate::{clientapp::names::Key, crd::label};
+use crate::{controller::key::Key, crd::label};
 
 /// What a ConfigMap is called, before characters that are its own.
 const PREFIX: &str = "clientapp-operator-claims-";

@@ -60,15 +60,15 @@ use self::{
     turns::{Turn, Turns},
 };
 use crate::{
-    clientapp::{
+    controller::{
         cache::Memo,
         definition::Definition,
         error::jitter,
+        events::{Note, publish_by},
         finalizer,
-        memory::Statuses,
-        names::Key,
-        report::{Note, publish_by, write_status},
-        watches::{driven, interrupted, key_of, stored_objects},
+        key::{Key, key_of},
+        status::{Statuses, write_status},
+        watch::{driven, interrupted, stored_objects},
     },
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
     metrics::Metrics,

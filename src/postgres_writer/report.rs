@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{error::Error, row::Wanted};
 use crate::{
-    clientapp::report::Note,
+    controller::events::Note,
     crd::{
         PostgresWriterStatus, WrittenRow,
         conditions::{Verdict, find, kind},
@@ -101,7 +101,7 @@ mod tests {
 
     fn wanted() -> Wanted {
         let spec = PostgresWriterSpec { table: "people".into(), name: "Ada".into(), age: 36, country: "UK".into() };
-        super::super::row::wanted(&crate::clientapp::names::Key::new("ns", "ada"), &spec).unwrap()
+        super::super::row::wanted(&crate::controller::key::Key::new("ns", "ada"), &spec).unwrap()
     }
 
     fn reasons(notes: &[Note]) -> Vec<&str> {

@@ -6,7 +6,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::time::MissedTickBehavior;
 
 use super::{Ctx, Object, decide, error::UNAVAILABLE, row, row::Table};
-use crate::clientapp::watches::key_of;
+use crate::controller::key::key_of;
 
 /// Compares for good.
 pub async fn run(ctx: &Ctx, every: Duration) {

@@ -6,7 +6,10 @@ use std::{fmt, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{clientapp::names::Key, crd::PostgresWriterSpec};
+use crate::{
+    controller::key::{Key, hex},
+    crd::PostgresWriterSpec,
+};
 
 /// PostgreSQL cuts longer names off.
 const NAME_BYTES: usize = 63;
@@ -105,7 +108,7 @@ impl Row {
         let Row { id, name, age, country } = self;
         // JSON, so that no two rows have the same text.
         let text = serde_json::json!([id, name, age, country]).to_string();
-        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(text))
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     error::{Error, RETRY},
     row::Table,
 };
-use crate::clientapp::names::Key;
+use crate::controller::key::Key;
 
 /// Between two attempts to reach the API server.
 const PAUSE: Duration = Duration::from_secs(1);

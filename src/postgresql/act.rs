@@ -22,7 +22,7 @@ use super::{
     world::{ClientSecret, Id, Kind, World},
 };
 use crate::{
-    clientapp::{names::Key, report::publish_by},
+    controller::{events::publish_by, key::Key},
     crd::label,
 };
 

@@ -2,7 +2,7 @@
 
 use super::names;
 use crate::{
-    clientapp::{names::Key, watches::key_of},
+    controller::key::{Key, key_of},
     crd::{PasswordSecret, Postgresql, quantity},
 };
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clientapp::error::{Disposition, Retry, api_disposition, api_sentence},
+    controller::error::{Disposition, Retry, api_disposition, api_sentence},
     crd::conditions::{State, kind},
 };
 

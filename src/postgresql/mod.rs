@@ -48,15 +48,15 @@ use self::{
     world::CredentialsView,
 };
 use crate::{
-    clientapp::{
+    controller::{
         cache::Memo,
         definition::Definition,
         error::jitter,
+        events::publish_by,
         finalizer,
-        memory::Statuses,
-        names::Key,
-        report::publish_by,
-        watches::{driven, interrupted, key_of, stored_objects},
+        key::{Key, key_of},
+        status::Statuses,
+        watch::{driven, interrupted, stored_objects},
     },
     crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, label},
     metrics::Metrics,

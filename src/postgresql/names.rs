@@ -3,7 +3,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::clientapp::names::hex;
+use crate::controller::key::hex;
 
 /// A `Postgresql`'s name can have this many characters: a StatefulSet's, which ends in `-standby`, is with a hash behind it
 /// a label of its pods, and those have 63.

@@ -14,7 +14,7 @@ use super::{
     world::{ClientSecret, CredentialsView, Given, SecretView, World},
 };
 use crate::{
-    clientapp::names::Key,
+    controller::key::Key,
     crd::{PasswordSecret, PostgresqlStatus},
 };
 

@@ -12,10 +12,7 @@ use super::{
     world::{Detail, Given, Kind, SecretView, World},
 };
 use crate::{
-    clientapp::{
-        names::Key,
-        report::{Note, write_status},
-    },
+    controller::{events::Note, key::Key, status::write_status},
     crd::{
         ActivePod, DumpState, Phase, Postgresql, PostgresqlStatus, SecretRecord,
         conditions::{State, Verdict, find, kind},

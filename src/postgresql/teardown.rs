@@ -21,7 +21,7 @@ use super::{
     world::{Detail, JobView, Kind, ObjectView, Owner},
 };
 use crate::{
-    clientapp::names::Key,
+    controller::key::Key,
     crd::{DeletionPolicy, Postgresql, label},
 };
 

@@ -27,13 +27,12 @@ use super::{
     world::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView},
 };
 use crate::{
-    clientapp::{
-        build::postgres::DIGEST_ANNOTATION,
+    controller::{
         cache::{Cache, Change, Entry},
-        names::Key,
-        watches::{keep, key_of, owner},
+        key::{Key, key_of},
+        watch::{keep, owner},
     },
-    crd::{Guard, Postgresql, label, quantity},
+    crd::{Guard, Postgresql, annotation::SPEC_DIGEST, label, quantity},
 };
 
 /// Everything but what Helm stores its releases in.
@@ -254,7 +253,7 @@ fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Made {
         view: ObjectView {
             owner: Owner::Ours,
             uid: object.uid().unwrap_or_default(),
-            digest: object.annotations().get(DIGEST_ANNOTATION).cloned(),
+            digest: object.annotations().get(SPEC_DIGEST).cloned(),
             deleting: object.meta().deletion_timestamp.is_some(),
             detail,
         },

@@ -7,12 +7,10 @@ use kube::Resource as _;
 use serde_json::{Value, json};
 
 use crate::{
-    clientapp::names::{DATABASE_USER, Key},
+    clientapp::names::DATABASE_USER,
+    controller::key::Key,
     crd::{BackupRecord, DeletionPolicy, Postgres, Postgresql, annotation, label, percona::PerconaPGBackup},
 };
-
-/// On what is applied: digest of the document, so that an unchanged one is not applied again.
-pub const DIGEST_ANNOTATION: &str = "apps.bnerd-operator.local/spec-digest";
 
 /// On a backup: between which chart versions it was taken.
 const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
@@ -173,7 +171,7 @@ pub fn backup(key: &Key, record: &BackupRecord) -> Value {
 /// cluster while the operator still means to keep it.
 #[must_use]
 pub fn applied(mut cluster: Value, digest: &str, policy: DeletionPolicy, owner: &OwnerReference) -> Value {
-    cluster["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
+    cluster["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(digest);
     if policy == DeletionPolicy::Delete {
         cluster["metadata"]["ownerReferences"] = json!([owner]);
     }

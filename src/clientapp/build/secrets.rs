@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::api::ObjectMeta;
-use rand::rand_core::UnwrapErr;
-use rand::{RngExt as _, distr::Alphanumeric, rngs::SysRng};
 
-use crate::{clientapp::names::Key, crd::label};
+use crate::{
+    controller::{key::Key, password::password},
+    crd::label,
+};
 
 /// Key of the administrator's name in the admin Secret.
 pub const ADMIN_USERNAME: &str = "nextcloud-username";
@@ -17,17 +18,6 @@ pub const ADMIN_PASSWORD: &str = "nextcloud-password";
 pub const REDIS_PASSWORD: &str = "redis-password";
 /// The generated administrator's name.
 const ADMIN_NAME: &str = "admin";
-const PASSWORD_LENGTH: usize = 32;
-
-/// 32 characters of `[A-Za-z0-9]`, from the operating system. Alphanumeric because passwords reach URLs and PHP's
-/// session path unescaped.
-///
-/// # Panics
-/// When the operating system has no randomness to give: no password is better than a guessable one.
-pub fn password() -> ByteString {
-    let mut random = UnwrapErr(SysRng);
-    ByteString((0..PASSWORD_LENGTH).map(|_| random.sample(Alphanumeric)).collect())
-}
 
 /// The Secret with the administrator's generated credentials.
 #[must_use]
@@ -61,18 +51,5 @@ fn secret(key: &Key, name: String, owner: OwnerReference, data: BTreeMap<String,
         data: Some(data),
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_alphanumeric_and_differ() {
-        let (a, b) = (password().0, password().0);
-        assert_eq!(a.len(), 32);
-        assert!(a.iter().all(u8::is_ascii_alphanumeric));
-        assert_ne!(a, b);
     }
 }

@@ -13,12 +13,13 @@ use crate::{
     clientapp::{
         Ctx,
         error::Error,
-        names::{Key, Maker},
+        names::Maker,
         plan::{Hold, SAFETY_NET},
         retained::{self, Leaving},
         upgrade,
         world::{RetainedKind, ServerState},
     },
+    controller::key::Key,
     crd::{
         DeletionPolicy, PostgresProvider, label,
         percona::{self, PerconaPGBackup},

@@ -16,8 +16,8 @@ use super::{
     world::{Detail, Id, Kind, Owner, World},
 };
 use crate::{
-    clientapp::{build::postgres::DIGEST_ANNOTATION, names::hex},
-    crd::{Postgresql, label},
+    controller::key::hex,
+    crd::{Postgresql, annotation::SPEC_DIGEST, label},
 };
 
 /// A document for server-side apply.
@@ -110,7 +110,7 @@ fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> O
         document["metadata"]["ownerReferences"] = json!([owner(desired)]);
     }
     let digest = hex(&Sha256::digest(document.to_string().as_bytes())[..16]);
-    document["metadata"]["annotations"] = json!({DIGEST_ANNOTATION: digest});
+    document["metadata"]["annotations"] = json!({SPEC_DIGEST: digest});
     Object { id: (kind, name), document, digest }
 }
 

@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 
 use super::owner;
 use crate::{
-    clientapp::build::secrets::password,
+    controller::password::password,
     crd::label,
     postgresql::{desired::Desired, names},
 };

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     cache::{Cache, Change, Entry},
-    watches::{interrupted, key_of},
+    key::key_of,
+    watch::interrupted,
 };
 
 /// A CustomResourceDefinition, there or not.

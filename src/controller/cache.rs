@@ -13,7 +13,7 @@ use std::{
 use kube::runtime::watcher;
 use tokio::sync::watch;
 
-use super::names::Key;
+use super::key::Key;
 
 /// What of an object is kept.
 pub struct Entry<V> {

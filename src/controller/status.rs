@@ -1,0 +1,90 @@
+//! Statuses of any kind: written, and remembered for as long as the watch is late. An **effect**.
+
+use std::fmt::Debug;
+
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource,
+    api::{Patch, PatchParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use super::{cache::Memo, key::Key};
+use crate::crd::Guard;
+
+/// Field manager of the status.
+const FIELD_MANAGER: &str = "clientapp-operator/status";
+
+/// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
+/// would not know of it, and do the same again at once.
+pub struct Statuses<S>(Memo<Key, Written<S>>);
+
+#[derive(Clone)]
+struct Written<S> {
+    uid: String,
+    resource_version: Option<u64>,
+    status: S,
+}
+
+impl<S> Default for Statuses<S> {
+    fn default() -> Self {
+        Statuses(Memo::default())
+    }
+}
+
+impl<S: Clone + Default> Statuses<S> {
+    /// Remembers a status that was written, and the version of the object that has it.
+    pub fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
+        let resource_version = resource_version.and_then(|version| version.parse().ok());
+        self.0.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
+    }
+
+    /// The object's status: as the watch has it, or as it was written since. `None`: the object does not decode.
+    pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<&Option<S>>) -> S {
+        let version = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
+        let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
+        match (seen, written) {
+            (Some(_), Some(written)) if late(&written) => written.status,
+            (Some(status), _) => status.clone().unwrap_or_default(),
+            // What does not decode shows no status; what was said of it once need not be said again.
+            (None, Some(written)) => written.status,
+            (None, None) => S::default(),
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&self, key: &Key) {
+        self.0.take(key);
+    }
+}
+
+/// Writes the status of an object, and returns the version that has it.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    S: Serialize,
+{
+    // The answer is the object, and may be one that does not decode.
+    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
+    let patch = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        // With the uid, an object that was deleted and made anew in between is not given its predecessor's status.
+        "metadata": {"name": key.name, "uid": uid},
+        "status": status,
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let written = match api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await {
+        // An object that was stored under another schema cannot be applied to, but merged into.
+        Err(kube::Error::Api(status)) if status.message.contains("failed to create typed live object") => {
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
+        }
+        written => written,
+    };
+    Ok(written?.metadata.resource_version)
+}
