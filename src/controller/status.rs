@@ -6,6 +6,7 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
+    core::Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -60,10 +61,13 @@ impl<S: Clone + Default> Statuses<S> {
     }
 }
 
-/// Writes the status of an object, and returns the version that has it.
+/// Writes the whole status of an object, and returns the version that has it.
+///
+/// By JSON patch, the one way to have the API server compare the uid: an apply or a merge to a custom resource's status
+/// disregards it, and an object that was deleted and made anew in between was given its predecessor's status.
 ///
 /// # Errors
-/// The API server's refusal.
+/// The API server's refusal; a conflict if the object is another one.
 pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
@@ -71,20 +75,22 @@ where
 {
     // The answer is the object, and may be one that does not decode.
     let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
-    let patch = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        // With the uid, an object that was deleted and made anew in between is not given its predecessor's status.
-        "metadata": {"name": key.name, "uid": uid},
-        "status": status,
-    });
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let written = match api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await {
-        // An object that was stored under another schema cannot be applied to, but merged into.
-        Err(kube::Error::Api(status)) if status.message.contains("failed to create typed live object") => {
-            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await
+    let patch = json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status", "value": status},
+    ]);
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_status(&key.name, &params, &patch).await {
+        Err(kube::Error::Api(status)) if is_other(&status) => {
+            let sentence = format!("{} {key} was deleted and made anew", K::kind(&()));
+            Err(kube::Error::Api(Status::failure(&sentence, "Conflict").with_code(409).boxed()))
         }
-        written => written,
-    };
-    Ok(written?.metadata.resource_version)
+        written => Ok(written?.metadata.resource_version),
+    }
+}
+
+/// A patch that cannot be applied is refused without a cause; an object that it would make invalid, with its causes.
+fn is_other(status: &Status) -> bool {
+    status.code == 422 && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
