@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::{
     controller::key::Key,
     crd::{
-        ClientApp, ClientAppStatus, Guard, Persistence, Postgres, PostgresProvider, Redis,
+        ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},
     },
 };
@@ -60,6 +60,8 @@ impl NewInstance {
         let spec = serde_json::from_value(serde_json::to_value(self)?)?;
         let mut app = ClientApp::new(&key.name, spec);
         app.metadata.namespace = Some(key.namespace.clone());
+        // From the start: one that is deleted before the controller has seen it would leave its namespace behind.
+        app.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         Ok(app)
     }
 }
@@ -417,6 +419,7 @@ mod tests {
             serde_json::from_value(json!({"hostname": "a.example", "name": "b", "postgres": {"version": "16"}}))
                 .unwrap();
         let app = request.app(&Key::new("c", "d")).unwrap();
+        assert_eq!(app.metadata.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
         assert_eq!((app.metadata.name.as_deref(), app.metadata.namespace.as_deref()), (Some("d"), Some("c")));
         assert_eq!((app.spec.postgres.version.as_str(), app.spec.postgres.instances), ("16", 1));
         assert_eq!(app.spec.chart_version, "5.5.2");
