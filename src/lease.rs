@@ -3,10 +3,17 @@
 //! kube-lease-manager keeps the lock; this module adds what it leaves out: a leader that cannot renew must stop before
 //! its lock can be another's, also when the API server does not answer at all.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use kube::Client;
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
+use nix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
 /// Name of the Lease.
@@ -23,6 +30,45 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A request for the Lease is worth no more than this: after it, the next attempt is the better one. The client that
 /// the Lease is made with has to keep to it.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Whether this process still leads, by its own clock. Asked before each step that cannot be taken back: a process that was
+/// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
+/// instruction, before any of its timers or requests tell it.
+#[derive(Clone, Debug)]
+pub struct Lead {
+    /// When the term is over, in milliseconds of [`since_boot`].
+    ends: Arc<AtomicU64>,
+}
+
+impl Lead {
+    /// A lead without end, for tests.
+    #[must_use]
+    pub fn assured() -> Lead {
+        Lead { ends: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+
+    /// Whether no other process leads at this moment.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        millis(since_boot()) < self.ends.load(Ordering::SeqCst)
+    }
+
+    /// Ends the lead at once, and for good.
+    pub(crate) fn end(&self) {
+        self.ends.store(0, Ordering::SeqCst);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The clock of the lead: it is never set, and goes on while the process is stopped and while the machine is suspended.
+/// `CLOCK_MONOTONIC`, which is `Instant` and the clock of every timer, stands still with the machine: after it, a term
+/// that is long over would seem to have just begun.
+fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
+}
 
 /// The lock.
 pub struct Lease(LeaseManager);
@@ -52,13 +98,13 @@ impl Lease {
         Ok(Lease(manager))
     }
 
-    /// Waits for the lock. Returns `false` when `stop` came first.
-    pub async fn acquire(&self, stop: &CancellationToken) -> bool {
+    /// Waits for the lock. Returns `None` when `stop` came first.
+    pub async fn acquire(&self, stop: &CancellationToken) -> Option<Lead> {
         loop {
             tokio::select! {
-                () = stop.cancelled() => return false,
+                () = stop.cancelled() => return None,
                 change = self.0.changed() => match change {
-                    Ok(true) => return true,
+                    Ok(true) => return Some(Lead::assured()),
                     Ok(false) => {}
                     Err(error) => {
                         tracing::warn!(%error, lease = NAME, "cannot ask for the lease; trying again");

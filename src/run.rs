@@ -97,9 +97,9 @@ async fn lead(
         .with_context(|| format!("find or make Lease {namespace}/{}", lease::NAME))?;
     let _ = ready.send_replace(Ok(()));
     tracing::info!(%namespace, "waiting for the lease");
-    if !lease.acquire(stop).await {
+    let Some(lead) = lease.acquire(stop).await else {
         return Ok(());
-    }
+    };
     tracing::info!("leading");
     metrics.set_leader(true);
 
@@ -117,12 +117,14 @@ async fn lead(
         namespace: namespace.clone(),
         recorder: recorder.clone(),
         metrics: metrics.clone(),
+        lead: lead.clone(),
     });
     let postgresqls = postgresql::Parts {
         client: requests.clone(),
         watch_client: watch_client.clone(),
         recorder: recorder.clone(),
         metrics: metrics.clone(),
+        lead: lead.clone(),
     };
     let parts = clientapp::Parts {
         recorder,
@@ -133,6 +135,7 @@ async fn lead(
         charts: Arc::new(charts),
         metrics: metrics.clone(),
         holder,
+        lead: lead.clone(),
     };
     let writers = writers.map(|parts| postgres_writer::run(parts, leading.clone()));
     let apps =
@@ -150,6 +153,7 @@ async fn lead(
             bail!("the controller ended by itself");
         }
     };
+    lead.end();
     leading.cancel();
     metrics.set_leader(false);
     // The lease is released only after the last helm has ended: there are never two of them.

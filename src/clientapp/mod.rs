@@ -71,6 +71,7 @@ use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard},
     helm::{ChartCache, HelmApi},
     holder::Holder,
+    lease::Lead,
     metrics::Metrics,
 };
 
@@ -92,6 +93,8 @@ pub struct Ctx {
     pub metrics: Arc<Metrics>,
     /// This process, as stamped on releases.
     pub holder: Holder,
+    /// Whether it still leads.
+    pub lead: Lead,
     /// Ends with the operator, or with its leadership.
     pub stop: CancellationToken,
     memory: Memory,
@@ -137,11 +140,13 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// This process, as stamped on releases.
     pub holder: Holder,
+    /// Whether this process still leads.
+    pub lead: Lead,
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile, and so its last helm, has ended.
 pub async fn run(parts: Parts, stop: CancellationToken) {
-    let Parts { client, watch_client, config, helm, charts, recorder, metrics, holder } = parts;
+    let Parts { client, watch_client, config, helm, charts, recorder, metrics, holder, lead } = parts;
     let (apps, writer) = reflector::store();
     let tasks = TaskTracker::new();
     let (watches, triggers) = Watches::start(&watch_client, apps.clone(), &tasks, &stop);
@@ -155,6 +160,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         recorder,
         metrics,
         holder,
+        lead,
         stop: stop.clone(),
         memory: Memory::default(),
         synced: OnceCell::new(),

@@ -71,6 +71,7 @@ use crate::{
         watch::{driven, interrupted, stored_objects},
     },
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
+    lease::Lead,
     metrics::Metrics,
 };
 
@@ -93,6 +94,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Whether this process still leads.
+    pub lead: Lead,
 }
 
 /// What every reconcile shares.
@@ -103,6 +106,9 @@ struct Ctx {
     claims: Claims,
     recorder: Recorder,
     metrics: Arc<Metrics>,
+    /// Whether this process still leads.
+    #[expect(dead_code, reason = "rows are not deleted by its leave yet")]
+    lead: Lead,
     objects: Store<Object>,
     /// All objects are known.
     listed: SetOnce<()>,
@@ -158,7 +164,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
 
 /// Runs the controller while the kind is there.
 async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken) {
-    let Parts { client, watch_client, settings, namespace, recorder, metrics } = parts;
+    let Parts { client, watch_client, settings, namespace, recorder, metrics, lead } = parts;
     let (objects, writer) = reflector::store();
     let (triggers, triggered) = mpsc::unbounded();
     let (claims, staked) = Claims::new(client.clone(), namespace, &stop);
@@ -173,6 +179,7 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
         claims,
         recorder: recorder.clone(),
         metrics: metrics.clone(),
+        lead: lead.clone(),
         objects: objects.clone(),
         listed: SetOnce::new(),
         triggers,

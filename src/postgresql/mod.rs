@@ -59,6 +59,7 @@ use crate::{
         watch::{driven, interrupted, stored_objects},
     },
     crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, label},
+    lease::Lead,
     metrics::Metrics,
 };
 
@@ -78,6 +79,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Whether this process still leads.
+    pub lead: Lead,
 }
 
 /// What every reconcile shares.
@@ -88,6 +91,8 @@ pub struct Ctx {
     pub recorder: Recorder,
     /// The caches.
     pub watches: Arc<Watches>,
+    /// Whether this process still leads.
+    pub lead: Lead,
     metrics: Arc<Metrics>,
     statuses: Statuses<PostgresqlStatus>,
     failures: Memo<Key, u32>,
@@ -117,7 +122,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     definition.control(parts.watch_client.clone(), &stop, controller).await;
 }
 
-async fn control(Parts { client, watch_client, recorder, metrics }: Parts, stop: CancellationToken) {
+async fn control(Parts { client, watch_client, recorder, metrics, lead }: Parts, stop: CancellationToken) {
     let (postgresqls, writer) = reflector::store();
     let tasks = TaskTracker::new();
     let (watches, triggers) = Watches::start(&watch_client, postgresqls.clone(), &tasks, &stop);
@@ -125,6 +130,7 @@ async fn control(Parts { client, watch_client, recorder, metrics }: Parts, stop:
         client,
         recorder,
         watches,
+        lead,
         metrics,
         statuses: Statuses::default(),
         failures: Memo::default(),
