@@ -25,6 +25,7 @@ pub mod clientapp;
 pub mod config;
 pub mod controller;
 pub mod crd;
+pub mod destroy;
 pub mod health;
 pub mod helm;
 pub mod holder;

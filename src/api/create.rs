@@ -24,10 +24,9 @@ use crate::{
     clientapp::{
         build::secrets::{self, ADMIN_PASSWORD},
         desired::{InvalidSpec, StoredProfile, desired, is_label},
-        owner_reference,
     },
     controller::key::Key,
-    crd::{ClientApp, Guard, Profile, label},
+    crd::{ClientApp, Guard, Profile, annotation, label},
 };
 
 /// Generated names that are tried before giving up; each one is taken with a chance of one in billions.
@@ -315,17 +314,16 @@ async fn found(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, 
 
 /// The administrator's password as it is in the cluster: the controller may have been faster in making one.
 async fn password(shared: &Shared, key: &Key, app: &ClientApp) -> Result<String, Problem> {
-    let owner = owner_reference(&app.metadata);
-    let uid = owner.uid.clone();
+    let uid = app.uid().unwrap_or_default();
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.client.clone(), &key.namespace);
-    let secret = secrets::admin(key, owner);
+    let secret = secrets::admin(key, &uid);
     let stored = match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => secret,
         Err(error) if exists(&error) => {
             let found = secrets.get(&name).await;
             let found = found.map_err(|error| refused(&format!("get Secret {}/{name}", key.namespace), &error))?;
-            if !found.owner_references().iter().any(|owner| owner.uid == uid) {
+            if found.annotations().get(annotation::OWNER_UID) != Some(&uid) {
                 let detail = format!(
                     "metadata.name: Secret {}/{name} belongs to something else: choose another name, or remove it",
                     key.namespace

@@ -1,11 +1,12 @@
 //! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
 
-use std::{io::Read as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::{
-    ByteString,
-    api::core::v1::Secret,
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::Secret,
+    },
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{
@@ -22,22 +23,27 @@ use super::{
     Ctx, build,
     desired::{Desired, DesiredServer, Document},
     error::{self, Error, Refusal},
-    names::Maker,
+    gate::Apply,
     observe,
     plan::{Because, Plan, Step},
     report, retained, upgrade,
-    world::{Phase, ReleaseView, RetainedKind, Target, World},
+    world::{Phase, ReleaseView, Target, Workload, World},
 };
 use crate::{
     controller::key::Key,
-    crd::{Attempt, BackupRecord, ClientAppStatus, InstalledChart, percona::PerconaPGBackup},
-    helm::{Chart, ChartError, ReleaseLabels, Upgrade},
+    crd::{Attempt, BackupRecord, ClientAppStatus, InstalledChart, Owned, percona::PerconaPGBackup},
+    destroy::{self, permit::Kind},
+    helm::{Chart, ChartError, ReleaseLabels, Upgrade, storage},
 };
 
 /// Field manager of the PerconaPGCluster or Postgresql.
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
 /// Field manager of backups.
 const BACKUP_MANAGER: &str = "clientapp-operator/backup";
+/// Field manager of restarts.
+const RESTART_MANAGER: &str = "clientapp-operator/restart";
+/// On a pod template: uid of the Secret for which its pods were restarted.
+const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
 /// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
 const WATCH_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -121,25 +127,28 @@ pub async fn act(
     Means { fetched, mut slot }: Means<'_>,
 ) -> Result<Option<Outcome>, Error> {
     let mut outcome = Some(Outcome::default());
+    // What was made here is on record with the intent, not only when the watch shows it.
+    let mut made = Vec::new();
     for step in &plan.steps {
         match step {
             Step::CreateAdminSecret => {
-                create(ctx, &desired.key, build::secrets::admin(&desired.key, subject.owner.clone())).await?;
+                made.extend(create(ctx, &desired.key, build::secrets::admin(&desired.key, subject.uid)).await?);
             }
             Step::CreateRedisSecret => {
-                create(ctx, &desired.key, build::secrets::redis(&desired.key, subject.owner.clone())).await?;
+                made.extend(
+                    create(ctx, &desired.key, build::secrets::redis(&desired.key, subject.owner.clone())).await?,
+                );
             }
             Step::Adopt(found) => {
-                // On record before its marks are gone: which way the app may go depends on it.
-                if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
-                    let status = ClientAppStatus { installed: Some(installed), ..world.recorded.clone() };
-                    report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
-                }
-                retained::adopt(ctx, subject.owner, desired, found).await?;
+                // On record before its marks are gone: what goes with the app, and which way the app may go, depend on it.
+                let status = retained::adopted(&world.recorded, desired, found);
+                report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
+                retained::adopt(ctx, subject.uid, desired, found).await?;
             }
-            Step::ApplyDatabase { backups } => {
+            Step::Restart { secret, uid } => restart(ctx, subject, desired, world, (secret, uid)).await?,
+            Step::ApplyDatabase(apply) => {
                 if let Some(server) = desired.database.as_ref().and_then(|database| database.server.as_ref()) {
-                    apply_database(ctx, subject, desired, server, *backups).await?;
+                    made.extend(apply_database(ctx, subject, desired, server, apply).await?);
                 }
             }
             Step::BackUp(record) => back_up(ctx, &desired.key, record).await?,
@@ -148,7 +157,14 @@ pub async fn act(
                 // Who plans a run has fetched its chart.
                 let Some(Fetched { version: _, chart }) = fetched else { continue };
                 let run = Run { revision: *revision, because: because.as_ref(), chart, slot: slot.take() };
-                outcome = install(ctx, subject, generation, desired, world, run).await?;
+                let mut owned = world.owned.clone();
+                for object in std::mem::take(&mut made) {
+                    // One that takes another's place is put on record once that has been dealt with.
+                    if owned.iter().all(|entry| (&entry.kind, &entry.name) != (&object.kind, &object.name)) {
+                        owned.push(object);
+                    }
+                }
+                outcome = install(ctx, subject, generation, desired, world, owned, run).await?;
             }
         }
     }
@@ -156,13 +172,13 @@ pub async fn act(
 }
 
 /// Creates a Secret, and never touches one that is there: its password is in use.
-async fn create(ctx: &Ctx, key: &Key, secret: Secret) -> Result<(), Error> {
+async fn create(ctx: &Ctx, key: &Key, secret: Secret) -> Result<Option<Owned>, Error> {
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     match api.create(&PostParams::default(), &secret).await {
-        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(None),
         Err(error) => Err(Error::api(format!("create Secret {}/{name}", key.namespace))(error)),
-        Ok(_) => Ok(()),
+        Ok(made) => Ok(Some(Kind::Secret.owned(&made.metadata))),
     }
 }
 
@@ -172,14 +188,51 @@ async fn apply_database(
     subject: &Subject<'_>,
     desired: &Desired,
     server: &DesiredServer,
-    backups: bool,
+    Apply { backups, uid }: &Apply,
+) -> Result<Option<Owned>, Error> {
+    let Document { object, digest } = server.document(*backups);
+    let document = build::postgres::applied(object.clone(), digest, subject.uid, uid.as_deref());
+    let api = destroy::api(&ctx.client, &desired.key.namespace, server.maker.data());
+    let what = format!("{} {}/{}", server.maker.kind(), desired.key.namespace, server.name);
+    // An apply would take over what the cache does not show yet; whose that is, the next pass sees.
+    if uid.is_none()
+        && api.get_metadata_opt(&server.name).await.map_err(Error::api(format!("look for {what}")))?.is_some()
+    {
+        return Ok(None);
+    }
+    let applied = api.patch(&server.name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
+    let applied = applied.map_err(Error::api(format!("apply {what}")))?;
+    Ok(uid.is_none().then(|| server.maker.data().owned(&applied.metadata)))
+}
+
+/// Restarts what the release runs, and says why.
+async fn restart(
+    ctx: &Ctx,
+    subject: &Subject<'_>,
+    desired: &Desired,
+    world: &World,
+    (secret, uid): (&str, &str),
 ) -> Result<(), Error> {
-    let Document { object, digest } = server.document(backups);
-    let document = build::postgres::applied(object.clone(), digest, desired.deletion_policy, subject.owner);
-    let api = retained::api(ctx, &desired.key, RetainedKind::Server(server.maker));
-    api.patch(&server.name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document))
-        .await
-        .map_err(Error::api(format!("apply {} {}/{}", server.maker.kind(), desired.key.namespace, server.name)))?;
+    let namespace = &desired.key.namespace;
+    let patch = Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED_FOR: uid}}}}}));
+    let params = PatchParams { field_manager: Some(RESTART_MANAGER.to_owned()), ..PatchParams::default() };
+    for Workload { kind, name, waiting: _ } in &world.workloads {
+        let restarted = match *kind {
+            "Deployment" => {
+                let api: Api<Deployment> = Api::namespaced(ctx.client.clone(), namespace);
+                api.patch_metadata(name, &params, &patch).await.map(|_| ())
+            }
+            _ => {
+                let api: Api<StatefulSet> = Api::namespaced(ctx.client.clone(), namespace);
+                api.patch_metadata(name, &params, &patch).await.map(|_| ())
+            }
+        };
+        match restarted {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            restarted => restarted.map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?,
+        }
+    }
+    report::publish(ctx, subject.reference, &[report::restarted(secret)]).await;
     Ok(())
 }
 
@@ -197,7 +250,7 @@ async fn back_up(ctx: &Ctx, key: &Key, record: &BackupRecord) -> Result<(), Erro
     // Not by apply, which would make a Postgresql that is gone.
     let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
     let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
-    retained::api(ctx, key, RetainedKind::Server(Maker::Standalone))
+    destroy::api(&ctx.client, &key.namespace, Kind::Postgresql)
         .patch(&name, &params, &patch)
         .await
         .map_err(Error::api(format!("ask Postgresql {}/{name} for a dump", key.namespace)))?;
@@ -213,7 +266,7 @@ async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(),
     let Some(mut stored) = stored else { return Ok(()) };
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
     let payload = payload.ok_or_else(|| failed("its Secret has no key release".to_owned()))?;
-    payload.0 = mark_failed(&payload.0).map_err(failed)?;
+    payload.0 = storage::mark_failed(&payload.0).map_err(failed)?;
     stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
     // The object carries the resourceVersion that was read: if a helm is alive after all, one of both fails here.
     api.replace(secret, &PostParams::default(), &stored)
@@ -221,32 +274,6 @@ async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(),
         .map_err(Error::api(format!("mark revision {revision} of release {key} as failed")))?;
     tracing::warn!(release = %key, revision, "revision left pending by a helm that is gone is marked as failed");
     Ok(())
-}
-
-/// Helm's payload is base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go). **Pure.**
-fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
-    /// Far above what a Secret can hold, far below what would hurt.
-    const LIMIT: u64 = 64 * 1024 * 1024;
-    let packed: ByteString = serde_json::from_value(serde_json::Value::String(
-        String::from_utf8(payload.to_vec()).map_err(|error| format!("its payload is not base64: {error}"))?,
-    ))
-    .map_err(|error| format!("its payload is not base64: {error}"))?;
-    let mut json = Vec::new();
-    GzDecoder::new(packed.0.as_slice())
-        .take(LIMIT)
-        .read_to_end(&mut json)
-        .map_err(|error| format!("its payload is not gzip: {error}"))?;
-    let mut release: serde_json::Value =
-        serde_json::from_slice(&json).map_err(|error| format!("its payload is not JSON: {error}"))?;
-    release["info"]["status"] = "failed".into();
-    release["info"]["description"] = "the helm process ended before it could record a result".into();
-    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    serde_json::to_writer(&mut packed, &release).map_err(|error| error.to_string())?;
-    let packed = packed.finish().map_err(|error| error.to_string())?;
-    match serde_json::to_value(ByteString(packed)) {
-        Ok(serde_json::Value::String(encoded)) => Ok(encoded.into_bytes()),
-        other => Err(format!("base64 gave {other:?}")),
-    }
 }
 
 /// One run of helm.
@@ -264,6 +291,7 @@ async fn install(
     generation: Option<i64>,
     desired: &Desired,
     world: &World,
+    owned: Vec<Owned>,
     Run { revision, because, chart, slot }: Run<'_>,
 ) -> Result<Option<Outcome>, Error> {
     let key = &desired.key;
@@ -318,7 +346,8 @@ async fn install(
         "installing {} {} as revision {revision} of release {}; at most {} helm runs go on at a time",
         chart.name, chart.version, key.name, ctx.config.max_concurrent
     );
-    let intent = report::intent(&world.recorded, generation, attempt.clone(), &sentence, ctx.now());
+    let recorded = ClientAppStatus { owned, ..world.recorded.clone() };
+    let intent = report::intent(&recorded, generation, attempt.clone(), &sentence, ctx.now());
     // Who has waited for a slot has said so before.
     if !report::is_on_record(&intent, &world.recorded) {
         if let Some(because) = because {
@@ -335,13 +364,17 @@ async fn install(
     let cancel = ctx.stop.child_token();
     ctx.memory.running.put(key.clone(), cancel.clone());
     let ended = run(ctx, &request, &cancel).await;
+    if ended.is_err() {
+        // What it has written before it failed may not be seen yet.
+        ctx.memory.written.put(key.clone(), revision);
+    }
     // helm has ended: others may run theirs while this one's end is looked at and told.
     drop(slot);
     ctx.memory.running.take(key);
 
     match ended {
         Ok(()) => {
-            await_revision(ctx, key, revision).await?;
+            await_revision(ctx, key, revision).await;
             Ok(Some(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }) }))
         }
         // Deleted while helm ran: the next reconcile takes the app down.
@@ -378,8 +411,10 @@ fn request(ctx: &Ctx, desired: &Desired, chart: &Chart, revision: i64) -> Result
     })
 }
 
-/// helm's exit code alone proves nothing: waits until storage shows the revision, by watch, else by asking.
-async fn await_revision(ctx: &Ctx, key: &Key, revision: i64) -> Result<(), Error> {
+/// helm's exit code alone proves nothing: waits until the watch shows the revision. A watch that is later than that makes each
+/// look at the release a question to the API server, until it has caught up.
+async fn await_revision(ctx: &Ctx, key: &Key, revision: i64) {
+    ctx.memory.written.put(key.clone(), revision);
     let settled = |release: ReleaseView| release.revision >= revision && release.phase != Phase::Pending;
     let seen = ctx
         .watches
@@ -390,10 +425,8 @@ async fn await_revision(ctx: &Ctx, key: &Key, revision: i64) -> Result<(), Error
         })
         .await;
     if seen.is_none() {
-        tracing::warn!(release = %key, revision, "the watch does not show what helm wrote; asking the API server");
-        observe::live_revisions(ctx, key).await?;
+        tracing::warn!(release = %key, revision, "the watch does not show what helm wrote; the API server is asked instead");
     }
-    Ok(())
 }
 
 /// The sentence for a chart that is not the one this version was installed from before.
@@ -415,38 +448,4 @@ pub fn with_attempt(mut recorded: ClientAppStatus, outcome: &Outcome) -> ClientA
         recorded.last_attempt = Some(attempt.clone());
     }
     recorded
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use serde_json::Value;
-
-    use super::*;
-
-    fn pack(release: &Value) -> Vec<u8> {
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(release.to_string().as_bytes()).unwrap();
-        let encoded = serde_json::to_value(ByteString(packed.finish().unwrap())).unwrap();
-        encoded.as_str().unwrap().as_bytes().to_vec()
-    }
-
-    fn unpack(payload: &[u8]) -> Value {
-        let encoded = Value::String(String::from_utf8(payload.to_vec()).unwrap());
-        let packed: ByteString = serde_json::from_value(encoded).unwrap();
-        serde_json::from_reader(GzDecoder::new(packed.0.as_slice())).unwrap()
-    }
-
-    #[test]
-    fn a_pending_revision_becomes_failed_and_keeps_everything_else() {
-        let release = json!({"name": "acme", "version": 3, "manifest": "kind: A\n", "info": {"status": "pending-upgrade", "first_deployed": "x"}});
-        let failed = unpack(&mark_failed(&pack(&release)).unwrap());
-        assert_eq!(failed["info"]["status"], "failed");
-        assert_eq!(failed["info"]["first_deployed"], "x");
-        assert_eq!(failed["manifest"], release["manifest"]);
-        for garbage in [&b"\xff\xfe"[..], b"not base64!", b"aGVsbG8="] {
-            assert!(mark_failed(garbage).unwrap_err().contains("its payload is not"));
-        }
-    }
 }

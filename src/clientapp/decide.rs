@@ -8,17 +8,16 @@ use super::{
     build::secrets,
     desired::{Desired, SecretSource},
     gate::{Gate, gate},
+    owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step},
     upgrade::{self, Before},
     world::{Fate, Phase, ReleaseView, Retained, RetainedKind, SecretView, Stamp, World},
 };
 use crate::{
     controller::key::Key,
-    crd::{Attempt, annotation, conditions::kind, label},
+    crd::{Attempt, ClientAppStatus, annotation, conditions::kind, label},
+    destroy::permit::Kind,
 };
-
-/// After this time a release that shows no workloads is believed to have none. Helm's times are whole seconds.
-pub const UNSEEN_FOR: SignedDuration = SignedDuration::from_secs(5);
 
 /// Decides. `helm_deadline` is how long one helm process may live at most, and therefore how long a lock whose
 /// holder cannot be seen is believed.
@@ -34,7 +33,9 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         backup: _,
         target,
         release,
-        workloads,
+        workloads: _,
+        inventory: _,
+        owned: _,
         retry,
         recorded,
     } = world;
@@ -62,6 +63,9 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         }
     }
 
+    if let Some(hold) = admin_secret_lost(desired, admin_secret, recorded, release.as_ref()) {
+        return plan.hold(hold);
+    }
     match secret_step(&desired.admin, admin_secret, Step::CreateAdminSecret) {
         Ok(step) => plan.steps.extend(step),
         Err(hold) => return plan.hold(hold),
@@ -72,8 +76,9 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
             Ok(step) => plan.steps.extend(step),
             Err(hold) => return plan.hold(hold),
         }
+        plan.steps.extend(restart(name, redis_secret, recorded));
     }
-    plan.steps.extend(apply.map(|backups| Step::ApplyDatabase { backups }));
+    plan.steps.extend(apply.map(Step::ApplyDatabase));
     if let Some(hold) = closed {
         return plan.hold(hold);
     }
@@ -93,9 +98,6 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         plan.steps.retain(|step| !matches!(step, Step::HelmUpgrade { .. }));
         plan.steps.extend(back_up.map(Step::BackUp));
         plan.hold = Some(hold);
-    }
-    if plan.hold.is_none() && !plan.runs_helm() && workloads.is_empty() {
-        plan.hold = release.as_ref().and_then(|release| unseen(release, now));
     }
     plan
 }
@@ -121,7 +123,7 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
     }
     let wanted = desired.database.as_ref().and_then(|database| Some(database.server.as_ref()?.maker));
     let other = retained.iter().find(|left| matches!(left.kind, RetainedKind::Server(maker) if Some(maker) != wanted));
-    if let Some(Retained { kind, name, installed: _ }) = other {
+    if let Some(Retained { kind, name, .. }) = other {
         return Err(hold(format!(
             "{left}: {} {name} is adopted by a ClientApp with another spec.postgres.provider, or spec.postgres.enabled, only",
             kind.as_str()
@@ -150,18 +152,6 @@ fn summary(retained: &[Retained]) -> String {
     summary
 }
 
-/// A release without any workload right after helm wrote it is one whose workloads the watch has yet to show.
-fn unseen(release: &ReleaseView, now: Timestamp) -> Option<Hold> {
-    let until = release.written? + UNSEEN_FOR;
-    (until > now).then(|| Hold {
-        condition: kind::WORKLOADS_READY,
-        reason: "Progressing",
-        message: format!("waiting to see the workloads of revision {}", release.revision),
-        stalled: false,
-        until: Some(until),
-    })
-}
-
 fn hostname_conflict(desired: &Desired, holder: &Key) -> Hold {
     Hold {
         condition: kind::RELEASED,
@@ -175,6 +165,39 @@ fn hostname_conflict(desired: &Desired, holder: &Key) -> Hold {
     }
 }
 
+/// The generated credentials of the administrator, once made, are what the app's data know: no new ones are made up.
+fn admin_secret_lost(
+    desired: &Desired,
+    view: &SecretView,
+    recorded: &ClientAppStatus,
+    release: Option<&ReleaseView>,
+) -> Option<Hold> {
+    let SecretSource::Generated(name) = &desired.admin else { return None };
+    let in_use = owned::uid(&recorded.owned, Kind::Secret, name).is_some()
+        || recorded.last_attempt.is_some()
+        || recorded.installed.is_some()
+        || release.is_some_and(|release| release.known);
+    (in_use && *view == SecretView::Absent).then(|| Hold {
+        condition: kind::RELEASED,
+        reason: "AdminSecretLost",
+        message: format!(
+            "Secret {name} is gone, and the app knows no other administrator's password than the one in it: nothing is changed until it is back; restore it, or, with the credentials that the app has or is given by its own command, `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
+            desired.key.namespace,
+            secrets::ADMIN_USERNAME,
+            secrets::ADMIN_PASSWORD,
+        ),
+        stalled: true,
+        until: None,
+    })
+}
+
+/// Redis starts with its password: a new one has to reach the pods that hold the old one.
+fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus) -> Option<Step> {
+    let SecretView::Own { uid } = view else { return None };
+    let before = owned::uid(&recorded.owned, Kind::Secret, name)?;
+    (before != uid && recorded.release.is_some()).then(|| Step::Restart { secret: name.to_owned(), uid: uid.clone() })
+}
+
 /// Create a generated Secret that is absent; wait for one that is still being taken away with its old owner, since
 /// a Secret used now would vanish from under the app.
 fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result<Option<Step>, Hold> {
@@ -183,7 +206,9 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
         (SecretSource::Generated(name), SecretView::NotOurs { owner }) => Err(Hold {
             condition: kind::RELEASED,
             reason: "SecretNotOurs",
-            message: format!("Secret {name} belongs to {owner}: it is not used, and made anew once it is gone"),
+            message: format!(
+                "Secret {name} belongs to {owner}: it is not used, and made anew once it is gone; if it opens data that this ClientApp shall have, set spec.postgres.adopt to true"
+            ),
             stalled: false,
             until: None,
         }),
@@ -191,12 +216,16 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
     }
 }
 
+/// A Secret that a user made: the one that the spec names, or one of the name that is generated.
 fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
-    let SecretSource::Given(name) = source else { return None };
-    let (reason, problem) = match view {
-        SecretView::Absent => ("AdminSecretMissing", "does not exist".to_owned()),
-        SecretView::NotOurs { .. } | SecretView::Present { keys: None } => return None,
-        SecretView::Present { keys: Some(keys) } => {
+    let (name, named) = match source {
+        SecretSource::Given(name) => (name, "named in spec.adminSecret"),
+        SecretSource::Generated(name) => (name, "which this operator did not make"),
+    };
+    let (reason, problem) = match (view, source) {
+        (SecretView::Absent, SecretSource::Given(_)) => ("AdminSecretMissing", "does not exist".to_owned()),
+        (SecretView::Absent | SecretView::NotOurs { .. } | SecretView::Own { .. }, _) => return None,
+        (SecretView::Present { keys }, _) => {
             let missing: Vec<_> = [secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD]
                 .into_iter()
                 .filter(|key| !keys.contains(*key))
@@ -211,7 +240,7 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
         condition: kind::RELEASED,
         reason,
         message: format!(
-            "Secret {name}, named in spec.adminSecret, {problem}: it needs the keys {} and {}",
+            "Secret {name}, {named}, {problem}: it needs the keys {} and {}",
             secrets::ADMIN_USERNAME,
             secrets::ADMIN_PASSWORD
         ),
@@ -247,7 +276,7 @@ fn release_steps(
         None
     };
 
-    let Some(ReleaseView { revision, secret, phase, status, stamp, known, written }) = release else {
+    let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = release else {
         let because = recorded_revision.map(|revision| Because::Uninstalled { revision });
         let hold = upgrade(1, because);
         return Plan { hold, ..plan };

@@ -10,6 +10,7 @@ use crate::{
         key::Key,
     },
     crd::conditions::{State, kind},
+    destroy,
     helm::{ChartError, HelmError, HelmFailure},
 };
 
@@ -47,6 +48,16 @@ pub enum Error {
     /// The operator is stopping.
     #[error("the operator is stopping")]
     Shutdown,
+}
+
+impl From<destroy::Error> for Error {
+    fn from(error: destroy::Error) -> Self {
+        match error {
+            destroy::Error::Api { operation, source } => Error::Api { operation, source },
+            // Whoever leads now goes on.
+            destroy::Error::NotLeading { .. } => Error::Shutdown,
+        }
+    }
 }
 
 impl Error {

@@ -12,13 +12,22 @@ use super::{
     plan::{Hold, SAFETY_NET, SILENT_AFTER},
     world::{Availability, DatabaseView, SecretView, ServerState, ServerView, World},
 };
-use crate::crd::conditions;
+use crate::crd::{conditions, label};
+
+/// How a database is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apply {
+    /// With room for backups or without.
+    pub backups: bool,
+    /// uid of the one that is there; `None`: it is made.
+    pub uid: Option<String>,
+}
 
 /// What the gate says.
 #[derive(Default)]
 pub struct Gate {
-    /// The object has to be applied; with room for backups or without.
-    pub apply: Option<bool>,
+    /// The object has to be applied.
+    pub apply: Option<Apply>,
     /// Why it is closed.
     pub hold: Option<Hold>,
 }
@@ -35,7 +44,7 @@ fn stalled(reason: &'static str, message: String) -> Gate {
 #[must_use]
 pub fn gate(desired: &Desired, world: &World, now: Timestamp) -> Gate {
     let Some(DesiredDatabase { address, server }) = &desired.database else { return Gate::default() };
-    let DatabaseView { kind, app_uid, server: found, secret, reachable } = &world.database;
+    let DatabaseView { kind, app_uid, on_record, server: found, secret, reachable } = &world.database;
     let Some(server) = server else {
         let name = &address.secret;
         return match secret_problem(secret, &address.keys()) {
@@ -67,13 +76,15 @@ pub fn gate(desired: &Desired, world: &World, now: Timestamp) -> Gate {
     }
     let Some(found) = found else {
         let hold = closed("Provisioning", format!("{what} is being made"), false, Some(now + SAFETY_NET));
-        return Gate { apply: Some(desired.upgrade.backup), hold: Some(hold) };
+        let apply = Apply { backups: desired.upgrade.backup, uid: None };
+        return Gate { apply: Some(apply), hold: Some(hold) };
     };
-    if let Some(gate) = unusable(desired, server, found, &what, app_uid, now) {
+    if let Some(gate) = unusable(desired, server, found, &what, (app_uid, on_record.as_deref()), now) {
         return gate;
     }
     let backups = desired.upgrade.backup || found.backups;
-    let apply = (found.digest.as_ref() != Some(&server.document(backups).digest)).then_some(backups);
+    let apply = (found.digest.as_ref() != Some(&server.document(backups).digest))
+        .then(|| Apply { backups, uid: Some(found.uid.clone()) });
     let silent_at = found.created.map(|created| created + SILENT_AFTER);
     let name = &address.secret;
     let (reason, message) = match &found.state {
@@ -110,16 +121,22 @@ fn unusable(
     server: &DesiredServer,
     found: &ServerView,
     what: &str,
-    app_uid: &str,
+    (app_uid, on_record): (&str, Option<&str>),
     now: Timestamp,
 ) -> Option<Gate> {
     let app = Some(&desired.key.name);
-    let ours = found.app.as_ref() == app && found.owner_uid.as_ref().is_none_or(|uid| *uid == app_uid);
+    // Its uid is on record, or will be: it was made for this very app a moment ago. A label alone proves nothing.
+    let made = |uid: &Option<String>| uid.as_deref() == Some(app_uid);
+    let ours = found.app.as_ref() == app
+        && (on_record == Some(&found.uid) || made(&found.stamp) || made(&found.owner_uid))
+        && found.retained_from.is_none();
     // Adopting is the first step then.
-    let left = found.retained_from.as_ref() == app && desired.adopt;
+    let left = desired.adopt && found.is_left(&desired.key.name, app_uid);
     if !(ours || left) {
         let message = format!(
-            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that"
+            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over by the label {}={} and spec.postgres.adopt",
+            label::RETAINED_FROM,
+            desired.key.name
         );
         return Some(stalled("DatabaseNotOurs", message));
     }
@@ -162,8 +179,8 @@ fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(&'static str, S
     match secret {
         SecretView::Absent => Some(("SecretMissing", "does not exist".to_owned())),
         SecretView::NotOurs { owner } => Some(("SecretNotOurs", format!("belongs to {owner}: it is not used"))),
-        SecretView::Present { keys: None } => None,
-        SecretView::Present { keys: Some(present) } => {
+        SecretView::Own { .. } => None,
+        SecretView::Present { keys: present } => {
             let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
             (!missing.is_empty()).then(|| ("SecretKeyMissing", format!("has no value under {}", missing.join(" and "))))
         }

@@ -1,8 +1,10 @@
-//! What the operator remembers between reconciles. All of it can be lost at any time: it saves work, never decides.
+//! What the operator remembers between reconciles. All of it can be lost at any time: it saves work,
+//! and what it alone knows errs on the side of keeping.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ApiResource;
 
 use crate::{
     controller::{cache::Memo, key::Key, status::Statuses},
@@ -20,8 +22,16 @@ pub struct Memory {
     pub running: Memo<Key, tokio_util::sync::CancellationToken>,
     /// How to stop the fetch of a chart for an app, and the generation that it is for.
     pub fetching: Memo<Key, (Option<i64>, tokio_util::sync::CancellationToken)>,
-    /// Apps, by uid, whose foreground deletion has begun.
-    pub foreground: Memo<Key, String>,
+    /// The revision that helm has written, until the watch shows it.
+    pub written: Memo<Key, i64>,
+    /// uid of the storage Secret of a revision that cannot be read.
+    pub unreadable: Memo<Key, String>,
+    /// Where the objects of a kind are, by `apiVersion kind`; `None`: in no namespace.
+    pub kinds: Memo<String, Option<ApiResource>>,
+    /// Apps, by uid, that this process has seen before their deletion.
+    pub alive: Memo<Key, String>,
+    /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector takes its mark off them.
+    pub orphaned: Memo<Key, String>,
     /// Apps, by uid, to which no earlier one has left a volume.
     pub unburdened: Memo<Key, String>,
     /// What was last said of each app.
@@ -39,7 +49,10 @@ impl Memory {
         self.failures.take(key);
         self.running.take(key);
         self.fetching.take(key);
-        self.foreground.take(key);
+        self.written.take(key);
+        self.unreadable.take(key);
+        self.orphaned.take(key);
+        self.alive.take(key);
         self.unburdened.take(key);
         self.statuses.forget(key);
     }

@@ -18,10 +18,12 @@ pub mod desired;
 pub mod error;
 pub mod finalizer;
 pub mod gate;
+pub mod inventory;
 pub mod memory;
 pub mod names;
 mod namespace;
 pub mod observe;
+pub mod owned;
 pub mod plan;
 pub mod report;
 pub mod retained;
@@ -57,7 +59,7 @@ use self::{
     memory::Memory,
     plan::Plan,
     report::Pass,
-    retained::Leaving,
+    teardown::Progress,
     watches::Watches,
     world::World,
 };
@@ -68,7 +70,8 @@ use crate::{
         key::{Key, key_of},
         watch::{driven, interrupted, stored_objects},
     },
-    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard},
+    crd::{ClientApp, ClientAppStatus, Guard},
+    destroy::permit::is_orphaned,
     helm::{ChartCache, HelmApi},
     holder::Holder,
     lease::Lead,
@@ -211,8 +214,11 @@ fn app_changed(ctx: &Ctx, app: &Guard<ClientApp>) {
     {
         running.cancel();
     }
-    if app.metadata.deletion_timestamp.is_some() && teardown::is_foreground(&app.metadata) {
-        ctx.memory.foreground.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
+    if app.metadata.deletion_timestamp.is_none() {
+        ctx.memory.alive.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
+    }
+    if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
+        ctx.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
     }
     // What is fetched may be just what somebody has put right.
     if let Some((generation, fetch)) = ctx.memory.fetching.get(&key)
@@ -368,26 +374,27 @@ async fn take_down(
     subject: &Subject<'_>,
     before: &ClientAppStatus,
 ) -> Result<Action, Error> {
-    // Who cannot read the policy keeps the data.
-    let policy = guard.object.as_ref().map_or(DeletionPolicy::Retain, |app| app.spec.deletion_policy);
-    let postgres = guard.object.as_ref().ok().map(|app| &app.spec.postgres);
-    let provider = postgres.filter(|postgres| postgres.enabled).map(|postgres| postgres.provider);
-    let installed = upgrade::installed(before);
-    let leaving = Leaving { key, meta: &guard.metadata, policy, provider, installed: installed.as_ref() };
-    match teardown::teardown(ctx, &leaving).await? {
-        None => {
+    let status = match teardown::teardown(ctx, key, guard, before).await? {
+        Progress::Done(kept) => {
+            report::publish(ctx, subject.reference, report::data_kept(key, &kept).as_slice()).await;
             let fate = namespace::release(ctx, key, subject.uid).await?;
             report::publish(ctx, subject.reference, fate.note(&key.namespace).as_slice()).await;
             finalizer::remove(ctx, key, &guard.metadata).await?;
             ctx.memory.forget(key);
-            Ok(Action::await_change())
+            return Ok(Action::await_change());
         }
-        Some(hold) => {
+        Progress::Record(status) => {
+            let sentence = "what the deletion is about is on record";
+            report::progress(&status, guard.metadata.generation, "Deleting", sentence, ctx.now())
+        }
+        Progress::Hold(hold) => {
             let status = report::deleting(before, guard.metadata.generation, &hold, ctx.now());
             say(ctx, key, subject, before, before, &status).await?;
-            Ok(next(hold.until, ctx.now()))
+            return Ok(next(hold.until, ctx.now()));
         }
-    }
+    };
+    say(ctx, key, subject, before, before, &status).await?;
+    Ok(Action::requeue(Duration::ZERO))
 }
 
 /// Writes the status, and publishes what in it is new since the pass began.

@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     controller::key::{Key, hex},
+    destroy::permit::Kind,
     postgresql::names as postgresql,
 };
 
@@ -60,9 +61,15 @@ impl Maker {
     /// Kind of the object, which is named [`Key::cluster`].
     #[must_use]
     pub fn kind(self) -> &'static str {
+        self.data().as_str()
+    }
+
+    /// That kind among all that holds or opens data.
+    #[must_use]
+    pub fn data(self) -> Kind {
         match self {
-            Maker::Percona => "PerconaPGCluster",
-            Maker::Standalone => "Postgresql",
+            Maker::Percona => Kind::PerconaPGCluster,
+            Maker::Standalone => Kind::Postgresql,
         }
     }
 

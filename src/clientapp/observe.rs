@@ -1,7 +1,11 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
 //! a Secret that somebody else wrote) or what a cache seems to be late with (a revision this operator has seen).
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
+};
 use kube::{
     Api,
     api::{ListParams, PartialObjectMeta},
@@ -12,14 +16,18 @@ use super::{
     Ctx,
     desired::{Desired, DesiredDatabase, DesiredServer, SecretSource},
     error::Error,
+    inventory,
     names::Maker,
+    owned::{self, Seen},
     retained, upgrade,
     watches::{self, RevisionMeta, SecretMeta},
     world::{BackupView, DatabaseView, Phase, ReleaseView, SecretView, Stamp, World},
 };
 use crate::{
     controller::key::{Key, key_of},
-    crd::{BackupRecord, ClientAppStatus, annotation},
+    crd::{BackupRecord, ClientAppStatus, Inventory, Owned, annotation},
+    destroy::permit::Kind,
+    helm::storage,
     holder::Holder,
 };
 
@@ -37,7 +45,11 @@ pub async fn observe(
     let key = &desired.key;
     let watches = &ctx.watches;
     let admin_secret = match &desired.admin {
-        SecretSource::Generated(name) => own_secret(ctx, key, name, uid),
+        SecretSource::Generated(name) => match own_secret(ctx, key, name, uid) {
+            // Made by hand, in place of one that was lost or to begin with.
+            SecretView::Present { .. } => secret_keys(ctx, &Key::new(&key.namespace, name)).await?,
+            view => view,
+        },
         SecretSource::Given(name) => {
             // Whoever owns a Secret that the user names has the user's trust.
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
@@ -48,23 +60,105 @@ pub async fn observe(
         None => SecretView::Absent,
     };
     let release = release(ctx, key, &recorded).await?;
+    let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
+    let owned = owned::on_record(
+        &recorded.owned,
+        &Seen {
+            app: meta,
+            inventory: inventory.as_ref(),
+            claims: &watches.claims(&key.namespace),
+            named: &named(ctx, key),
+        },
+    );
     Ok(World {
         hostname_holder: hostname_holder(ctx, desired, uid),
         admin_secret,
         redis_secret,
-        database: database(ctx, desired, uid).await?,
+        database: database(ctx, desired, uid, &recorded.owned).await?,
         retained: retained::find(ctx, desired, uid, &recorded).await?,
         backup: upgrade::backup(desired, meta, release.as_ref(), &recorded).map(|record| backup(ctx, desired, record)),
         // Whoever fetches it adds it.
         target: None,
         release,
-        workloads: watches.workloads(key),
+        workloads: inventory::with_missing(inventory.as_ref(), key, watches.workloads(key)),
+        inventory,
+        owned,
         retry: meta.annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
         recorded,
     })
 }
 
-async fn database(ctx: &Ctx, desired: &Desired, uid: &str) -> Result<DatabaseView, Error> {
+/// What an app makes itself, as the caches show it: of each its uid, when it was made, and whose it says it is.
+pub fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
+    let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
+        let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
+        ObjectMeta {
+            name: Some(name),
+            uid: Some(uid),
+            creation_timestamp: created.map(Time),
+            annotations: stamp.map(|stamp| [(annotation::OWNER_UID.to_owned(), stamp)].into()),
+            owner_references: owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        }
+    };
+    let secrets = [key.admin_secret(), key.redis_secret()].into_iter().filter_map(|name| {
+        let SecretMeta { uid, created, stamp, owner, deleting, retained_from, .. } =
+            ctx.watches.secrets.get(&Key::new(&key.namespace, &name))?;
+        let stays = !deleting && retained_from.is_none();
+        stays.then(|| (Kind::Secret, meta(name, uid, created, stamp, owner.map(|(_, _, uid)| uid))))
+    });
+    let servers = Maker::ALL.into_iter().filter_map(|maker| {
+        let server = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, key.cluster()))?;
+        let stays = !server.deleting && server.retained_from.is_none();
+        stays.then(|| (maker.data(), meta(key.cluster(), server.uid, server.created, server.stamp, server.owner_uid)))
+    });
+    secrets.chain(servers).collect()
+}
+
+/// What the release consists of: as recorded for this revision, else read from what Helm stored.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn inventory(
+    ctx: &Ctx,
+    key: &Key,
+    release: Option<&ReleaseView>,
+    recorded: &ClientAppStatus,
+) -> Result<Option<Inventory>, Error> {
+    let Some(release) = release.filter(|release| release.known) else { return Ok(recorded.inventory.clone()) };
+    if let Some(inventory) = recorded.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid) {
+        return Ok(Some(inventory.clone()));
+    }
+    if ctx.memory.unreadable.get(key).as_ref() == Some(&release.secret_uid) {
+        return Ok(recorded.inventory.clone());
+    }
+    match stored(ctx, key, &release.secret).await? {
+        Ok(inventory) => Ok(Some(inventory)),
+        Err(problem) => {
+            tracing::warn!(release = %key, secret = release.secret, "what revision {} consists of is not known: {problem}", release.revision);
+            ctx.memory.unreadable.put(key.clone(), release.secret_uid.clone());
+            Ok(recorded.inventory.clone())
+        }
+    }
+}
+
+/// Reads what Helm stored of a revision; inside, what is wrong with it.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
+    let Some(Secret { metadata, data, .. }) = found else { return Ok(Err("its Secret is gone".to_owned())) };
+    let payload = data.and_then(|mut data| data.remove("release"));
+    let stored = payload.ok_or_else(|| "its Secret has no key release".to_owned()).and_then(|payload| {
+        let stored = storage::read(&payload.0)?;
+        inventory::read(&metadata.uid.unwrap_or_default(), &stored)
+    });
+    Ok(stored)
+}
+
+async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> Result<DatabaseView, Error> {
     let key = &desired.key;
     let Some(DesiredDatabase { address, server }) = &desired.database else { return Ok(DatabaseView::default()) };
     // Whoever owns a Secret that the user names has the user's trust, and Percona's have no owner.
@@ -76,6 +170,7 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str) -> Result<DatabaseVie
     Ok(DatabaseView {
         kind: servers.availability(),
         app_uid: uid.to_owned(),
+        on_record: owned::uid(owned, maker.data(), name).map(str::to_owned),
         server: servers.objects.get(&Key::new(&key.namespace, name)),
         secret,
         reachable: match maker {
@@ -109,23 +204,36 @@ fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
 /// # Errors
 /// The API server refused to show the release's history.
 pub async fn observe_without_spec(ctx: &Ctx, key: &Key, recorded: ClientAppStatus) -> Result<World, Error> {
+    let release = release(ctx, key, &recorded).await?;
+    let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     Ok(World {
-        release: release(ctx, key, &recorded).await?,
-        workloads: ctx.watches.workloads(key),
+        workloads: inventory::with_missing(inventory.as_ref(), key, ctx.watches.workloads(key)),
+        release,
+        inventory,
+        owned: recorded.owned.clone(),
         recorded,
         ..World::default()
     })
 }
 
-/// The newest revision of the release. The cache is asked first; when it knows less than the operator has recorded,
-/// it is late or somebody removed revisions, and only the API server can tell which.
+/// The newest revision of the release. The cache is asked first; when it knows less than the operator has recorded, or has
+/// seen helm write, it is late or another Helm client removed revisions, and only the API server can tell which.
 async fn release(ctx: &Ctx, key: &Key, recorded: &ClientAppStatus) -> Result<Option<ReleaseView>, Error> {
     let cached = release_view(&ctx.watches.revisions(key), &ctx.holder);
-    let recorded = recorded.release.as_ref().map(|release| release.revision);
-    if cached.as_ref().map(|release| release.revision) >= recorded {
+    let known = recorded.release.as_ref().map(|release| release.revision).max(ctx.memory.written.get(key));
+    let newest = cached.as_ref().map(|release| release.revision);
+    let settled = cached.as_ref().is_some_and(|release| release.phase != Phase::Pending);
+    // A revision that helm has ended is not pending, whatever a late watch shows.
+    if newest > known || newest == known && (settled || ctx.memory.written.get(key).is_none()) {
+        ctx.memory.written.take(key);
         return Ok(cached);
     }
-    Ok(release_view(&live_revisions(ctx, key).await?, &ctx.holder))
+    let live = release_view(&live_revisions(ctx, key).await?, &ctx.holder);
+    // Another Helm client has removed it.
+    if live.as_ref().map(|release| release.revision) < ctx.memory.written.get(key) {
+        ctx.memory.written.take(key);
+    }
+    Ok(live)
 }
 
 /// The stored revisions of a release, asked of the API server.
@@ -157,6 +265,7 @@ pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &Holder) -> Op
     Some(ReleaseView {
         revision: newest.revision,
         secret: secret.clone(),
+        secret_uid: newest.uid.clone(),
         phase: Phase::parse(&newest.status),
         status: newest.status.clone(),
         stamp,
@@ -165,19 +274,24 @@ pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &Holder) -> Op
     })
 }
 
-/// A Secret the operator generates: its keys are known, its owner has to be this very app.
+/// A Secret that the operator generates: of this very app, of another, or made by hand.
 fn own_secret(ctx: &Ctx, key: &Key, name: &str, uid: &str) -> SecretView {
-    match ctx.watches.secrets.get(&Key::new(&key.namespace, name)) {
-        None => SecretView::Absent,
-        Some(SecretMeta { deleting: true, .. }) => SecretView::NotOurs { owner: "nobody any more".to_owned() },
-        Some(SecretMeta { owner: Some((kind, owner, owner_uid)), .. }) if owner_uid != uid => {
-            SecretView::NotOurs { owner: format!("{kind} {owner}") }
-        }
-        Some(SecretMeta { .. }) => SecretView::Present { keys: None },
+    let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) =
+        ctx.watches.secrets.get(&Key::new(&key.namespace, name))
+    else {
+        return SecretView::Absent;
+    };
+    match (owner, stamp) {
+        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned() },
+        (Some((_, _, whose)), _) if whose == uid => SecretView::Own { uid: own },
+        (Some((kind, owner, _)), _) => SecretView::NotOurs { owner: format!("{kind} {owner}") },
+        (None, Some(whose)) if whose == uid => SecretView::Own { uid: own },
+        (None, Some(whose)) => SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}") },
+        (None, None) => SecretView::Present { keys: BTreeSet::new() },
     }
 }
 
-/// A Secret somebody else writes: which of its keys have a value. Asked once per version of the Secret; the values
+/// A Secret that a user or a database's operator writes: which of its keys have a value. Asked once per version of the Secret; the values
 /// themselves are dropped at once.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     let Some(SecretMeta { resource_version, .. }) = ctx.watches.secrets.get(secret) else {
@@ -186,7 +300,7 @@ async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     if let Some((version, keys)) = ctx.memory.secret_keys.get(secret)
         && version == resource_version
     {
-        return Ok(SecretView::Present { keys: Some(keys) });
+        return Ok(SecretView::Present { keys });
     }
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
@@ -195,7 +309,7 @@ async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     let keys: BTreeSet<String> =
         found.data.into_iter().flatten().filter(|(_, value)| !value.0.is_empty()).map(|(key, _)| key).collect();
     ctx.memory.secret_keys.put(secret.clone(), (version, keys.clone()));
-    Ok(SecretView::Present { keys: Some(keys) })
+    Ok(SecretView::Present { keys })
 }
 
 /// Another ClientApp that has the hostname: the one that serves it already, else the oldest that asks for it.

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::world::Retained;
+use super::{gate::Apply, world::Retained};
 use crate::crd::BackupRecord;
 
 /// How long a PerconaPGCluster or Postgresql may stay without any status before that itself is reported.
@@ -19,11 +19,15 @@ pub enum Step {
     CreateRedisSecret,
     /// Take over what an earlier ClientApp of this name has left.
     Adopt(Vec<Retained>),
-    /// Apply the PerconaPGCluster or Postgresql.
-    ApplyDatabase {
-        /// With room for backups.
-        backups: bool,
+    /// Restart the release's workloads, as `kubectl rollout restart` does: they hold what a Secret said before.
+    Restart {
+        /// That Secret.
+        secret: String,
+        /// uid of the one that is there now.
+        uid: String,
     },
+    /// Apply the PerconaPGCluster or Postgresql.
+    ApplyDatabase(Apply),
     /// Ask for a backup of the database.
     BackUp(BackupRecord),
     /// Mark a revision that a dead helm left pending as failed.

@@ -11,7 +11,7 @@ use super::{
     Ctx,
     desired::{Desired, InvalidReason},
     error::Error,
-    plan::{Because, Hold, Plan},
+    plan::{Because, Hold, Plan, Step},
     upgrade,
     world::{Phase, ReleaseView, World},
 };
@@ -22,9 +22,10 @@ use crate::{
         status::write_status,
     },
     crd::{
-        Attempt, BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Release,
+        Attempt, BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Owned, Release,
         conditions::{State, Verdict, find, kind},
     },
+    destroy::permit::Kept,
 };
 
 /// This many workloads that are not ready are named; the rest is counted.
@@ -53,6 +54,9 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         observed_generation: *generation,
         release: release(key, world),
         installed: installed(world),
+        inventory: world.inventory.clone(),
+        owned: owned(world, plan),
+        orphaned: None,
         ..previous.clone()
     };
     let verdicts = match desired {
@@ -74,6 +78,16 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, *generation, now))
         .collect();
     status
+}
+
+/// What is the app's own. A Secret for which workloads are still to be restarted is not on record before they are.
+fn owned(world: &World, plan: &Plan) -> Vec<Owned> {
+    let waits =
+        |entry: &Owned| plan.steps.iter().any(|step| matches!(step, Step::Restart { uid, .. } if *uid == entry.uid));
+    let before =
+        |entry: &Owned| world.recorded.owned.iter().find(|old| (&old.kind, &old.name) == (&entry.kind, &entry.name));
+    let entry = |entry: &Owned| if waits(entry) { before(entry) } else { Some(entry) }.cloned();
+    world.owned.iter().filter_map(entry).collect()
 }
 
 /// The status just before helm starts: the intent is on record before the point of no return.
@@ -140,10 +154,15 @@ pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error
 /// The status while a ClientApp is taken down.
 #[must_use]
 pub fn deleting(recorded: &ClientAppStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> ClientAppStatus {
+    let verdict = |holds: bool| match holds {
+        true => Verdict::yes(hold.reason, &hold.message),
+        false => Verdict::no(hold.reason, &hold.message),
+    };
+    let waits = hold.stalled || hold.reason == "Suspended";
     let verdicts = vec![
-        (kind::READY, Verdict::no(hold.reason, &hold.message)),
-        (kind::RECONCILING, Verdict::yes(hold.reason, &hold.message)),
-        (kind::STALLED, Verdict::no(hold.reason, &hold.message)),
+        (kind::READY, verdict(false)),
+        (kind::RECONCILING, verdict(!waits)),
+        (kind::STALLED, verdict(hold.stalled)),
     ];
     amended(recorded, verdicts, generation, now)
 }
@@ -272,6 +291,12 @@ fn workloads(world: &World) -> Verdict {
             Some(format!("{} {}: {why}", workload.kind, workload.name))
         })
         .collect();
+    if waiting.is_empty() && world.inventory.is_none() {
+        return Verdict::unknown(
+            "InventoryUnknown",
+            "what the release consists of cannot be read from what Helm stored",
+        );
+    }
     if waiting.is_empty() {
         return Verdict::yes("Ready", format!("{} workloads are ready", world.workloads.len()));
     }
@@ -414,6 +439,34 @@ pub fn because(because: &Because, key: &Key) -> Note {
     };
     let action = format!("PutRightRevision{revision}");
     Note { action, warning: true, reason: "ReleaseDrifted".to_owned(), message }
+}
+
+/// The event that tells why workloads were restarted. **Pure.**
+#[must_use]
+pub fn restarted(secret: &str) -> Note {
+    Note {
+        action: "Restarting".to_owned(),
+        warning: true,
+        reason: "SecretReplaced".to_owned(),
+        message: format!(
+            "Secret {secret} was deleted and made anew with another password: the workloads that hold the old one are restarted"
+        ),
+    }
+}
+
+/// The event that names what a deletion has kept. **Pure.**
+#[must_use]
+pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
+    const NAMED: usize = 4;
+    let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let more = kept.len().checked_sub(NAMED).filter(|more| *more > 0);
+    let more = more.map(|more| format!("; and {more} more")).unwrap_or_default();
+    (!kept.is_empty()).then(|| Note {
+        action: "Deleting".to_owned(),
+        warning: true,
+        reason: "DataKept".to_owned(),
+        message: format!("ClientApp {} is deleted, and this is not: {first}{more}", key.name),
+    })
 }
 
 /// Publishes events; one that cannot be published is logged and never stops a reconcile.

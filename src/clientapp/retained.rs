@@ -1,29 +1,25 @@
 //! What a ClientApp leaves under `deletionPolicy: Retain`: found by the next one of its name, and adopted when that is asked
 //! for. **Effects.**
 
-use k8s_openapi::{
-    api::core::v1::{PersistentVolumeClaim, Secret},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
+    ResourceExt as _,
+    api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Ctx,
     desired::{Desired, SecretSource},
     error::Error,
     names::Maker,
+    owned,
     world::{Retained, RetainedKind},
 };
 use crate::{
     controller::key::Key,
-    crd::{
-        ClientAppStatus, DeletionPolicy, InstalledChart, PostgresProvider, Postgresql, annotation, label,
-        percona::PerconaPGCluster,
-    },
+    crd::{ClientAppStatus, InstalledChart, Owned, annotation, label, percona::CLUSTER_LABEL},
+    destroy::{self, permit::Kind},
     postgresql,
 };
 
@@ -34,25 +30,29 @@ use crate::{
 /// The API server refused to list volumes.
 pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
-    let left = |retained_from: Option<String>| retained_from.as_ref() == Some(&key.name);
     let mut found = match recorded.release {
         None => volumes(ctx, key, uid).await?,
         Some(_) => Vec::new(),
     };
     let admin = match &desired.admin {
-        SecretSource::Generated(name) => Some(name.clone()),
+        SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
-    for name in Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).chain(admin) {
-        let secret = ctx.watches.secrets.get(&Key::new(&key.namespace, &name));
-        if secret.is_some_and(|secret| left(secret.retained_from)) {
-            found.push(Retained { kind: RetainedKind::Secret, name, installed: None });
+    for name in Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).chain(admin.map(str::to_owned)) {
+        let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
+        // Credentials whose app's finalizer was edited out have no label, but are of that app still.
+        let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
+        let of_database = Some(name.as_str()) != admin;
+        if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another {
+            let kind = RetainedKind::Secret;
+            found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
         }
     }
     for maker in Maker::ALL {
         let server = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, key.cluster()));
-        if server.is_some_and(|server| left(server.retained_from)) {
-            found.push(Retained { kind: RetainedKind::Server(maker), name: key.cluster(), installed: None });
+        if let Some(server) = server.filter(|server| server.is_left(&key.name, uid)) {
+            let kind = RetainedKind::Server(maker);
+            found.push(Retained { kind, name: key.cluster(), uid: server.uid, of_database: false, installed: None });
         }
     }
     Ok(found)
@@ -63,7 +63,7 @@ async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error
     if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
         return Ok(Vec::new());
     }
-    let api = api(ctx, key, RetainedKind::Volume);
+    let api = destroy::api(&ctx.client, &key.namespace, Kind::Volume);
     // What a Postgresql of the app's name has left is not the app's.
     let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
     let params = ListParams::default().labels(&selector);
@@ -75,9 +75,30 @@ async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error
     let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
         kind: RetainedKind::Volume,
         name: claim.name_any(),
+        uid: claim.uid().unwrap_or_default(),
+        of_database: [CLUSTER_LABEL, label::POSTGRESQL].iter().any(|label| claim.labels().contains_key(*label)),
         installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
     };
     Ok(claims.items.iter().map(volume).collect())
+}
+
+/// What is on record once an adoption has begun: all that is the app's own from then on, and which chart its data are of.
+#[must_use]
+pub fn adopted(recorded: &ClientAppStatus, desired: &Desired, found: &[Retained]) -> ClientAppStatus {
+    let mut status = recorded.clone();
+    if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
+        status.installed = Some(installed);
+    }
+    for Retained { kind, name, uid, of_database, .. } in found {
+        // The database takes its own along. What is given is the user's.
+        let given =
+            *kind == RetainedKind::Secret && !matches!(&desired.admin, SecretSource::Generated(own) if own == name);
+        if !(*of_database || given) {
+            let owned = Owned { kind: kind.as_str().to_owned(), name: name.clone(), uid: uid.clone() };
+            owned::put(&mut status.owned, owned);
+        }
+    }
+    status
 }
 
 /// The Secrets that open a database.
@@ -92,90 +113,78 @@ pub fn secrets(maker: Maker, app: &Key) -> Vec<String> {
 /// is begun again.
 ///
 /// # Errors
-/// The API server's refusal.
-pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
+/// The API server's refusal; a conflict where it is another object by now.
+pub async fn adopt(ctx: &Ctx, app_uid: &str, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
     let key = &desired.key;
-    for Retained { kind, name, installed: _ } in found {
+    for Retained { kind, name, uid, of_database, installed: _ } in found {
         let mut metadata =
-            json!({"labels": {label::RETAINED_FROM: null}, "annotations": {annotation::INSTALLED: null}});
-        if *kind == RetainedKind::Secret && name == desired.admin.name() {
-            metadata["ownerReferences"] = json!([owner]);
+            json!({"uid": uid, "labels": {label::RETAINED_FROM: null}, "annotations": {annotation::INSTALLED: null}});
+        if !of_database {
+            metadata["annotations"][annotation::OWNER_UID] = json!(app_uid);
         }
         if matches!(kind, RetainedKind::Server(_)) {
             metadata["labels"][label::APP] = json!(key.name);
         }
-        mark(ctx, key, *kind, name, &metadata).await?;
+        mark(ctx, key, kind.kind(), name, &metadata).await?;
         tracing::info!(kind = kind.as_str(), %name, "adopted");
     }
     Ok(())
 }
 
-/// Leaves an object behind: without owner, so that nothing collects it, and labelled, so that it can be found.
-///
-/// # Errors
-/// The API server's refusal.
-pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: RetainedKind, name: &str) -> Result<(), Error> {
-    let Leaving { key, .. } = leaving;
-    let mut labels = Map::from_iter([(label::RETAINED_FROM.to_owned(), json!(key.name))]);
-    if matches!(kind, RetainedKind::Server(_)) {
-        labels.insert(label::APP.to_owned(), Value::Null);
-    }
-    let annotations = leaving.annotations(kind);
-    mark(ctx, key, kind, name, &json!({"ownerReferences": null, "labels": labels, "annotations": annotations})).await
-}
-
-/// The same, but whom it belongs to is left alone: that is somebody else's business, who is left behind as well.
-///
-/// # Errors
-/// The API server's refusal.
-pub async fn leave_to_its_owner(ctx: &Ctx, leaving: &Leaving<'_>, kind: RetainedKind, name: &str) -> Result<(), Error> {
-    let labels = json!({label::RETAINED_FROM: leaving.key.name});
-    let metadata = json!({"labels": labels, "annotations": leaving.annotations(kind)});
-    mark(ctx, leaving.key, kind, name, &metadata).await
-}
-
-/// An app on its way out.
+/// An app whose data outlive it.
 pub struct Leaving<'a> {
     /// The app.
     pub key: &'a Key,
-    /// Its metadata.
-    pub meta: &'a ObjectMeta,
-    /// What becomes of its data.
-    pub policy: DeletionPolicy,
-    /// Who makes its database; `None`: nobody, or nobody knows.
-    pub provider: Option<PostgresProvider>,
+    /// Its uid.
+    pub uid: &'a str,
     /// The chart its data are of.
     pub installed: Option<&'a InstalledChart>,
 }
 
-impl Leaving<'_> {
-    /// On volumes, which are looked for by whoever comes next.
-    fn annotations(&self, kind: RetainedKind) -> Value {
-        match self.installed {
-            Some(chart) if kind == RetainedKind::Volume => json!({annotation::INSTALLED: json!(chart).to_string()}),
-            _ => json!({}),
-        }
+/// Leaves an object behind: without an ownerReference to this app, so that nothing collects it, and labelled, so that it can
+/// be found. Whose else it is stays as it is: that is left behind as well.
+///
+/// # Errors
+/// The API server's refusal; a conflict where it is another object by now.
+pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &ObjectMeta) -> Result<(), Error> {
+    let Leaving { key, uid, installed } = leaving;
+    let name = target.name.as_deref().unwrap_or_default();
+    if target.labels.as_ref().and_then(|labels| labels.get(label::RETAINED_FROM)) == Some(&key.name) {
+        return Ok(());
     }
+    let mut metadata = json!({"uid": target.uid, "labels": {label::RETAINED_FROM: key.name}, "annotations": {}});
+    if let Some(chart) = installed.filter(|_| kind == Kind::Volume) {
+        metadata["annotations"][annotation::INSTALLED] = json!(json!(chart).to_string());
+    }
+    if target.annotations.as_ref().and_then(|found| found.get(annotation::OWNER_UID)).map(String::as_str) == Some(*uid)
+    {
+        metadata["annotations"][annotation::OWNER_UID] = Value::Null;
+    }
+    if matches!(kind, Kind::PerconaPGCluster | Kind::Postgresql) {
+        metadata["labels"][label::APP] = Value::Null;
+    }
+    let owners: Vec<_> = target.owner_references.iter().flatten().collect();
+    if owners.iter().any(|owner| owner.uid == *uid) {
+        let others: Vec<_> = owners.into_iter().filter(|owner| owner.uid != *uid).collect();
+        metadata["ownerReferences"] = json!(others);
+        metadata["resourceVersion"] = json!(target.resource_version);
+    }
+    mark(ctx, key, kind, name, &metadata).await?;
+    tracing::info!(kind = kind.as_str(), %name, "is retained");
+    Ok(())
 }
 
-/// Merges a patch into an object's metadata; one that is gone needs none.
-async fn mark(ctx: &Ctx, key: &Key, kind: RetainedKind, name: &str, metadata: &Value) -> Result<(), Error> {
+/// Merges a patch into an object's metadata; one that is gone needs none. The patch has the uid of the object it is meant for,
+/// which the API server compares.
+async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, metadata: &Value) -> Result<(), Error> {
+    let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
+    if !ctx.lead.holds() {
+        return Err(Error::Shutdown);
+    }
     let patch = Patch::Merge(json!({"metadata": metadata}));
-    match api(ctx, key, kind).patch_metadata(name, &PatchParams::default(), &patch).await {
+    match destroy::api(&ctx.client, &key.namespace, kind).patch_metadata(name, &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("label {} {}/{name}", kind.as_str(), key.namespace))(error)),
+        Err(error) => Err(Error::api(operation)(error)),
         Ok(_) => Ok(()),
     }
-}
-
-/// Objects of a kind in an app's namespace.
-#[must_use]
-pub fn api(ctx: &Ctx, key: &Key, kind: RetainedKind) -> Api<DynamicObject> {
-    let resource = match kind {
-        RetainedKind::Volume => ApiResource::erase::<PersistentVolumeClaim>(&()),
-        RetainedKind::Secret => ApiResource::erase::<Secret>(&()),
-        RetainedKind::Server(Maker::Percona) => ApiResource::erase::<PerconaPGCluster>(&()),
-        RetainedKind::Server(Maker::Standalone) => ApiResource::erase::<Postgresql>(&()),
-    };
-    Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource)
 }

@@ -6,9 +6,10 @@ use futures::{FutureExt as _, Stream, StreamExt as _, channel::mpsc, future::Box
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::Secret,
+    core::v1::{PersistentVolumeClaim, Secret},
     discovery::v1::EndpointSlice,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::PartialObjectMeta,
@@ -23,6 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     desired::StoredProfile,
+    inventory::release_of,
     names::Maker,
     world::{Availability, ServerState, ServerView, Workload},
 };
@@ -43,9 +45,6 @@ use crate::{
     helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
 };
 
-/// Annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
-const RELEASE_NAME: &str = "meta.helm.sh/release-name";
-const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// Selects what Helm manages.
 const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
 /// Name of the definition of Postgresql.
@@ -58,10 +57,16 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Of any Secret: whose it is, and which version of it this is. Never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretMeta {
+    /// Tells it from a successor of the same name.
+    pub uid: String,
     /// Changes with every write.
     pub resource_version: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
     /// Kind, name and uid of the controlling or first owner.
     pub owner: Option<(String, String, String)>,
+    /// uid of the ClientApp that it was made for, or adopted by.
+    pub stamp: Option<String>,
     /// It is being deleted.
     pub deleting: bool,
     /// The app that left it behind.
@@ -73,6 +78,8 @@ pub struct SecretMeta {
 /// One stored revision of a Helm release, by its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionMeta {
+    /// uid of the Secret that stores it.
+    pub uid: String,
     /// Helm's `version`.
     pub revision: i64,
     /// Helm's `status`.
@@ -97,6 +104,8 @@ pub struct Watches {
     pub deployments: Cache<Workload>,
     /// The StatefulSets that Helm manages, filed under their release.
     pub stateful_sets: Cache<Workload>,
+    /// The metadata of every PersistentVolumeClaim, filed under its namespace.
+    pub claims: Cache<Arc<ObjectMeta>>,
     /// Every PerconaPGCluster.
     pub clusters: Optional<ServerView>,
     /// Every Postgresql.
@@ -127,6 +136,7 @@ impl Watches {
             secrets: Cache::default(),
             deployments: Cache::default(),
             stateful_sets: Cache::default(),
+            claims: Cache::default(),
             clusters: Optional::new(percona::CRD_NAME),
             postgresqls: Optional::new(POSTGRESQLS),
             backups: Optional::new(percona::BACKUP_CRD_NAME),
@@ -140,6 +150,9 @@ impl Watches {
 
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(client.clone()), config.clone());
         spawn(feed(watches.clone(), "secrets", secrets, |w| &w.secrets, secret, Watches::secret_changed).boxed());
+        let claims = watcher(Api::<PartialObjectMeta<PersistentVolumeClaim>>::all(client.clone()), config.clone());
+        let changed = |_: &Watches, _: &Key| {};
+        spawn(feed(watches.clone(), "persistentvolumeclaims", claims, |w| &w.claims, claim, changed).boxed());
         let deployments = watcher(Api::<Deployment>::all(client.clone()), helms.clone());
         spawn(
             feed(watches.clone(), "deployments", deployments, |w| &w.deployments, deployment, Watches::trigger).boxed(),
@@ -175,6 +188,7 @@ impl Watches {
             secrets,
             deployments,
             stateful_sets,
+            claims,
             clusters,
             postgresqls,
             backups,
@@ -187,6 +201,7 @@ impl Watches {
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
+        claims.synced().await;
         endpoints.synced().await;
         clusters.synced().await;
         postgresqls.synced().await;
@@ -211,6 +226,11 @@ impl Watches {
     pub fn workloads(&self, release: &Key) -> Vec<Workload> {
         let deployments = self.deployments.group(release).into_iter();
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
+    }
+
+    /// The claims of a namespace.
+    pub fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
+        self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
     }
 
     /// The stored revisions of a release.
@@ -407,14 +427,23 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     Entry {
         group: release.map(|release| Key::new(&key.namespace, release)),
         value: Some(SecretMeta {
+            uid: secret.uid().unwrap_or_default(),
             resource_version: secret.resource_version().unwrap_or_default(),
+            created: secret.creation_timestamp().map(|time| time.0),
             owner: owner(&secret),
+            stamp: secret.annotations().get(annotation::OWNER_UID).cloned(),
             deleting: secret.metadata.deletion_timestamp.is_some(),
             retained_from: secret.labels().get(label::RETAINED_FROM).cloned(),
             revision,
         }),
         key,
     }
+}
+
+fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMeta>> {
+    let key = key_of(&claim);
+    let meta = ObjectMeta { managed_fields: None, ..claim.metadata };
+    Entry { group: Some(Key::new("", &key.namespace)), value: Some(Arc::new(meta)), key }
 }
 
 /// A revision of a release by the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
@@ -424,18 +453,15 @@ pub fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
         return None;
     }
     Some(RevisionMeta {
-        revision: labels.get("version")?.parse().ok()?,
+        uid: secret.uid().unwrap_or_default(),
+        // What is no number of Helm's is no revision of it, whatever the label says.
+        revision: labels.get("version")?.parse::<i32>().ok().filter(|revision| *revision > 0)?.into(),
         status: labels.get("status")?.clone(),
         digest: labels.get(DIGEST_LABEL).cloned(),
         stamped: labels.get(REVISION_LABEL).and_then(|revision| revision.parse().ok()),
         holder: labels.get(HOLDER_LABEL).cloned(),
         written: secret.creation_timestamp().map(|time| time.0),
     })
-}
-
-fn release_of<K: Resource>(object: &K) -> Option<Key> {
-    let annotations = object.annotations();
-    Some(Key::new(annotations.get(RELEASE_NAMESPACE)?, annotations.get(RELEASE_NAME)?))
 }
 
 fn deployment(deployment: Deployment) -> Entry<Workload> {
@@ -505,7 +531,7 @@ fn rollout(
 
 fn workload<K: Resource>(kind: &'static str, object: &K, waiting: Option<String>) -> Entry<Workload> {
     // What Helm manages without naming its release cannot be filed, and is nobody's.
-    let group = release_of(object);
+    let group = release_of(object.meta());
     Entry {
         key: key_of(object),
         value: group.is_some().then(|| Workload { kind, name: object.name_any(), waiting }),
@@ -518,7 +544,9 @@ fn server<K: Resource>(object: &K) -> ServerView {
     ServerView {
         app: object.labels().get(label::APP).cloned(),
         retained_from: object.labels().get(label::RETAINED_FROM).cloned(),
+        uid: object.meta().uid.clone().unwrap_or_default(),
         owner_uid: owner(object).map(|(_, _, uid)| uid),
+        stamp: object.annotations().get(annotation::OWNER_UID).cloned(),
         deleting: object.meta().deletion_timestamp.is_some(),
         digest: object.annotations().get(annotation::SPEC_DIGEST).cloned(),
         created: object.meta().creation_timestamp.as_ref().map(|time| time.0),
@@ -623,6 +651,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::clientapp::inventory::{RELEASE_NAME, RELEASE_NAMESPACE};
 
     #[test]
     fn a_deployment_is_ready_when_its_rollout_is_complete() {

@@ -9,7 +9,8 @@ use semver::Version;
 use super::names::Maker;
 use crate::{
     controller::key::Key,
-    crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart},
+    crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Inventory, Owned},
+    destroy::permit::Kind,
 };
 
 /// Everything that decisions depend on, as it was at one moment.
@@ -33,6 +34,10 @@ pub struct World {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
+    /// What the release consists of; `None`: there is none, or it cannot be read.
+    pub inventory: Option<Inventory>,
+    /// What holds or opens data and is this app's own by now.
+    pub owned: Vec<Owned>,
     /// The attempt that somebody asks to be repeated at once, by the annotation for it.
     pub retry: Option<String>,
     /// The status as it was last reported.
@@ -50,10 +55,15 @@ pub enum SecretView {
         /// Kind and name of the owner.
         owner: String,
     },
+    /// This very app's own, made by the operator.
+    Own {
+        /// Its uid.
+        uid: String,
+    },
     /// It can be used.
     Present {
-        /// The keys whose value is not empty; `None`: not looked at, since the operator made it.
-        keys: Option<BTreeSet<String>>,
+        /// The keys whose value is not empty.
+        keys: BTreeSet<String>,
     },
 }
 
@@ -62,8 +72,10 @@ pub enum SecretView {
 pub struct DatabaseView {
     /// Whether the cluster knows the kind that it is made from.
     pub kind: Availability,
-    /// uid of the ClientApp, which a database of its own carries as owner.
+    /// uid of the ClientApp, which a database of its own is stamped with.
     pub app_uid: String,
+    /// uid of the database that this ClientApp has on record as its own.
+    pub on_record: Option<String>,
     /// The PerconaPGCluster or Postgresql.
     pub server: Option<ServerView>,
     /// The Secret that opens it.
@@ -91,8 +103,12 @@ pub struct ServerView {
     pub app: Option<String>,
     /// The ClientApp that left it behind.
     pub retained_from: Option<String>,
-    /// The ClientApp that owns it; under `deletionPolicy: Retain` there is none.
+    /// Tells it from a successor of the same name.
+    pub uid: String,
+    /// The object that owns it. Those of earlier versions of this operator are owned by their ClientApp.
     pub owner_uid: Option<String>,
+    /// uid of the ClientApp that it was made for, or adopted by.
+    pub stamp: Option<String>,
     /// It is being deleted.
     pub deleting: bool,
     /// Digest of the document last applied by this operator.
@@ -111,6 +127,15 @@ pub struct ServerView {
     pub dump: Option<(String, BackupState, Option<String>)>,
     /// When it was created.
     pub created: Option<Timestamp>,
+}
+
+impl ServerView {
+    /// Whether an earlier ClientApp of this name has left it: as retained, or because its finalizer was edited out.
+    #[must_use]
+    pub fn is_left(&self, app: &str, uid: &str) -> bool {
+        let another = |of: &Option<String>| of.as_ref().is_some_and(|of| of != uid);
+        self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && another(&self.stamp)
+    }
 }
 
 /// How a database is, in the words of who makes it.
@@ -154,6 +179,10 @@ pub struct Retained {
     pub kind: RetainedKind,
     /// Its name.
     pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// It belongs to the database, which takes it along.
+    pub of_database: bool,
     /// The chart that the data on it are of, where it says.
     pub installed: Option<InstalledChart>,
 }
@@ -170,14 +199,20 @@ pub enum RetainedKind {
 }
 
 impl RetainedKind {
+    /// The same among all that holds or opens data.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            RetainedKind::Volume => Kind::Volume,
+            RetainedKind::Secret => Kind::Secret,
+            RetainedKind::Server(maker) => maker.data(),
+        }
+    }
+
     /// The word in the object.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            RetainedKind::Volume => "PersistentVolumeClaim",
-            RetainedKind::Secret => "Secret",
-            RetainedKind::Server(maker) => maker.kind(),
-        }
+        self.kind().as_str()
     }
 }
 
@@ -188,6 +223,8 @@ pub struct ReleaseView {
     pub revision: i64,
     /// Name of the storage Secret.
     pub secret: String,
+    /// uid of that Secret.
+    pub secret_uid: String,
     /// What its status means to a decision.
     pub phase: Phase,
     /// Helm's own word for the status.

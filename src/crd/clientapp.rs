@@ -296,6 +296,19 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<InstalledChart>,
 
+    /// What holds or opens data and was made for this ClientApp, or adopted by it. An object that is not on this list by its
+    /// uid is never deleted with the ClientApp.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owned: Vec<Owned>,
+
+    /// Whether it is deleted with `--cascade=orphan`; on record from the beginning of the deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphaned: Option<bool>,
+
+    /// What the release consists of, from the manifest that Helm stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<Inventory>,
+
     /// The last backup that was taken before an upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupRecord>,
@@ -335,6 +348,56 @@ pub struct Release {
     /// When the revision was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed_at: Option<Time>,
+}
+
+/// An object that holds or opens data, by kind, name and uid; its namespace is that of its owner.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Owned {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: an object made later under the same name is another one.
+    pub uid: String,
+}
+
+/// What a revision of a release consists of.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Inventory {
+    /// uid of the Secret in which Helm stored the revision: numbers of revisions begin anew after an uninstall.
+    pub secret: String,
+    /// The objects, in the order in which Helm applied them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ReleaseObject>,
+    /// Jobs of the chart's hooks, which Helm does not count among the objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hook_jobs: Vec<String>,
+}
+
+/// An object of a release.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseObject {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Namespace, where the chart names another than the release's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether `helm uninstall` leaves it (`helm.sh/resource-policy: keep`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub kept: bool,
+    /// Of a StatefulSet: the names of its claim templates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim_templates: Vec<String>,
+    /// Of a StatefulSet: whether its claims go with it (`persistentVolumeClaimRetentionPolicy.whenDeleted: Delete`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub takes_claims: bool,
 }
 
 /// A chart.
@@ -412,6 +475,9 @@ pub struct Attempt {
 
 fn yes() -> bool {
     true
+}
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 fn one() -> i32 {
     1

@@ -11,7 +11,7 @@ pub mod quantity;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
-    InstalledChart, Persistence, Postgres, PostgresProvider, Redis, Release, Upgrade,
+    InstalledChart, Inventory, Owned, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
 };
 pub use guard::{Guard, decode_strictly};
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
@@ -59,6 +59,9 @@ pub mod annotation {
 
     /// On a volume that a `ClientApp` left behind: the chart its data are of, as JSON of `status.installed`.
     pub const INSTALLED: &str = "apps.bnerd-operator.local/installed";
+    /// On what holds or opens data and was made for a `ClientApp`, or adopted by it: that object's uid. Not an ownerReference,
+    /// by which the garbage collector would delete it.
+    pub const OWNER_UID: &str = "apps.bnerd-operator.local/clientapp-uid";
     /// On what is applied: digest of the document, so that an unchanged one is not applied again.
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
     /// On a PerconaPGCluster: this operator has made room for backups. What somebody else set up is theirs.

@@ -10,6 +10,7 @@
 //! | `chart` | pulled once, identified by digest, checked before use | effect |
 //! | `archive` | what a packaged chart says about itself | pure |
 //! | `parse`, `sentence` | what helm's stderr means, and how to repeat it | pure |
+//! | [`storage`] | what Helm stores of a revision | pure |
 //! | `fake` | a helm for tests | |
 //!
 //! [`HelmApi`] is the seam: stages that need helm take an `Arc<dyn HelmApi>`, which is a [`Helm`] or, in tests, a
@@ -34,6 +35,7 @@ mod private;
 mod process;
 mod sentence;
 pub mod source;
+pub mod storage;
 
 pub use access::{Access, AccessError};
 pub use chart::{Chart, ChartCache, ChartError, InvalidArchive, MAX_PACKED};

@@ -102,10 +102,10 @@ impl Scripted {
 }
 
 fn secret_of(uid: &str) -> (u16, Value) {
-    let owner = json!({"apiVersion": "v1", "kind": "ClientApp", "name": "a", "uid": uid});
+    let stamp = json!({"apps.bnerd-operator.local/clientapp-uid": uid});
     // "of-the-cluster"
     let data = json!({"nextcloud-password": "b2YtdGhlLWNsdXN0ZXI="});
-    (200, json!({"metadata": {"name": "s", "ownerReferences": [owner]}, "data": data}))
+    (200, json!({"metadata": {"name": "s", "annotations": stamp}, "data": data}))
 }
 
 fn refused_with(result: Result<Answer, Problem>) -> (u16, &'static str) {

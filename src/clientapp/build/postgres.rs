@@ -2,7 +2,6 @@
 //!
 //! Contract of the former: Percona Operator for PostgreSQL 2.6 to 3.x, `pgv2.percona.com/v2`.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
 use serde_json::{Value, json};
 
@@ -63,7 +62,7 @@ impl PerconaSettings {
     }
 }
 
-/// The document for server-side apply, without owner and digest: those are added by [`applied`].
+/// The document for server-side apply, without stamp and digest: those are added by [`applied`].
 #[must_use]
 pub fn cluster(key: &Key, postgres: &Postgres, settings: &PerconaSettings, backups: bool) -> Value {
     let major: i64 = postgres.version.parse().unwrap_or_default();
@@ -124,7 +123,7 @@ fn backups(postgres: &Postgres, settings: &PerconaSettings, enabled: bool) -> Va
     })
 }
 
-/// The Postgresql, as the document for server-side apply, without owner and digest: those are added by [`applied`].
+/// The Postgresql, as the document for server-side apply, without stamp and digest: those are added by [`applied`].
 ///
 /// Its own policy is always `Retain`: one that is deleted by mistake keeps its data. The app's teardown changes that before it
 /// deletes the Postgresql on purpose.
@@ -165,15 +164,14 @@ pub fn backup(key: &Key, record: &BackupRecord) -> Value {
     })
 }
 
-/// The document as it is applied: with its digest, and with the owner where the database goes with the app.
-///
-/// Under `Retain` there is no ownerReference: a foreground deletion would let the garbage collector take the
-/// cluster while the operator still means to keep it.
+/// The document as it is applied: with its digest, and stamped with the uid of its app. It has no ownerReference, by which the
+/// garbage collector would delete the database; and it says which object it is meant for, if one was seen.
 #[must_use]
-pub fn applied(mut cluster: Value, digest: &str, policy: DeletionPolicy, owner: &OwnerReference) -> Value {
-    cluster["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(digest);
-    if policy == DeletionPolicy::Delete {
-        cluster["metadata"]["ownerReferences"] = json!([owner]);
+pub fn applied(mut document: Value, digest: &str, app_uid: &str, uid: Option<&str>) -> Value {
+    document["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(digest);
+    document["metadata"]["annotations"][annotation::OWNER_UID] = json!(app_uid);
+    if let Some(uid) = uid {
+        document["metadata"]["uid"] = json!(uid);
     }
-    cluster
+    document
 }

@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 
 use crate::{
     controller::{key::Key, password::password},
-    crd::label,
+    crd::{annotation, label},
 };
 
 /// Key of the administrator's name in the admin Secret.
@@ -19,24 +19,28 @@ pub const REDIS_PASSWORD: &str = "redis-password";
 /// The generated administrator's name.
 const ADMIN_NAME: &str = "admin";
 
-/// The Secret with the administrator's generated credentials.
+/// The Secret with the administrator's generated credentials. It has no ownerReference: the data know no other credentials, and
+/// so no garbage collector shall take it.
 #[must_use]
-pub fn admin(key: &Key, owner: OwnerReference) -> Secret {
+pub fn admin(key: &Key, uid: &str) -> Secret {
     let data = BTreeMap::from([
         (ADMIN_USERNAME.to_owned(), ByteString(ADMIN_NAME.into())),
         (ADMIN_PASSWORD.to_owned(), password()),
     ]);
-    secret(key, key.admin_secret(), owner, data)
+    secret(key, key.admin_secret(), uid, data)
 }
 
-/// The Secret with the generated Redis password.
+/// The Secret with the generated Redis password. Redis keeps nothing that it alone opens; and its ownerReference shows, at a
+/// deletion, whether that was one with `--cascade=orphan`.
 #[must_use]
 pub fn redis(key: &Key, owner: OwnerReference) -> Secret {
     let data = BTreeMap::from([(REDIS_PASSWORD.to_owned(), password())]);
-    secret(key, key.redis_secret(), owner, data)
+    let mut secret = secret(key, key.redis_secret(), &owner.uid, data);
+    secret.metadata.owner_references = Some(vec![owner]);
+    secret
 }
 
-fn secret(key: &Key, name: String, owner: OwnerReference, data: BTreeMap<String, ByteString>) -> Secret {
+fn secret(key: &Key, name: String, uid: &str, data: BTreeMap<String, ByteString>) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name),
@@ -45,7 +49,7 @@ fn secret(key: &Key, name: String, owner: OwnerReference, data: BTreeMap<String,
                 (label::MANAGED_BY.to_owned(), label::OPERATOR.to_owned()),
                 (label::APP.to_owned(), key.name.clone()),
             ])),
-            owner_references: Some(vec![owner]),
+            annotations: Some(BTreeMap::from([(annotation::OWNER_UID.to_owned(), uid.to_owned())])),
             ..ObjectMeta::default()
         },
         data: Some(data),

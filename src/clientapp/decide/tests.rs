@@ -10,11 +10,12 @@ use super::*;
 use crate::{
     clientapp::{
         desired::{app_for_tests, desired},
+        gate::Apply,
         names::Maker,
         world::{Availability, DatabaseView, ServerState, ServerView, Workload},
     },
     config::Config,
-    crd::{ClientAppStatus, Release},
+    crd::{ClientAppStatus, InstalledChart, Inventory, Owned, Release},
 };
 
 const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
@@ -34,7 +35,11 @@ fn want(spec: Value) -> Desired {
 }
 
 fn keys(keys: &[&str]) -> SecretView {
-    SecretView::Present { keys: Some(keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>()) }
+    SecretView::Present { keys: keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>() }
+}
+
+fn own(uid: &str) -> SecretView {
+    SecretView::Own { uid: uid.to_owned() }
 }
 
 fn server(desired: &Desired) -> Option<ServerView> {
@@ -42,7 +47,9 @@ fn server(desired: &Desired) -> Option<ServerView> {
     Some(ServerView {
         app: Some("acme".to_owned()),
         retained_from: None,
-        owner_uid: Some("uid".to_owned()),
+        uid: "pg-uid".to_owned(),
+        owner_uid: None,
+        stamp: Some("uid".to_owned()),
         deleting: false,
         digest: Some(server.document(desired.upgrade.backup).digest.clone()),
         postgres_version: Some(server.postgres_version),
@@ -59,6 +66,7 @@ fn release(desired: &Desired) -> ReleaseView {
     ReleaseView {
         revision: 3,
         secret: "sh.helm.release.v1.acme.v3".to_owned(),
+        secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
         stamp: Some(Stamp { digest: desired.digest.clone(), holder: Fate::Unknown }),
@@ -71,11 +79,12 @@ fn release(desired: &Desired) -> ReleaseView {
 fn settled(desired: &Desired) -> World {
     World {
         hostname_holder: None,
-        admin_secret: SecretView::Present { keys: None },
-        redis_secret: SecretView::Present { keys: None },
+        admin_secret: own("admin-uid"),
+        redis_secret: own("redis-uid"),
         database: DatabaseView {
             kind: Availability::Installed,
             app_uid: "uid".to_owned(),
+            on_record: Some("pg-uid".to_owned()),
             server: server(desired),
             secret: keys(&["user", "password", "host", "dbname"]),
             reachable: true,
@@ -85,6 +94,8 @@ fn settled(desired: &Desired) -> World {
         target: None,
         release: Some(release(desired)),
         workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }],
+        inventory: Some(Inventory::default()),
+        owned: Vec::new(),
         retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),
@@ -102,8 +113,9 @@ fn brief(plan: &Plan) -> String {
             Step::CreateAdminSecret => "admin".to_owned(),
             Step::CreateRedisSecret => "redis".to_owned(),
             Step::Adopt(found) => format!("adopt {}", found.len()),
-            Step::ApplyDatabase { backups: false } => "postgres".to_owned(),
-            Step::ApplyDatabase { backups: true } => "postgres with backups".to_owned(),
+            Step::Restart { secret, .. } => format!("restart for {secret}"),
+            Step::ApplyDatabase(Apply { backups: false, .. }) => "postgres".to_owned(),
+            Step::ApplyDatabase(Apply { backups: true, .. }) => "postgres with backups".to_owned(),
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
@@ -212,12 +224,20 @@ fn the_database_gate() {
         |change: fn(&mut ServerView)| move |w: &mut World| w.database.server.as_mut().map(change).unwrap_or_default();
     let waits = || ServerState::Waiting(" is initializing".to_owned());
     const WAIT: &str = "hold PostgresReady/Provisioning";
+    const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
     let stale: fn(&mut ServerView) = |s| (s.storage_bytes, s.digest) = (Some(1e6), None);
     for (what, change, made) in [
         ("as it should be", of(|_| {}), ""),
-        ("no owner, as under Retain", of(|s| s.owner_uid = None), ""),
-        ("someone else's", of(|s| s.app = None), "hold PostgresReady/DatabaseNotOurs!"),
-        ("a predecessor's", of(|s| s.owner_uid = Some("old".into())), "hold PostgresReady/DatabaseNotOurs!"),
+        (
+            "of an operator before this one, by ownerReference",
+            of(|s| (s.stamp, s.owner_uid) = (None, Some("uid".into()))),
+            "",
+        ),
+        ("on record by uid, whatever it says", of(|s| s.stamp = None), ""),
+        ("someone else's", of(|s| s.app = None), OTHERS),
+        ("labelled as this app's, and not on record", of(|s| (s.stamp, s.uid) = (None, "other".into())), OTHERS),
+        ("a predecessor's", of(|s| (s.stamp, s.uid) = (Some("old".into()), "other".into())), OTHERS),
+        ("retained from an earlier one", of(|s| s.retained_from = Some("acme".into())), OTHERS),
         ("going", of(|s| s.deleting = true), "hold PostgresReady/Deleting"),
         ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
         ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
@@ -315,7 +335,14 @@ fn what_a_closed_gate_says() {
 #[test]
 fn what_an_earlier_app_has_left() {
     let adopting = |provider: &str| json!({"postgres": {"provider": provider, "adopt": true}});
-    let volume = || Retained { kind: RetainedKind::Volume, name: "acme-nextcloud".to_owned(), installed: None };
+    let retained = |kind, name: &str| Retained {
+        kind,
+        name: name.to_owned(),
+        uid: "left".to_owned(),
+        of_database: false,
+        installed: None,
+    };
+    let volume = || retained(RetainedKind::Volume, "acme-nextcloud");
     let left = |server: bool| {
         move |w: &mut World| {
             let found = w.database.server.take();
@@ -323,9 +350,8 @@ fn what_an_earlier_app_has_left() {
             w.retained = vec![volume()];
             if server {
                 let kind = RetainedKind::Server(Maker::Percona);
-                w.retained.push(Retained { kind, name: "acme-pg".to_owned(), installed: None });
-                let left =
-                    |found| ServerView { app: None, owner_uid: None, retained_from: Some("acme".into()), ..found };
+                w.retained.push(retained(kind, "acme-pg"));
+                let left = |found| ServerView { app: None, stamp: None, retained_from: Some("acme".into()), ..found };
                 w.database.server = found.map(left);
                 w.database.secret = keys(&["user", "password"]);
                 w.database.reachable = true;
@@ -450,15 +476,42 @@ fn failures_are_not_repeated_before_their_time() {
 }
 
 #[test]
-fn a_release_without_workloads_is_looked_at_twice() {
-    let fresh = |seconds| {
-        move |w: &mut World| {
-            w.workloads.clear();
-            w.release.as_mut().unwrap().written = Some(ago(seconds));
-        }
-    };
-    row("just deployed", none(), fresh(1), "hold WorkloadsReady/Progressing");
-    row("deployed a while ago", none(), fresh(10), "");
+fn what_is_lost_of_generated_secrets() {
+    let absent = |w: &mut World| w.admin_secret = SecretView::Absent;
+    const LOST: &str = "hold Released/AdminSecretLost!";
+    row("in use", none(), absent, LOST);
+    let (mut attempted, mut handed_out, mut gone) = (nothing(), nothing(), nothing());
+    attempted.recorded.last_attempt = Some(Attempt {
+        digest: String::new(),
+        started_at: Time(now()),
+        failures: 0,
+        retry_at: None,
+        reason: None,
+        chart: None,
+        message: None,
+    });
+    handed_out.recorded.owned = vec![entry("acme-admin-secret", "admin-uid")];
+    gone.recorded.installed = Some(InstalledChart {
+        name: "nextcloud".to_owned(),
+        version: "5.5.2".to_owned(),
+        app_version: None,
+        digest: String::new(),
+    });
+    for world in [attempted, handed_out, gone] {
+        row("once in use", none(), |w| *w = world, LOST);
+    }
+    row("made by hand, without keys", none(), |w| w.admin_secret = keys(&[]), "hold Released/AdminSecretKeyMissing!");
+    let by_hand = |w: &mut World| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
+    row("made by hand", none(), by_hand, "");
+    row("Redis", none(), |w| w.redis_secret = SecretView::Absent, "redis");
+    let replaced = |w: &mut World| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
+    row("Redis, made anew", none(), replaced, "restart for acme-redis-secret");
+    let unchanged = |w: &mut World| w.recorded.owned = vec![entry("acme-redis-secret", "redis-uid")];
+    row("Redis, unchanged", none(), unchanged, "");
+}
+
+fn entry(name: &str, uid: &str) -> Owned {
+    Owned { kind: "Secret".to_owned(), name: name.to_owned(), uid: uid.to_owned() }
 }
 
 /// A cluster small enough to run in a test: what the steps do, and where they may be cut off.
@@ -530,7 +583,7 @@ impl Sim {
     }
 
     fn perform(&mut self, step: &Step, helm: HelmEnd) {
-        let made = || SecretView::Present { keys: None };
+        let made = || own("uid");
         match step {
             Step::CreateAdminSecret => {
                 self.created[0] += 1;
@@ -540,13 +593,15 @@ impl Sim {
                 self.created[1] += 1;
                 self.world.redis_secret = made();
             }
-            Step::ApplyDatabase { backups } => {
+            Step::ApplyDatabase(Apply { backups, .. }) => {
                 let made = ServerView { state: ServerState::Silent, ..server(&self.desired).unwrap() };
                 let applied = self.desired.database.as_ref().unwrap().server.as_ref().unwrap().document(*backups);
                 let server = self.world.database.server.get_or_insert(made);
                 server.digest = Some(applied.digest.clone());
             }
-            Step::Adopt(_) | Step::BackUp(_) => unreachable!("nobody has left anything, or asks for backups"),
+            Step::Adopt(_) | Step::BackUp(_) | Step::Restart { .. } => {
+                unreachable!("nothing was left or lost, and no backup is asked for")
+            }
             Step::UnlockRelease { revision, .. } => {
                 let release = self.world.release.as_mut().unwrap();
                 assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));

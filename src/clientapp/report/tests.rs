@@ -14,7 +14,7 @@ use crate::{
         world::{Availability, DatabaseView, Fate, SecretView, ServerState, ServerView, Stamp, Workload},
     },
     config::Config,
-    crd::BackupState,
+    crd::{BackupState, Inventory},
 };
 
 const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
@@ -37,6 +37,7 @@ fn release(digest: &str) -> ReleaseView {
     ReleaseView {
         revision: 3,
         secret: "sh.helm.release.v1.acme.v3".to_owned(),
+        secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
         stamp: Some(Stamp { digest: digest.to_owned(), holder: Fate::Unknown }),
@@ -48,8 +49,9 @@ fn release(digest: &str) -> ReleaseView {
 fn settled(desired: &Desired) -> World {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), waiting: None };
     World {
-        admin_secret: SecretView::Present { keys: None },
-        redis_secret: SecretView::Present { keys: None },
+        admin_secret: SecretView::Own { uid: "admin-uid".to_owned() },
+        redis_secret: SecretView::Own { uid: "redis-uid".to_owned() },
+        inventory: Some(Inventory::default()),
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
         ..World::default()
@@ -85,7 +87,7 @@ fn what_the_conditions_say() {
         app_uid: "uid".to_owned(),
         server: Some(ServerView {
             app: Some("acme".to_owned()),
-            owner_uid: Some("uid".to_owned()),
+            stamp: Some("uid".to_owned()),
             postgres_version: Some(15),
             state: ServerState::Waiting(format!(" is {state}")),
             ..ServerView::default()

@@ -1,0 +1,225 @@
+//! What a release consists of, **pure**: read from the manifest that Helm stored, so that what is missing is noticed, and a
+//! deletion can be proven and finished object by object.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::world::Workload;
+use crate::{
+    controller::key::Key,
+    crd::{Inventory, ReleaseObject},
+    helm::storage::Stored,
+};
+
+/// On what `helm uninstall` leaves (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
+const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+const KEEP: &str = "keep";
+
+/// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
+///
+/// # Errors
+/// The manifest is no YAML, or an object in it has no kind or name.
+pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(&stored.manifest) {
+        let document = Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
+        match document["kind"].as_str() {
+            _ if document.is_null() => {}
+            // A list counts as what is in it.
+            Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
+                for item in document["items"].as_array().into_iter().flatten() {
+                    objects.push(object(item)?);
+                }
+            }
+            _ => objects.push(object(&document)?),
+        }
+    }
+    let hook_jobs: BTreeSet<_> =
+        stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
+    Ok(Inventory { secret: secret.to_owned(), objects, hook_jobs: hook_jobs.into_iter().collect() })
+}
+
+fn object(document: &Value) -> Result<ReleaseObject, String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let (metadata, spec) = (&document["metadata"], &document["spec"]);
+    let named = text(&document["apiVersion"]).zip(text(&document["kind"])).zip(text(&metadata["name"]));
+    let ((api_version, kind), name) = named.ok_or("its manifest has an object without apiVersion, kind or name")?;
+    let policy = metadata["annotations"][RESOURCE_POLICY].as_str().unwrap_or_default();
+    let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
+    let of_set = kind == "StatefulSet";
+    Ok(ReleaseObject {
+        api_version,
+        name,
+        namespace: text(&metadata["namespace"]),
+        // As Helm compares it: helm.sh/helm/v4/pkg/action, `filterManifestsToKeep`.
+        kept: policy.trim().eq_ignore_ascii_case(KEEP),
+        claim_templates: templates
+            .filter(|_| of_set)
+            .filter_map(|template| text(&template["metadata"]["name"]))
+            .collect(),
+        takes_claims: of_set && spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete",
+        kind,
+    })
+}
+
+/// The part of an inventory that makes this claim: the claim itself, or the StatefulSet with a template for it.
+#[must_use]
+pub fn maker<'a>(inventory: &'a Inventory, namespace: &str, claim: &str) -> Option<&'a ReleaseObject> {
+    inventory.objects.iter().filter(|object| object.namespace.as_deref().is_none_or(|own| own == namespace)).find(
+        |object| match object.kind.as_str() {
+            "PersistentVolumeClaim" => object.name == claim,
+            // k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`.
+            "StatefulSet" => object.claim_templates.iter().any(|template| {
+                let ordinal = claim.strip_prefix(&format!("{template}-{}-", object.name));
+                ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+            }),
+            _ => false,
+        },
+    )
+}
+
+/// Why `helm uninstall` would take a claim along that shall stay; `None`: it leaves it.
+#[must_use]
+pub fn danger(maker: &ReleaseObject) -> Option<String> {
+    match maker.kind.as_str() {
+        "StatefulSet" if maker.takes_claims => Some(format!(
+            "StatefulSet {} has persistentVolumeClaimRetentionPolicy.whenDeleted: Delete, and its claims would go with it",
+            maker.name
+        )),
+        "StatefulSet" => None,
+        _ if maker.kept => None,
+        _ => Some(format!(
+            "the chart does not mark {} {} with {RESOURCE_POLICY}: {KEEP}, and helm uninstall would delete it",
+            maker.kind, maker.name
+        )),
+    }
+}
+
+/// The release's workloads: those that are seen, and those that are not there, although the release has them.
+#[must_use]
+pub fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
+    for object in inventory.into_iter().flat_map(|inventory| &inventory.objects) {
+        let kind = match object.kind.as_str() {
+            "Deployment" => "Deployment",
+            "StatefulSet" => "StatefulSet",
+            _ => continue,
+        };
+        let elsewhere = object.namespace.as_ref().is_some_and(|namespace| *namespace != app.namespace);
+        if elsewhere || seen.iter().any(|workload| workload.kind == kind && workload.name == object.name) {
+            continue;
+        }
+        seen.push(Workload { kind, name: object.name.clone(), waiting: Some("is not there".to_owned()) });
+    }
+    seen.sort();
+    seen
+}
+
+/// Annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
+pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+/// The namespace of that release.
+pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+
+/// The release that an object says it is of. It speaks for its own namespace only: annotations are whatever a user writes.
+#[must_use]
+pub fn release_of(meta: &ObjectMeta) -> Option<Key> {
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
+    let own = meta.namespace.as_ref()?;
+    let says = annotation(RELEASE_NAMESPACE)? == own;
+    says.then(|| annotation(RELEASE_NAME).map(|name| Key::new(own, name))).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::helm::storage::Hook;
+
+    const MANIFEST: &str = r"---
+# Source: chart/templates/claim.yaml
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: acme-files, annotations: {helm.sh/resource-policy: keep}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: acme-scratch}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: acme-redis-master}
+spec: {volumeClaimTemplates: [{metadata: {name: redis-data}}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: acme-cache}
+spec: {volumeClaimTemplates: [{metadata: {name: c}}], persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}}
+---
+---
+apiVersion: v1
+kind: List
+items: [{apiVersion: apps/v1, kind: Deployment, metadata: {name: acme}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: far, namespace: elsewhere}
+";
+
+    fn inventory() -> Inventory {
+        let hook = |kind: &str, name: &str| Hook { kind: kind.to_owned(), name: name.to_owned() };
+        let hooks = vec![hook("Job", "prepare"), hook("Pod", "check"), hook("Job", "prepare")];
+        read("uid", &Stored { manifest: MANIFEST.to_owned(), hooks }).unwrap()
+    }
+
+    #[test]
+    fn what_a_release_consists_of() {
+        let inventory = inventory();
+        let names: Vec<_> = inventory.objects.iter().map(|object| object.name.as_str()).collect();
+        assert_eq!(names, ["acme-files", "acme-scratch", "acme-redis-master", "acme-cache", "acme", "far"]);
+        assert_eq!(inventory.hook_jobs, ["prepare"]);
+        for bad in ["kind: A\n", "apiVersion: v1\nkind: A\n", "a: [", "- 1\n"] {
+            assert!(read("uid", &Stored { manifest: bad.to_owned(), hooks: vec![] }).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn whose_a_claim_is_and_what_becomes_of_it() {
+        let inventory = inventory();
+        for (claim, made_by, dangerous) in [
+            ("acme-files", Some("acme-files"), false),
+            ("acme-scratch", Some("acme-scratch"), true),
+            ("redis-data-acme-redis-master-0", Some("acme-redis-master"), false),
+            ("redis-data-acme-redis-master-12", Some("acme-redis-master"), false),
+            ("c-acme-cache-0", Some("acme-cache"), true),
+            ("redis-data-acme-redis-master-x", None, false),
+            ("redis-data-acme-redis-master-", None, false),
+            ("other", None, false),
+        ] {
+            let found = maker(&inventory, "tenants", claim);
+            assert_eq!(found.map(|object| object.name.as_str()), made_by, "{claim}");
+            assert_eq!(found.is_some_and(|maker| danger(maker).is_some()), dangerous, "{claim}");
+        }
+    }
+
+    #[test]
+    fn a_workload_that_is_missing_is_not_ready() {
+        let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }];
+        let all = with_missing(Some(&inventory()), &Key::new("tenants", "acme"), seen.clone());
+        let waiting: Vec<_> = all.iter().map(|workload| (workload.name.as_str(), workload.waiting.is_some())).collect();
+        assert_eq!(waiting, [("acme", false), ("acme-cache", true), ("acme-redis-master", true)]);
+        assert_eq!(with_missing(None, &Key::new("tenants", "acme"), seen.clone()), seen);
+    }
+
+    #[test]
+    fn an_object_speaks_for_its_own_namespace() {
+        for (release_namespace, found) in [("tenants", true), ("other", false)] {
+            let meta = serde_json::from_value(json!({"name": "x", "namespace": "tenants", "annotations": {
+                RELEASE_NAME: "acme", RELEASE_NAMESPACE: release_namespace,
+            }}));
+            assert_eq!(release_of(&meta.unwrap()).is_some(), found, "{release_namespace}");
+        }
+    }
+}

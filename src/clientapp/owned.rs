@@ -1,0 +1,212 @@
+//! What is an app's own among all that holds or opens data, **pure**: put on record by uid while the app lives, since nothing
+//! that could be read at its deletion proves it.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::inventory;
+use crate::{
+    controller::key::Key,
+    crd::{ClientApp, DeletionPolicy, Inventory, Owned, annotation, label},
+    destroy::permit::{Kind, Owner, Wish, is_younger},
+};
+
+/// The label by which charts tell their releases apart, and which a StatefulSet's claims take over.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+impl Owner for ClientApp {
+    fn wish(&self) -> Wish {
+        match (self.spec.suspend, self.spec.deletion_policy) {
+            (true, _) => Wish::Suspended,
+            // Credentials that were never used open nothing.
+            (false, DeletionPolicy::Retain) if !has_data(self) => Wish::Delete,
+            (false, DeletionPolicy::Retain) => Wish::Retain,
+            (false, DeletionPolicy::Delete) => Wish::Delete,
+        }
+    }
+
+    fn owned(&self) -> &[Owned] {
+        self.status.as_ref().map_or(&[], |status| &status.owned)
+    }
+
+    fn orphaned(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.orphaned == Some(true))
+    }
+
+    fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
+        is_stamped(owner, target) || is_of_release(owner, target)
+    }
+}
+
+/// Whether there ever was anything to retain.
+fn has_data(app: &ClientApp) -> bool {
+    app.status.as_ref().is_some_and(|status| {
+        status.installed.is_some()
+            || status.last_attempt.is_some()
+            || status.release.is_some()
+            || status.owned.iter().any(|entry| entry.kind != Kind::Secret.as_str())
+    })
+}
+
+/// The operator has made it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
+fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
+    let uid = app.uid.as_ref();
+    let stamp = target.annotations.as_ref().and_then(|annotations| annotations.get(annotation::OWNER_UID));
+    uid.is_some() && (stamp == uid || target.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid))
+}
+
+/// Made since there is this app, by helm for its release, or by a StatefulSet of it.
+fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
+    let name = app.name.clone().unwrap_or_default();
+    let key = Key::new(app.namespace.clone().unwrap_or_default(), name.clone());
+    let label = |key: &str| target.labels.as_ref().and_then(|labels| labels.get(key));
+    let stamped = target.annotations.iter().flatten().any(|(key, _)| key == annotation::OWNER_UID);
+    let says = match target.annotations.as_ref().and_then(|found| found.get(inventory::RELEASE_NAME)) {
+        Some(_) => inventory::release_of(target) == Some(key),
+        None => label(INSTANCE) == Some(&name),
+    };
+    !stamped && says && is_younger(app, target)
+}
+
+/// What is seen of an app's objects that hold or open data.
+pub struct Seen<'a> {
+    /// The app.
+    pub app: &'a ObjectMeta,
+    /// What its release consists of.
+    pub inventory: Option<&'a Inventory>,
+    /// The claims of its namespace.
+    pub claims: &'a [Arc<ObjectMeta>],
+    /// The Secrets and databases that are looked for by name.
+    pub named: &'a [(Kind, ObjectMeta)],
+}
+
+/// The record: what is on it, and what is seen to be the app's own by now. An entry goes only when another object has its
+/// name: a cache that is late shows nothing where something is.
+#[must_use]
+pub fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
+    let Seen { app, inventory, claims, named } = seen;
+    let namespace = app.namespace.as_deref().unwrap_or_default();
+    let of_release = claims.iter().map(AsRef::as_ref).filter(|claim| {
+        let name = claim.name.as_deref().unwrap_or_default();
+        inventory.is_some_and(|inventory| inventory::maker(inventory, namespace, name).is_some())
+            && is_of_release(app, claim)
+    });
+    let stamped = named.iter().filter(|(_, meta)| is_stamped(app, meta) && is_younger(app, meta));
+    let found = of_release.map(|claim| (Kind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
+    let mut owned = recorded.to_vec();
+    for (kind, meta) in found {
+        let retained = meta.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
+        if meta.deletion_timestamp.is_none() && !retained {
+            put(&mut owned, kind.owned(meta));
+        }
+    }
+    owned
+}
+
+/// Puts an object on record, in place of another one of its name.
+pub fn put(owned: &mut Vec<Owned>, object: Owned) {
+    match owned.iter_mut().find(|entry| entry.kind == object.kind && entry.name == object.name) {
+        Some(entry) => *entry = object,
+        None => owned.push(object),
+    }
+}
+
+/// The uid on record for an object.
+#[must_use]
+pub fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
+    owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::crd::ReleaseObject;
+
+    fn meta(value: Value) -> ObjectMeta {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn app() -> ObjectMeta {
+        meta(json!({"name": "acme", "namespace": "tenants", "uid": "1", "creationTimestamp": "2026-01-01T12:00:00Z"}))
+    }
+
+    fn claim(change: Value) -> ObjectMeta {
+        let mut claim = json!({
+            "name": "acme-files", "namespace": "tenants", "uid": "2", "creationTimestamp": "2026-01-01T12:00:01Z",
+            "annotations": {inventory::RELEASE_NAME: "acme", inventory::RELEASE_NAMESPACE: "tenants"},
+            "labels": {INSTANCE: "acme"},
+        });
+        for (key, value) in change.as_object().unwrap() {
+            claim[key] = value.clone();
+        }
+        meta(claim)
+    }
+
+    #[test]
+    fn what_shows_that_it_was_made_for_an_app() {
+        for (change, made) in [
+            (json!({}), true),
+            (json!({"annotations": null}), true),
+            (json!({"annotations": null, "labels": null}), false),
+            (json!({"annotations": null, "labels": {INSTANCE: "other"}}), false),
+            (
+                json!({"annotations": {inventory::RELEASE_NAME: "other", inventory::RELEASE_NAMESPACE: "tenants"}}),
+                false,
+            ),
+            (json!({"annotations": {inventory::RELEASE_NAME: "acme", inventory::RELEASE_NAMESPACE: "other"}}), false),
+            (json!({"creationTimestamp": "2026-01-01T11:59:59Z"}), false),
+            (json!({"annotations": {annotation::OWNER_UID: "1"}, "creationTimestamp": "2020-01-01T00:00:00Z"}), true),
+            (json!({"annotations": {annotation::OWNER_UID: "9"}}), false),
+            (
+                json!({"annotations": null, "labels": null, "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": "1"},
+                ]}),
+                true,
+            ),
+        ] {
+            assert_eq!(ClientApp::made(&app(), &claim(change.clone())), made, "{change}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_on_record() {
+        let object =
+            |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
+        let set = ReleaseObject { claim_templates: vec!["data".into()], ..object("StatefulSet", "acme-redis") };
+        let inventory =
+            Inventory { objects: vec![object("PersistentVolumeClaim", "acme-files"), set], ..Default::default() };
+        let claims = [
+            claim(json!({})),
+            claim(json!({"name": "data-acme-redis-0", "uid": "3", "annotations": null})),
+            // In no manifest, older, left by another, on its way out.
+            claim(json!({"name": "look-alike", "uid": "4"})),
+            claim(json!({"name": "data-acme-redis-1", "uid": "5", "creationTimestamp": "2025-01-01T12:00:01Z"})),
+            claim(json!({"name": "data-acme-redis-2", "uid": "6", "labels": {INSTANCE: "acme", label::RETAINED_FROM: "acme"}, "annotations": null})),
+            claim(json!({"name": "data-acme-redis-3", "uid": "7", "deletionTimestamp": "2026-01-01T12:00:02Z"})),
+        ]
+        .map(Arc::new);
+        let secret = |uid: &str, stamp: &str| {
+            meta(json!({
+                "name": "acme-admin-secret", "uid": uid, "creationTimestamp": "2026-01-01T12:00:00Z",
+                "annotations": {annotation::OWNER_UID: stamp},
+            }))
+        };
+        let named = [(Kind::Secret, secret("8", "1"))];
+        let app = app();
+        let seen = Seen { app: &app, inventory: Some(&inventory), claims: &claims, named: &named };
+        let record = on_record(&[], &seen);
+        let uids = |record: &[Owned]| record.iter().map(|owned| owned.uid.clone()).collect::<Vec<_>>();
+        assert_eq!(uids(&record), ["2", "3", "8"]);
+        // Nothing is forgotten because it is not seen; a successor takes its place; what another app made is none.
+        let nothing = Seen { app: &app, inventory: None, claims: &[], named: &[] };
+        assert_eq!(on_record(&record, &nothing), record);
+        let named = [(Kind::Secret, secret("9", "1"))];
+        assert_eq!(uids(&on_record(&record, &Seen { named: &named, ..nothing })), ["2", "3", "9"]);
+        let named = [(Kind::Secret, secret("9", "another"))];
+        let nothing = Seen { app: &app, inventory: None, claims: &[], named: &named };
+        assert_eq!(on_record(&record, &nothing), record);
+    }
+}

@@ -1,0 +1,225 @@
+//! The release of a deleted app: uninstalled by helm, then proven gone object by object, and finished where helm left
+//! something. An **effect**.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api,
+    api::{DynamicObject, GroupVersionKind, TypeMeta},
+    discovery,
+};
+
+use super::{Fate, Going, POLL, hold};
+use crate::{
+    clientapp::{
+        Ctx,
+        error::{self, Error},
+        inventory, observe,
+        plan::{Hold, SAFETY_NET},
+        world::{Fate as HolderFate, Phase, ReleaseView},
+    },
+    controller::key::Key,
+    crd::{ClientApp, ReleaseObject},
+    destroy::{harmless, permit::Kind},
+    helm::{self, Uninstall},
+};
+
+/// Why the release must not be uninstalled now. **Pure** but for the caches.
+pub fn may_be_uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Option<Hold> {
+    let release = release?;
+    let key = going.key;
+    if let Some(until) = busy(release, ctx.now(), ctx.config.helm_deadline) {
+        let message = format!(
+            "revision {} of release {} is {}, begun by another Helm client or another process of this operator",
+            release.revision, key.name, release.status
+        );
+        return Some(hold("ExternalOperationInProgress", message, Some(until)));
+    }
+    let Some(inventory) = &going.status.inventory else {
+        let message = format!(
+            "what release {} consists of cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
+            key.name, release.secret
+        );
+        return Some(Hold { stalled: true, ..hold("ReleaseUnreadable", message, Some(ctx.now() + SAFETY_NET)) });
+    };
+    if going.fate == Fate::Delete {
+        return None;
+    }
+    let claims = ctx.watches.claims(&key.namespace);
+    let own = claims.iter().filter(|claim| claim.deletion_timestamp.is_none() && going.owns(Kind::Volume, claim));
+    let danger = own
+        .filter_map(|claim| inventory::maker(inventory, &key.namespace, claim.name.as_deref().unwrap_or_default()))
+        .find_map(inventory::danger)?;
+    let message = format!(
+        "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set spec.deletionPolicy to Delete if the data may go, or delete with --cascade=orphan, which leaves the release and everything in it"
+    );
+    Some(Hold { stalled: true, ..hold("RetainUnsafe", message, None) })
+}
+
+/// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
+fn busy(release: &ReleaseView, now: jiff::Timestamp, helm_deadline: jiff::SignedDuration) -> Option<jiff::Timestamp> {
+    let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == HolderFate::Dead);
+    let until = release.written.map(|written| written + helm_deadline)?;
+    (release.phase == Phase::Pending && !dead && until > now).then_some(until)
+}
+
+/// Uninstalls the release and believes only what storage and the objects themselves show.
+pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
+    let key = going.key;
+    if let Some(release) = release {
+        let readable = observe::stored(ctx, key, &release.secret).await?;
+        match readable {
+            Ok(_) => run(ctx, key).await?,
+            // helm could not read it either; what is on record is enough.
+            Err(problem) => {
+                tracing::warn!(release = %key, secret = release.secret, "taken down by what is on record: {problem}");
+            }
+        }
+    }
+    if let Some(left) = objects(ctx, going).await? {
+        return Ok(Some(hold("Uninstalling", format!("waiting for {left} to be gone"), Some(ctx.now() + POLL))));
+    }
+    if release.is_some()
+        && let Some((secret, _)) = observe::live_revisions(ctx, key).await?.first()
+    {
+        return storage(ctx, key, secret).await;
+    }
+    Ok(None)
+}
+
+/// Helm's own record of the release, once nothing is left of what it speaks of.
+async fn storage(ctx: &Ctx, key: &Key, first: &str) -> Result<Option<Hold>, Error> {
+    let mut left = Vec::new();
+    for (secret, revision) in observe::live_revisions(ctx, key).await? {
+        // One that this operator did not stamp is another Helm client's, or forged.
+        if revision.digest.is_some() && revision.stamped.is_some() {
+            crate::destroy::Destroyer { client: &ctx.client, lead: &ctx.lead }
+                .delete_revision(&key.namespace, &secret, &revision.uid)
+                .await?;
+        } else {
+            left.push(secret);
+        }
+    }
+    let message = match left.first() {
+        None => format!("waiting for Secret {first} of release {} to be gone", key.name),
+        Some(secret) => {
+            tracing::warn!(release = %key, secret, "is no revision of this operator's and stays");
+            return Ok(None);
+        }
+    };
+    Ok(Some(hold("Uninstalling", message, Some(ctx.now() + POLL))))
+}
+
+async fn run(ctx: &Ctx, key: &Key) -> Result<(), Error> {
+    let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
+    let parsed = |error: helm::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
+    let request =
+        Uninstall { release: key.name.parse().map_err(parsed)?, namespace: key.namespace.parse().map_err(parsed)? };
+    let _slot = ctx.slot().await?;
+    if !ctx.lead.holds() {
+        return Err(Error::Shutdown);
+    }
+    let started = std::time::Instant::now();
+    let ended = ctx.helm.uninstall(&request, &ctx.stop).await;
+    ctx.metrics.helm_run("uninstall", ended.is_ok(), started.elapsed());
+    match ended {
+        Ok(finished) => {
+            for object in helm::left_behind(&finished.stdout) {
+                tracing::warn!(release = %key, %object, "helm left an object of the release alone");
+            }
+            Ok(())
+        }
+        Err(error) => {
+            Err(error::of_helm_error(&error).map_or(Error::Shutdown, |(refusal, message)| failed(refusal, message)))
+        }
+    }
+}
+
+/// Looks at each object of the release, deletes what helm has left, and names the first that is still there.
+async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> {
+    let Some(inventory) = &going.status.inventory else { return Ok(None) };
+    let hook = |name: &String| ReleaseObject {
+        api_version: "batch/v1".to_owned(),
+        kind: "Job".to_owned(),
+        name: name.clone(),
+        ..ReleaseObject::default()
+    };
+    let hooks: Vec<_> = inventory.hook_jobs.iter().map(hook).collect();
+    let mut left = None;
+    for (object, of_hook) in
+        inventory.objects.iter().map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true)))
+    {
+        // What is elsewhere is none of this app's to finish, and what is kept is a matter of its policy.
+        if object.kept || object.namespace.as_ref().is_some_and(|namespace| *namespace != going.key.namespace) {
+            continue;
+        }
+        if !gone(ctx, going, object, of_hook).await? {
+            left.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
+        }
+    }
+    Ok(left)
+}
+
+/// Whether an object is gone, or another one by now; one that is not is deleted.
+async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: bool) -> Result<bool, Error> {
+    let key = going.key;
+    let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
+    let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
+    let Some(api) = api(ctx, key, &of).await? else { return Ok(true) };
+    let found = api.get_metadata_opt(&object.name).await.map_err(Error::api(format!("look for {what}")))?;
+    let Some(found) = found else { return Ok(true) };
+    let meta = found.metadata;
+    // Hooks have no annotation of Helm's, and are looked for by the names that the release has stored.
+    let of_release = of_hook || inventory::release_of(&meta).as_ref() == Some(key);
+    if !of_release || is_later(going.meta, &meta) {
+        return Ok(true);
+    }
+    if meta.deletion_timestamp.is_some() {
+        return Ok(false);
+    }
+    if !ctx.lead.holds() {
+        return Err(Error::Shutdown);
+    }
+    let kind = [Kind::Volume, Kind::Secret].into_iter().find(|kind| of.api_version == "v1" && of.kind == kind.as_str());
+    match kind {
+        // Volumes come later, by policy; what is to be retained is not among these.
+        Some(Kind::Volume) => Ok(true),
+        Some(kind) => {
+            match going.destroyer(ctx).mandate::<ClientApp>(key, going.uid).await?.map(|m| m.permit(kind, meta)) {
+                Ok(Ok(permit)) => going.destroyer(ctx).delete(permit).await.map(|()| false).map_err(Error::from),
+                // A Secret of the chart's that no proof is to be had for stays.
+                _ => Ok(true),
+            }
+        }
+        None => {
+            let deleted = harmless::delete(&api, &of, &meta).await;
+            deleted.map(|deleted| !deleted).map_err(Error::api(format!("delete {what}, which helm has left")))
+        }
+    }
+}
+
+/// Whether an object was made after the app's deletion was asked for: it is not what that was about.
+fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
+    let created = object.creation_timestamp.as_ref().map(|time| time.0);
+    app.deletion_timestamp.as_ref().map(|time| time.0) < created
+}
+
+/// The objects of a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
+async fn api(ctx: &Ctx, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicObject>>, Error> {
+    let kind = GroupVersionKind::try_from(of).ok();
+    let Some(kind) = kind else { return Ok(None) };
+    let name = format!("{} {}", of.api_version, of.kind);
+    let known = match ctx.memory.kinds.get(&name) {
+        Some(known) => known,
+        None => match discovery::pinned_kind(&ctx.client, &kind).await {
+            Ok((resource, capabilities)) => {
+                let known = (capabilities.scope == discovery::Scope::Namespaced).then_some(resource);
+                ctx.memory.kinds.put(name, known.clone());
+                known
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(kube::Error::Discovery(_)) => None,
+            Err(error) => return Err(Error::api(format!("ask for the kind {name}"))(error)),
+        },
+    };
+    Ok(known.map(|resource| Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource)))
+}

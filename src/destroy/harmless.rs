@@ -1,0 +1,76 @@
+//! Deletion of what can be made again: workloads, addresses, configuration, Jobs. An **effect**.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Preconditions, TypeMeta},
+};
+
+/// Kinds that hold data, open them, or take along what does: those are destroyed by a permit, or by nothing here. Kinds of
+/// other groups than Kubernetes' own may hold anything.
+fn is_harmless(of: &TypeMeta) -> bool {
+    let (group, _) = of.api_version.split_once('/').unwrap_or(("", ""));
+    match (group, of.kind.as_str()) {
+        ("", kind) => {
+            matches!(kind, "ConfigMap" | "Service" | "ServiceAccount" | "Pod" | "Endpoints" | "ReplicationController")
+        }
+        (
+            "apps"
+            | "batch"
+            | "networking.k8s.io"
+            | "policy"
+            | "autoscaling"
+            | "rbac.authorization.k8s.io"
+            | "discovery.k8s.io",
+            _,
+        ) => true,
+        _ => false,
+    }
+}
+
+/// Deletes this object and no successor of its name, and in the background what it owns: the pods of a Job would stay
+/// otherwise. One that is gone, or of a kind that this is not for, is left alone: `false`.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn delete(api: &Api<DynamicObject>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool> {
+    if !is_harmless(of) {
+        return Ok(false);
+    }
+    let this = Preconditions { uid: meta.uid.clone(), resource_version: None };
+    let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
+    #[expect(clippy::disallowed_methods, reason = "nothing is lost by it")]
+    let deleted = api.delete(meta.name.as_deref().unwrap_or_default(), &params).await;
+    match deleted {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
+        Ok(_) => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_data_is_not_harmless() {
+        for (api_version, kind, harmless) in [
+            ("v1", "Service", true),
+            ("v1", "ConfigMap", true),
+            ("apps/v1", "StatefulSet", true),
+            ("batch/v1", "Job", true),
+            ("networking.k8s.io/v1", "Ingress", true),
+            ("v1", "Secret", false),
+            ("v1", "PersistentVolumeClaim", false),
+            ("v1", "PersistentVolume", false),
+            ("v1", "Namespace", false),
+            ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", false),
+            ("pgv2.percona.com/v2", "PerconaPGCluster", false),
+            ("apps.bnerd-operator.local/v1alpha1", "Postgresql", false),
+            ("apps.bnerd-operator.local/v1alpha1", "ClientApp", false),
+        ] {
+            let of = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
+            assert_eq!(is_harmless(&of), harmless, "{api_version} {kind}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The one place that destroys: every deletion of a volume, a database, a backup, a namespace, or a Secret that opens data.
+//!
+//! | | module | |
+//! |---|---|---|
+//! | whether it may be | [`permit`] | pure |
+//! | does it | this one | effect |
+//!
+//! What is destroyed cannot be made again. So each step asks anew: the owner is read from the API server, the judgement is
+//! made on it and on the target as they are now, the request is bound to the target's uid and version, and it is not sent
+//! by a process that does not lead any more: one that was frozen, and wakes up after another process has gone on.
+//!
+//! No other module calls kube's `delete` (`.clippy.toml`); what loses nothing goes by [`harmless`].
+
+pub mod harmless;
+pub mod permit;
+
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use self::permit::{Kind, Mandate, Owner, Permit, Withheld};
+use crate::{
+    controller::key::Key,
+    crd::{
+        DeletionPolicy, Guard, Postgresql, annotation,
+        percona::{self, PerconaPGCluster},
+    },
+    lease::Lead,
+};
+
+/// How the names of Helm's storage Secrets begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
+const REVISION: &str = "sh.helm.release.v1.";
+
+/// A step of a deletion that was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server's refusal.
+    #[error("{operation}: {}", crate::controller::error::api_sentence(source))]
+    Api {
+        /// What was being done, on which object.
+        operation: String,
+        /// The client's error.
+        source: Box<kube::Error>,
+    },
+    /// This process leads no more, or may not.
+    #[error("{operation}: this process does not lead any more, and deletes nothing")]
+    NotLeading {
+        /// What was to be done, on which object.
+        operation: String,
+    },
+}
+
+impl Error {
+    fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+    }
+}
+
+/// What destroying takes.
+pub struct Destroyer<'a> {
+    /// The way to the API server.
+    pub client: &'a Client,
+    /// Whether this process may act.
+    pub lead: &'a Lead,
+}
+
+impl Destroyer<'_> {
+    /// Asks the API server for an object, and judges whether its data go with it.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn mandate<K: Owner>(&self, key: &Key, uid: &str) -> Result<Result<Mandate<K>, Withheld>, Error> {
+        let api: Api<Guard<K>> = Api::namespaced(self.client.clone(), &key.namespace);
+        let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))?;
+        Ok(permit::mandate(found.as_ref(), uid))
+    }
+
+    /// Deletes an object, a database with all that it has. One that is gone needs none, and one that is on its way out no
+    /// more than that it takes its own along.
+    ///
+    /// # Errors
+    /// The API server's refusal; a conflict when the object has changed since the judgement.
+    pub async fn delete(&self, permit: Permit) -> Result<(), Error> {
+        let Permit { kind, namespace, target } = permit;
+        let name = target.name.clone().unwrap_or_default();
+        let operation = format!("delete {} {namespace}/{name}", kind.as_str());
+        let api = api(self.client, &namespace, kind);
+        let mut version = target.resource_version.clone();
+        if let Some(patch) = takes_along(kind, &target) {
+            self.may(&operation)?;
+            match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(error) => return Err(Error::api(operation)(error)),
+                Ok(patched) => version = patched.metadata.resource_version,
+            }
+        }
+        if target.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        self.may(&operation)?;
+        let preconditions = Preconditions { uid: target.uid, resource_version: version };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        #[expect(clippy::disallowed_methods, reason = "the one place")]
+        let deleted = api.delete(&name, &params).await;
+        match deleted {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(Error::api(operation)(error)),
+            Ok(_) => {
+                tracing::info!(kind = kind.as_str(), %namespace, %name, "deleted");
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes a Secret in which Helm stores a revision. It opens nothing; without it the release cannot be told any more.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+        let operation = format!("delete Secret {namespace}/{name}, in which Helm stores a revision");
+        if !name.starts_with(REVISION) {
+            return Ok(());
+        }
+        self.may(&operation)?;
+        let this = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        #[expect(clippy::disallowed_methods, reason = "the one place")]
+        let deleted = api(self.client, namespace, Kind::Secret).delete(name, &params).await;
+        match deleted {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(Error::api(operation)(error)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Whether this process may act at this moment.
+    ///
+    /// # Errors
+    /// It does not lead.
+    pub fn may(&self, operation: &str) -> Result<(), Error> {
+        match self.lead.holds() {
+            true => Ok(()),
+            false => Err(Error::NotLeading { operation: operation.to_owned() }),
+        }
+    }
+}
+
+/// Unless asked, a database leaves its volumes and Secrets, and a later one of its name would get them. That is asked for only
+/// now, so that a database which is deleted by mistake keeps its data.
+fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
+    let of_target = json!({"uid": target.uid, "resourceVersion": target.resource_version});
+    match kind {
+        Kind::Volume | Kind::Secret => None,
+        // Percona has taken its own off one that is on its way out.
+        Kind::PerconaPGCluster if target.deletion_timestamp.is_some() => None,
+        Kind::PerconaPGCluster => {
+            let mut finalizers = target.finalizers.clone().unwrap_or_default();
+            // Percona before 2.7 would never take the last of them off again, and knows no other way to have no backups.
+            let backups = target.annotations.as_ref().is_some_and(|found| found.contains_key(annotation::BACKUPS));
+            let backups = backups.then_some(percona::DELETE_BACKUPS);
+            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL].into_iter().chain(backups) {
+                if !finalizers.iter().any(|present| present == finalizer) {
+                    finalizers.push(finalizer.to_owned());
+                }
+            }
+            let mut metadata = of_target;
+            metadata["finalizers"] = json!(finalizers);
+            Some(json!({"metadata": metadata}))
+        }
+        Kind::Postgresql => Some(json!({"metadata": of_target, "spec": {"deletionPolicy": DeletionPolicy::Delete}})),
+    }
+}
+
+/// The objects of a kind in a namespace.
+#[must_use]
+pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
+    let resource = match kind {
+        Kind::Volume => ApiResource::erase::<PersistentVolumeClaim>(&()),
+        Kind::Secret => ApiResource::erase::<Secret>(&()),
+        Kind::PerconaPGCluster => ApiResource::erase::<PerconaPGCluster>(&()),
+        Kind::Postgresql => ApiResource::erase::<Postgresql>(&()),
+    };
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}

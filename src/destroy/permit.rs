@@ -1,0 +1,228 @@
+//! The judgement, **pure**: whether an object that holds or opens data may be destroyed for another one that is deleted.
+//!
+//! Both sides have to say so. The owner, read from the API server just now, has the object's uid on record in its status, and
+//! the object itself shows that it was made for this very owner. Neither is enough: labels and annotations are whatever a
+//! user of the namespace writes, and a status is whatever a user with the right to it writes.
+
+use std::{fmt, marker::PhantomData};
+
+use jiff::Timestamp;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use crate::{
+    controller::key::Key,
+    crd::{Guard, Owned, label},
+};
+
+/// Put on a deleted object with `--cascade=orphan` (k8s.io/apimachinery, `FinalizerOrphanDependents`).
+const ORPHAN: &str = "orphan";
+
+/// What holds data, or opens them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A PersistentVolumeClaim.
+    Volume,
+    /// A Secret.
+    Secret,
+    /// A database made by Percona.
+    PerconaPGCluster,
+    /// A database made by this operator.
+    Postgresql,
+}
+
+impl Kind {
+    /// The word in the object.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Volume => "PersistentVolumeClaim",
+            Kind::Secret => "Secret",
+            Kind::PerconaPGCluster => "PerconaPGCluster",
+            Kind::Postgresql => "Postgresql",
+        }
+    }
+
+    /// The entry in an owner's status.
+    #[must_use]
+    pub fn owned(self, target: &ObjectMeta) -> Owned {
+        Owned {
+            kind: self.as_str().to_owned(),
+            name: target.name.clone().unwrap_or_default(),
+            uid: target.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What the spec of an owner says becomes of its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// They go with it.
+    Delete,
+    /// They outlive it.
+    Retain,
+    /// Nothing is to be changed now.
+    Suspended,
+}
+
+/// An object with data of its own.
+pub trait Owner:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + fmt::Debug + DeserializeOwned
+{
+    /// What its spec says.
+    fn wish(&self) -> Wish;
+
+    /// What its status has on record.
+    fn owned(&self) -> &[Owned];
+
+    /// Whether its status says that it is deleted with `--cascade=orphan`.
+    fn orphaned(&self) -> bool;
+
+    /// Whether the target itself shows that it was made for this owner, or adopted by it.
+    fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool;
+}
+
+/// Why nothing at all may be destroyed for an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// It is gone, or another of its name is there.
+    Gone,
+    /// It is not being deleted.
+    Alive,
+    /// It is deleted with `--cascade=orphan`.
+    Orphaned,
+    /// It does not decode, so its policy is not known.
+    Unreadable,
+    /// It is suspended.
+    Suspended,
+    /// Its policy is `Retain`.
+    Retained,
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Withheld::Gone => "it is gone",
+            Withheld::Alive => "it is not being deleted",
+            Withheld::Orphaned => "it is deleted with --cascade=orphan",
+            Withheld::Unreadable => "the stored object does not decode, and so its deletionPolicy is not known",
+            Withheld::Suspended => "spec.suspend is true",
+            Withheld::Retained => "spec.deletionPolicy is Retain",
+        })
+    }
+}
+
+/// That an object's data go with it. Made by [`mandate`] alone.
+pub struct Mandate<K> {
+    meta: ObjectMeta,
+    owned: Vec<Owned>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// Leave to destroy one object. Made by [`Mandate::permit`] alone.
+#[derive(Debug)]
+pub struct Permit {
+    pub(super) kind: Kind,
+    pub(super) namespace: String,
+    pub(super) target: ObjectMeta,
+}
+
+/// An object that stays, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// What follows on kind and name in a sentence.
+    pub because: String,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.kind.as_str(), self.name, self.because)
+    }
+}
+
+/// Whether the data of an object go with it: it is the one with this uid, as the API server has it now.
+///
+/// # Errors
+/// Why they do not.
+pub fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
+    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(Withheld::Gone)?;
+    if found.metadata.deletion_timestamp.is_none() {
+        return Err(Withheld::Alive);
+    }
+    if is_orphaned(&found.metadata) {
+        return Err(Withheld::Orphaned);
+    }
+    let object = found.object.as_ref().map_err(|_| Withheld::Unreadable)?;
+    if object.orphaned() {
+        return Err(Withheld::Orphaned);
+    }
+    match object.wish() {
+        Wish::Suspended => Err(Withheld::Suspended),
+        Wish::Retain => Err(Withheld::Retained),
+        Wish::Delete => Ok(Mandate { meta: found.metadata.clone(), owned: object.owned().to_vec(), kind: PhantomData }),
+    }
+}
+
+/// Whether an object is deleted with `--cascade=orphan`, as long as the garbage collector has not dealt with it.
+#[must_use]
+pub fn is_orphaned(meta: &ObjectMeta) -> bool {
+    meta.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
+}
+
+impl<K: Owner> Mandate<K> {
+    /// Whether this object may be destroyed.
+    ///
+    /// # Errors
+    /// Why it stays.
+    pub fn permit(&self, kind: Kind, target: ObjectMeta) -> Result<Permit, Kept> {
+        let name = target.name.clone().unwrap_or_default();
+        let uid = target.uid.clone().unwrap_or_default();
+        let owner = || format!("{} {}", K::kind(&()), self.meta.name.as_deref().unwrap_or_default());
+        let kept = |because: String| Err(Kept { kind, name: name.clone(), because });
+        if uid.is_empty() || !self.owned.contains(&kind.owned(&target)) {
+            return kept(format!("stays: it is not on record in the status of {} with its uid {uid}", owner()));
+        }
+        if !K::made(&self.meta, &target) {
+            return kept(format!("stays: it does not show that it was made for {}", owner()));
+        }
+        match claim(&self.meta, &target) {
+            Some(claim) => kept(format!("stays: {claim}")),
+            None => Ok(Permit { kind, namespace: self.meta.namespace.clone().unwrap_or_default(), target }),
+        }
+    }
+
+    /// The owner.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        let Self { meta, .. } = self;
+        Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    }
+}
+
+/// What else has a claim to an object.
+fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
+    let label = |key: &str| target.labels.as_ref().and_then(|labels| labels.get(key));
+    if let Some(other) = target.owner_references.iter().flatten().find(|other| Some(&other.uid) != owner.uid.as_ref()) {
+        return Some(format!("{} {} owns it", other.kind, other.name));
+    }
+    if let Some(from) = label(label::RETAINED_FROM) {
+        return Some(format!("its label {} says that {from} has left it", label::RETAINED_FROM));
+    }
+    let manager = label(label::MANAGED_BY).filter(|by| ![label::OPERATOR, "Helm"].contains(&by.as_str()));
+    manager.map(|manager| format!("its label {} says that {manager} manages it", label::MANAGED_BY))
+}
+
+/// Whether an object is no older than its owner. Both times are the API server's.
+#[must_use]
+pub fn is_younger(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
+    let created = |meta: &ObjectMeta| -> Option<Timestamp> { Some(meta.creation_timestamp.as_ref()?.0) };
+    created(owner).zip(created(target)).is_some_and(|(owner, target)| target >= owner)
+}
+
+#[cfg(test)]
+mod tests;

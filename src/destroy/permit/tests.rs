@@ -1,0 +1,96 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::crd::{ClientApp, annotation};
+
+fn app(change: &dyn Fn(&mut Value)) -> Guard<ClientApp> {
+    let mut app = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+        "metadata": {
+            "name": "acme", "namespace": "tenants", "uid": "1",
+            "creationTimestamp": "2026-01-01T12:00:00Z", "deletionTimestamp": "2026-01-02T12:00:00Z",
+            "finalizers": ["apps.bnerd-operator.local/teardown"],
+        },
+        "spec": {"hostname": "acme.example"},
+        "status": {"owned": [
+            {"kind": "PersistentVolumeClaim", "name": "files", "uid": "2"},
+            {"kind": "Secret", "name": "acme-admin-secret", "uid": "3"},
+        ]},
+    });
+    change(&mut app);
+    serde_json::from_value(app).unwrap()
+}
+
+fn target(change: &dyn Fn(&mut Value)) -> ObjectMeta {
+    let mut meta = json!({
+        "name": "files", "namespace": "tenants", "uid": "2", "creationTimestamp": "2026-01-01T12:00:01Z",
+        "resourceVersion": "7", "annotations": {annotation::OWNER_UID: "1"},
+    });
+    change(&mut meta);
+    serde_json::from_value(meta).unwrap()
+}
+
+#[test]
+fn whose_data_go_with_it() {
+    let withheld = |change: &dyn Fn(&mut Value), uid: &str| mandate(Some(&app(change)), uid).err();
+    for (change, expected) in [
+        (&(|_: &mut Value| {}) as &dyn Fn(&mut Value), None),
+        (&|app| app["metadata"]["deletionTimestamp"] = Value::Null, Some(Withheld::Alive)),
+        (&|app| app["metadata"]["finalizers"] = json!(["orphan"]), Some(Withheld::Orphaned)),
+        (&|app| app["spec"]["hostname"] = json!(1), Some(Withheld::Unreadable)),
+        (&|app| app["spec"]["suspend"] = json!(true), Some(Withheld::Suspended)),
+        (&|app| app["status"]["orphaned"] = json!(true), Some(Withheld::Orphaned)),
+        (
+            &|app| {
+                app["spec"]["deletionPolicy"] = json!("Retain");
+                app["status"]["owned"][0]["kind"] = json!("PerconaPGCluster");
+            },
+            Some(Withheld::Retained),
+        ),
+        // Credentials alone, of an app that never came to be, open nothing.
+        (
+            &|app| {
+                app["spec"]["deletionPolicy"] = json!("Retain");
+                app["status"]["owned"][0]["kind"] = json!("Secret");
+            },
+            None,
+        ),
+    ] {
+        assert_eq!(withheld(change, "1"), expected, "{:?}", app(change));
+    }
+    assert_eq!(withheld(&|_| {}, "another"), Some(Withheld::Gone));
+    assert_eq!(mandate::<ClientApp>(None, "1").err(), Some(Withheld::Gone));
+}
+
+#[test]
+fn what_may_be_destroyed() {
+    let mandate = mandate(Some(&app(&|_| {})), "1").unwrap();
+    assert_eq!(mandate.key(), Key::new("tenants", "acme"));
+    let permit = mandate.permit(Kind::Volume, target(&|_| {})).unwrap();
+    assert_eq!((permit.kind, permit.namespace.as_str()), (Kind::Volume, "tenants"));
+    for (kind, change, because) in [
+        // On one side only.
+        (Kind::Volume, &(|meta: &mut Value| meta["uid"] = json!("9")) as &dyn Fn(&mut Value), "not on record"),
+        (Kind::Volume, &|meta| meta["uid"] = Value::Null, "not on record"),
+        (Kind::Volume, &|meta| meta["name"] = json!("other"), "not on record"),
+        (Kind::Secret, &|_| {}, "not on record"),
+        (Kind::Volume, &|meta| meta["annotations"] = Value::Null, "does not show"),
+        (Kind::Volume, &|meta| meta["annotations"][annotation::OWNER_UID] = json!("9"), "does not show"),
+        // Claimed by another.
+        (
+            Kind::Volume,
+            &|meta| {
+                meta["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Backup", "name": "x", "uid": "9"}]);
+            },
+            "Backup x owns it",
+        ),
+        (Kind::Volume, &|meta| meta["labels"] = json!({label::RETAINED_FROM: "acme"}), "has left it"),
+        (Kind::Volume, &|meta| meta["labels"] = json!({label::MANAGED_BY: "argocd"}), "argocd manages it"),
+    ] {
+        let kept = mandate.permit(kind, target(change)).unwrap_err();
+        assert!(kept.because.contains(because), "{kept}");
+    }
+    for by in [label::OPERATOR, "Helm"] {
+        assert!(mandate.permit(Kind::Volume, target(&|meta| meta["labels"] = json!({label::MANAGED_BY: by}))).is_ok());
+    }
+}

@@ -1,0 +1,97 @@
+//! What Helm stores of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
+
+use std::io::Read as _;
+
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Far above what a Secret can hold, far below what would hurt.
+const LIMIT: u64 = 64 * 1024 * 1024;
+
+/// What of a stored revision is read.
+#[derive(Debug, Default, Deserialize)]
+pub struct Stored {
+    /// The objects, as the chart rendered them: YAML documents.
+    #[serde(default)]
+    pub manifest: String,
+    /// The chart's hooks, which are no part of the manifest.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
+}
+
+/// A hook of a chart.
+#[derive(Debug, Default, Deserialize)]
+pub struct Hook {
+    /// Its kind.
+    #[serde(default)]
+    pub kind: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// Reads what is stored under the key `release` of a storage Secret.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(payload: &[u8]) -> Result<Stored, String> {
+    serde_json::from_slice(&unpack(payload)?).map_err(|error| format!("its payload is not JSON: {error}"))
+}
+
+/// The same revision as failed, as helm itself would have recorded it on a polite signal.
+///
+/// # Errors
+/// What is wrong with the payload.
+pub fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
+    let mut release: Value =
+        serde_json::from_slice(&unpack(payload)?).map_err(|error| format!("its payload is not JSON: {error}"))?;
+    release["info"]["status"] = "failed".into();
+    release["info"]["description"] = "the helm process ended before it could record a result".into();
+    pack(&release)
+}
+
+fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
+    let text = std::str::from_utf8(payload).map_err(|error| format!("its payload is not base64: {error}"))?;
+    let packed: ByteString =
+        serde_json::from_value(text.into()).map_err(|error| format!("its payload is not base64: {error}"))?;
+    let mut json = Vec::new();
+    GzDecoder::new(packed.0.as_slice())
+        .take(LIMIT)
+        .read_to_end(&mut json)
+        .map_err(|error| format!("its payload is not gzip: {error}"))?;
+    Ok(json)
+}
+
+fn pack(release: &Value) -> Result<Vec<u8>, String> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    serde_json::to_writer(&mut packed, release).map_err(|error| error.to_string())?;
+    let packed = packed.finish().map_err(|error| error.to_string())?;
+    match serde_json::to_value(ByteString(packed)) {
+        Ok(Value::String(encoded)) => Ok(encoded.into_bytes()),
+        other => Err(format!("base64 gave {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pending_revision_becomes_failed_and_keeps_everything_else() {
+        let release = json!({"name": "acme", "version": 3, "manifest": "kind: A\n", "info": {"status": "pending-upgrade", "first_deployed": "x"}});
+        let failed: Value =
+            serde_json::from_slice(&unpack(&mark_failed(&pack(&release).unwrap()).unwrap()).unwrap()).unwrap();
+        assert_eq!(failed["info"]["status"], "failed");
+        assert_eq!(failed["info"]["first_deployed"], "x");
+        assert_eq!(failed["manifest"], release["manifest"]);
+        assert_eq!(read(&pack(&release).unwrap()).unwrap().manifest, "kind: A\n");
+        for garbage in [&b"\xff\xfe"[..], b"not base64!", b"aGVsbG8="] {
+            assert!(mark_failed(garbage).unwrap_err().contains("its payload is not"));
+            assert!(read(garbage).unwrap_err().contains("its payload is not"));
+        }
+    }
+}
