@@ -16,7 +16,7 @@ const KNOWN_VALUES: &[(&str, &str)] = &[("nextcloud", include_str!("../helm-valu
 /// How long helm may need beyond its hooks' time: for the requests before and after them.
 const BEYOND_HOOKS: Duration = Duration::from_secs(120);
 /// After a polite signal helm records the revision as failed; this is its time for that.
-const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// Far above what a run needs, far below what would take the node down.
 const HELM_MEMORY: u64 = 2 << 30;
 

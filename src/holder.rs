@@ -81,16 +81,32 @@ fn host_label(host: &str) -> String {
     format!("h{prefix}-{}", &hex(&Sha256::digest(host.as_bytes()))[..8])
 }
 
-/// Field 22 of `/proc/<pid>/stat` (proc(5)); the command name before it may hold blanks and parentheses.
+/// When a process began, if it still runs.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = &stat[stat.rfind(')')? + 1..];
-    after_name.split_whitespace().nth(19)?.parse().ok()
+    running_since(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Fields 3 and 22 of `/proc/<pid>/stat` (proc(5)); the command name before them may hold blanks and parentheses.
+fn running_since(stat: &str) -> Option<u64> {
+    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+    // A process that has ended keeps its entry until its parent asks for its exit status, which may be never.
+    let ended = matches!(fields.next()?, "Z" | "X" | "x");
+    fields.nth(18).filter(|_| !ended)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use nix::{sys::wait, unistd::Pid};
+
     use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "a process that nothing waits for")]
+    fn ended_and_not_reaped() -> process::Child {
+        let child = process::Command::new("true").spawn().unwrap();
+        let id = wait::Id::Pid(Pid::from_raw(child.id() as i32));
+        wait::waitid(id, wait::WaitPidFlag::WEXITED | wait::WaitPidFlag::WNOWAIT).unwrap();
+        child
+    }
 
     #[test]
     fn fates() {
@@ -101,6 +117,9 @@ mod tests {
             change(&mut other);
             other.label()
         };
+        let mut child = ended_and_not_reaped();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let began = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
         let parent = nix::unistd::getppid().as_raw() as u32;
         for (label, fate) in [
             (me.label(), Fate::Dead),
@@ -108,10 +127,21 @@ mod tests {
             (with(&|h| (h.pid, h.start) = (parent, start_time(parent).unwrap())), Fate::Unknown),
             (with(&|h| h.host = host_label("elsewhere")), Fate::Unknown),
             (with(&|h| h.namespace = "1".to_owned()), Fate::Unknown),
+            (with(&|h| (h.pid, h.start) = (child.id(), began)), Fate::Dead),
             ("garbage".to_owned(), Fate::Unknown),
         ] {
             assert_eq!(me.fate_of(&label), fate, "{label}");
         }
+        for (stat, since) in [
+            ("12 (a b) c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 3351 0 0", Some(3351)),
+            ("12 (a) Z 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 3351 0 0", None),
+            ("12 (a) X 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 3351 0 0", None),
+            ("12 (a) S 1", None),
+            ("", None),
+        ] {
+            assert_eq!(running_since(stat), since, "{stat}");
+        }
+        child.wait().unwrap();
         let pod = Holder { in_pod: true, ..me.clone() };
         assert_eq!(pod.fate_of(&with(&|h| h.namespace = "1".to_owned())), Fate::Dead);
     }

@@ -1,35 +1,62 @@
-//! One leader at a time, by Lease.
+//! One leader at a time, by Lease, with the rules of client-go's `leaderelection.go`.
 //!
-//! kube-lease-manager keeps the lock; this module adds what it leaves out: a leader that cannot renew must stop before
-//! its lock can be another's, also when the API server does not answer at all.
+//! [`rules`] decides, pure; this module asks and writes, an **effect**. The clocks of two machines are never compared: a
+//! standby takes a lock when its record has not *changed* for as long as the lock is valid, by the standby's own clock,
+//! and a leader's term counts from the moment at which it *sent* the last renewal that was confirmed. How the times
+//! interlock:
+//!
+//! | | |
+//! |---|---|
+//! | [`RENEWAL`] 1 s | from one renewal to the next |
+//! | [`REQUEST_TIMEOUT`] 2 s | a request's deadline: within a term, one that hangs leaves time for another |
+//! | [`TERM`] 5 s | without a confirmed renewal for this long, the lead is over: nothing more is begun |
+//! | [`GRACE`] 10 s | then helm has this long to end politely, before it is killed |
+//! | [`DURATION`] 16 s | the lock's own validity: not before may another operator lead |
+
+pub mod rules;
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use kube::Client;
-use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1 as coordination;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+    core::Status,
+};
 use nix::time::{ClockId, clock_gettime};
-use tokio_util::sync::CancellationToken;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use self::rules::Sight;
+use crate::config::GRACE;
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
-/// For how long a lock is valid after its last renewal, in seconds.
-const DURATION: u64 = 25;
-/// How long before its end it is renewed, in seconds.
-const GRACE: u64 = 16;
-/// For how long a renewal may fail. What is left of [`GRACE`] after it is for helm, which gets 10 s to end politely: no
-/// helm of ours runs any more when another operator may lead.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Between two attempts to reach the API server.
-const PAUSE: Duration = Duration::from_secs(1);
-/// A request for the Lease is worth no more than this: after it, the next attempt is the better one. The client that
-/// the Lease is made with has to keep to it.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// For how long the lock is valid after its last renewal.
+const DURATION: Duration = Duration::from_secs(16);
+/// For how long the lead lasts after the last confirmed renewal was sent.
+const TERM: Duration = Duration::from_secs(5);
+/// From one renewal to the next.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// From one look of a standby to the next.
+const LOOK: Duration = Duration::from_secs(1);
+/// From a request that failed to the next.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The deadline of each request for the Lease.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+const FIELD_MANAGER: &str = "clientapp-operator/lease";
+
+// No helm of ours runs any more when another operator may lead; a second is for killing what is deaf.
+const _: () = assert!(TERM.as_secs() + GRACE.as_secs() < DURATION.as_secs());
+const _: () = assert!(RENEWAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
 
 /// Whether this process still leads, by its own clock. Asked before each step that cannot be taken back: a process that was
 /// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
@@ -41,10 +68,14 @@ pub struct Lead {
 }
 
 impl Lead {
+    fn until(end: Duration) -> Lead {
+        Lead { ends: Arc::new(AtomicU64::new(millis(end))) }
+    }
+
     /// A lead without end, for tests.
     #[must_use]
     pub fn assured() -> Lead {
-        Lead { ends: Arc::new(AtomicU64::new(u64::MAX)) }
+        Lead::until(Duration::MAX)
     }
 
     /// Whether no other process leads at this moment.
@@ -53,8 +84,19 @@ impl Lead {
         millis(since_boot()) < self.ends.load(Ordering::SeqCst)
     }
 
-    /// Ends the lead at once, and for good.
-    pub(crate) fn end(&self) {
+    /// What is left of the term.
+    fn left(&self) -> Duration {
+        Duration::from_millis(self.ends.load(Ordering::SeqCst).saturating_sub(millis(since_boot())))
+    }
+
+    /// Extends the term, and says whether the lead holds. What has ended once stays so: another may have led since.
+    fn extend(&self, end: Duration) -> bool {
+        let now = millis(since_boot());
+        let later = |ends: u64| (now < ends).then_some(ends.max(millis(end)));
+        self.ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).is_ok() && self.holds()
+    }
+
+    fn end(&self) {
         self.ends.store(0, Ordering::SeqCst);
     }
 }
@@ -70,81 +112,337 @@ fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
 }
 
-/// The lock.
-pub struct Lease(LeaseManager);
+/// What goes into the record for people to read, and for operators of a version that compared it.
+#[expect(clippy::disallowed_methods, reason = "the record's time; nothing here is decided by it")]
+fn wall_clock() -> Timestamp {
+    Timestamp::now()
+}
 
-/// Why the lead ended.
+/// The lock, as an operator sees it that may come to hold it.
+pub struct Lease {
+    api: Api<coordination::Lease>,
+    /// `namespace/name`.
+    place: String,
+    identity: String,
+}
+
+/// The lock while this operator holds it.
+pub struct Held {
+    lead: Lead,
+    lease: coordination::Lease,
+}
+
+impl Held {
+    /// What the lock gives.
+    #[must_use]
+    pub fn lead(&self) -> Lead {
+        self.lead.clone()
+    }
+}
+
+/// Why the lead is over.
 #[derive(Debug, PartialEq, Eq)]
-pub enum End {
-    /// The operator stops; the lock is free for the next.
-    Stopped,
-    /// Another operator has the lock, or may have it any moment.
-    Lost,
+pub enum Lost {
+    /// It could not be renewed in time.
+    NotRenewed(String),
+    /// The Lease is another's, or free.
+    Holder(Option<String>),
+    /// The Lease is gone.
+    Deleted,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lost::NotRenewed(problem) => write!(f, "it could not be renewed for {} s: {problem}", TERM.as_secs()),
+            Lost::Holder(Some(holder)) => write!(f, "{holder} holds it"),
+            Lost::Holder(None) => f.write_str("its holder was taken out"),
+            Lost::Deleted => f.write_str("it was deleted"),
+        }
+    }
+}
+
+enum Renewal {
+    Confirmed,
+    /// The Lease had changed, and is still ours.
+    Again,
+    Lost(Lost),
+}
+
+/// Why a request for the Lease came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused, or could not be reached.
+    #[error("{verb} Lease {place}: {source}")]
+    Api {
+        /// What was asked.
+        verb: &'static str,
+        /// Of which Lease.
+        place: String,
+        /// The answer.
+        source: Box<kube::Error>,
+    },
+    /// There was no answer.
+    #[error("{verb} Lease {place}: no answer within {} ms", after.as_millis())]
+    Silent {
+        /// What was asked.
+        verb: &'static str,
+        /// Of which Lease.
+        place: String,
+        /// The deadline.
+        after: Duration,
+    },
+}
+
+impl Error {
+    fn answer(&self) -> Option<&Status> {
+        match self {
+            Error::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            Error::Silent { .. } => None,
+        }
+    }
+
+    /// Another operator's request came first.
+    fn conflict(&self) -> bool {
+        self.answer().is_some_and(|status| status.code == 409)
+    }
+
+    fn gone(&self) -> bool {
+        self.answer().is_some_and(|status| status.code == 404)
+    }
 }
 
 impl Lease {
-    /// Finds or makes the Lease.
+    /// The Lease of this namespace. `client` must not try again by itself: a failure that it hides is time that passes.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, identity: String) -> Lease {
+        let place = format!("{namespace}/{NAME}");
+        Lease { api: Api::namespaced(client, namespace), place, identity }
+    }
+
+    /// Looks whether it could be had.
     ///
     /// # Errors
-    /// The API server's refusal.
-    pub async fn new(client: Client, namespace: &str, identity: &str) -> Result<Lease, LeaseManagerError> {
-        let manager = LeaseManagerBuilder::new(client, NAME)
-            .with_namespace(namespace)
-            .with_identity(identity)
-            .with_duration(DURATION)
-            .with_grace(GRACE)
-            .build()
-            .await?;
-        Ok(Lease(manager))
+    /// Why not.
+    pub async fn look(&self) -> Result<(), Error> {
+        self.get(REQUEST_TIMEOUT).await.map(|_| ())
     }
 
-    /// Waits for the lock. Returns `None` when `stop` came first.
-    pub async fn acquire(&self, stop: &CancellationToken) -> Option<Lead> {
+    /// Waits for the lock.
+    pub async fn acquire(&self) -> Held {
+        let mut sight = Sight::default();
+        let mut failing = Failing::default();
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return None,
-                change = self.0.changed() => match change {
-                    Ok(true) => return Some(Lead::assured()),
-                    Ok(false) => {}
-                    Err(error) => {
-                        tracing::warn!(%error, lease = NAME, "cannot ask for the lease; trying again");
-                        tokio::time::sleep(PAUSE).await;
+            match self.attempt(&mut sight).await {
+                Ok(Some(held)) => return held,
+                Ok(None) => failing.over(),
+                Err(error) => failing.tell(&error),
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Takes the lock if it is free.
+    async fn attempt(&self, sight: &mut Sight) -> Result<Option<Held>, Error> {
+        let found = self.get(REQUEST_TIMEOUT).await?;
+        let record = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+        let now = since_boot();
+        *sight = std::mem::take(sight).look(record, now);
+        if !sight.is_free(&self.identity, now) {
+            return Ok(None);
+        }
+        let spec = rules::taken(found.as_ref().and_then(|lease| lease.spec.as_ref()), &self.identity, wall_clock());
+        let sent = since_boot();
+        let taken = match found {
+            Some(lease) => self.write(&lease, spec, REQUEST_TIMEOUT).await,
+            None => self.create(spec).await,
+        };
+        match taken {
+            Ok(lease) => Ok(Some(Held { lead: Lead::until(sent + TERM), lease })),
+            Err(error) if error.conflict() || error.gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps the lock until it is lost, which ends the lead. May be dropped at any moment, and called again.
+    pub async fn keep(&self, held: &mut Held) -> Lost {
+        let lost = self.renewed(held).await;
+        held.lead.end();
+        lost
+    }
+
+    async fn renewed(&self, held: &mut Held) -> Lost {
+        let mut failing = Failing::default();
+        let mut pause = RENEWAL;
+        loop {
+            sleep(pause.min(held.lead.left())).await;
+            let left = held.lead.left();
+            if left.is_zero() {
+                return Lost::NotRenewed(failing.last.unwrap_or_else(|| "this process stood still".to_owned()));
+            }
+            let sent = since_boot();
+            pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
+                // The term that is to be extended may be over by now, which the next turn finds.
+                Ok(Renewal::Confirmed) if held.lead.extend(sent + TERM) => {
+                    failing.over();
+                    RENEWAL.saturating_sub(since_boot().saturating_sub(sent))
+                }
+                Ok(Renewal::Confirmed | Renewal::Again) => PAUSE,
+                Ok(Renewal::Lost(lost)) => return lost,
+                Err(error) => {
+                    failing.tell(&error);
+                    PAUSE
+                }
+            };
+        }
+    }
+
+    async fn renew(&self, held: &mut Held, limit: Duration) -> Result<Renewal, Error> {
+        let spec = rules::taken(held.lease.spec.as_ref(), &self.identity, wall_clock());
+        match self.write(&held.lease, spec, limit).await {
+            Ok(lease) => {
+                held.lease = lease;
+                return Ok(Renewal::Confirmed);
+            }
+            Err(error) if error.gone() => return Ok(Renewal::Lost(Lost::Deleted)),
+            Err(error) if error.conflict() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(match self.get(limit).await? {
+            Some(lease) if lease.metadata.uid == held.lease.metadata.uid => {
+                match rules::holder(lease.spec.as_ref()) {
+                    // Changed in something else by a user, or by a request of ours whose answer did not come.
+                    Some(holder) if holder == self.identity => {
+                        held.lease = lease;
+                        Renewal::Again
                     }
+                    holder => Renewal::Lost(Lost::Holder(holder.map(str::to_owned))),
                 }
             }
-        }
+            _ => Renewal::Lost(Lost::Deleted),
+        })
     }
 
-    /// Keeps the lock until `stop` or until it is lost.
-    pub async fn keep(&self, stop: &CancellationToken) -> End {
-        let mut failing: Option<Instant> = None;
-        loop {
-            // An attempt that fails does so within the timeout of its request; one that lasts longer has succeeded
-            // and waits for the next renewal.
-            let recovered = tokio::time::sleep(2 * REQUEST_TIMEOUT);
-            tokio::select! {
-                () = stop.cancelled() => return End::Stopped,
-                () = recovered, if failing.is_some() => failing = None,
-                change = self.0.changed() => match change {
-                    Ok(true) => failing = None,
-                    Ok(false) => return End::Lost,
-                    Err(error) => {
-                        tracing::warn!(%error, lease = NAME, "cannot renew the lease");
-                        let since = failing.get_or_insert_with(Instant::now);
-                        if since.elapsed() >= PATIENCE {
-                            return End::Lost;
-                        }
-                        tokio::time::sleep(PAUSE).await;
+    /// Ends the lead, and frees the lock for the next.
+    pub async fn release(&self, mut held: Held) {
+        held.lead.end();
+        let written = async {
+            let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());
+            match self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await {
+                // The answer to the last renewal may not have been awaited.
+                Err(error) if error.conflict() => match self.get(REQUEST_TIMEOUT).await? {
+                    Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
+                        held.lease = lease;
+                        self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await.map(|_| ())
                     }
-                }
+                    _ => Ok(()),
+                },
+                written => written.map(|_| ()),
             }
+        };
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "cannot release the lease; it is valid for {} s more", DURATION.as_secs());
         }
     }
 
-    /// Frees the lock for the next.
-    pub async fn release(&self) {
-        if let Err(error) = self.0.release().await {
-            tracing::warn!(%error, lease = NAME, "cannot release the lease; it expires in {DURATION} s");
+    async fn get(&self, limit: Duration) -> Result<Option<coordination::Lease>, Error> {
+        self.within(limit, "get", self.api.get_opt(NAME)).await
+    }
+
+    async fn create(&self, spec: coordination::LeaseSpec) -> Result<coordination::Lease, Error> {
+        let mut lease = coordination::Lease { spec: Some(spec), ..coordination::Lease::default() };
+        lease.metadata.name = Some(NAME.to_owned());
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        self.within(REQUEST_TIMEOUT, "create", self.api.create(&params, &lease)).await
+    }
+
+    /// Writes the record into the Lease that was seen, and into no other version of it.
+    async fn write(
+        &self,
+        seen: &coordination::Lease,
+        spec: coordination::LeaseSpec,
+        limit: Duration,
+    ) -> Result<coordination::Lease, Error> {
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version},
+            "spec": {
+                "holderIdentity": spec.holder_identity,
+                "leaseDurationSeconds": spec.lease_duration_seconds,
+                "acquireTime": spec.acquire_time,
+                "renewTime": spec.renew_time,
+                "leaseTransitions": spec.lease_transitions,
+            },
+        }));
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        self.within(limit, "patch", self.api.patch(NAME, &params, &patch)).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Error> {
+        match timeout(limit, request).await {
+            Ok(answer) => {
+                answer.map_err(|source| Error::Api { verb, place: self.place.clone(), source: Box::new(source) })
+            }
+            Err(_) => Err(Error::Silent { verb, place: self.place.clone(), after: limit }),
         }
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place)
+    }
+}
+
+/// Requests that fail in a row are told once.
+#[derive(Default)]
+struct Failing {
+    last: Option<String>,
+}
+
+impl Failing {
+    fn tell(&mut self, error: &Error) {
+        if self.last.is_none() {
+            tracing::warn!(%error, "the Lease cannot be asked for; trying again");
+        }
+        self.last = Some(error.to_string());
+    }
+
+    fn over(&mut self) {
+        if self.last.take().is_some() {
+            tracing::info!("the Lease can be asked for again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lead_ends_by_the_clock_alone_and_for_good() {
+        let second = Duration::from_secs(1);
+        let now = since_boot();
+        assert!(Lead::assured().holds());
+        let lead = Lead::until(now + 3600 * second);
+        assert!(lead.holds() && lead.clone().holds());
+        assert!(lead.extend(now + 1800 * second), "an answer that comes late takes nothing away");
+        assert!(lead.left() > 3000 * second);
+
+        let over = Lead::until(now);
+        assert!(!over.holds() && over.left().is_zero());
+        assert!(!over.extend(now + 3600 * second), "another may have led in between");
+        assert!(!over.holds());
+
+        let ended = lead.clone();
+        ended.end();
+        assert!(!lead.holds() && !lead.extend(now + 3600 * second));
     }
 }

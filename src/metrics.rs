@@ -1,12 +1,17 @@
 //! What the operator counts, in Prometheus' text format under `/metrics`.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+
+use crate::lease::Lead;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Run {
@@ -26,6 +31,7 @@ pub struct Metrics {
     failures: Family<Reason, Counter>,
     helm_runs: Family<Run, Histogram, fn() -> Histogram>,
     leader: Gauge,
+    lead: Mutex<Option<Lead>>,
 }
 
 impl Default for Metrics {
@@ -40,7 +46,7 @@ impl Default for Metrics {
         registry.register("reconcile_failures", "Reconciles that failed, by reason", failures.clone());
         registry.register_with_unit("helm", "helm processes and their time", Unit::Seconds, helm_runs.clone());
         registry.register("leader", "1 while this operator is the leader", leader.clone());
-        Metrics { registry, reconciles, failures, helm_runs, leader }
+        Metrics { registry, reconciles, failures, helm_runs, leader, lead: Mutex::default() }
     }
 }
 
@@ -68,14 +74,16 @@ impl Metrics {
         self.helm_runs.get_or_create(&Run { command, result }).observe(took.as_secs_f64());
     }
 
-    /// Says whether this operator is the leader.
-    pub fn set_leader(&self, leader: bool) {
-        self.leader.set(leader.into());
+    /// This operator's newest lead; whether it holds is looked up whenever it is asked for.
+    pub fn leads(&self, lead: Lead) {
+        *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = Some(lead);
     }
 
     /// Everything, in the OpenMetrics text format.
     #[must_use]
     pub fn render(&self) -> String {
+        let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.leader.set(lead.is_some_and(|lead| lead.holds()).into());
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -93,11 +101,14 @@ mod tests {
         drop(metrics.reconcile());
         metrics.helm_run("upgrade", true, Duration::from_millis(700));
         metrics.reconcile_failed("Conflict");
+        assert!(metrics.render().contains("clientapp_operator_leader 0"));
+        metrics.leads(Lead::assured());
         let text = metrics.render();
         for line in [
             "clientapp_operator_reconcile_seconds_count 1",
             "clientapp_operator_helm_seconds_count{command=\"upgrade\",result=\"success\"} 1",
             "clientapp_operator_reconcile_failures_total{reason=\"Conflict\"} 1",
+            "clientapp_operator_leader 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -10,23 +10,25 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     runtime::events::{Recorder, Reporter},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{self, serve::Server},
     clientapp,
-    config::{Config, RunArgs, helm_settings},
+    config::{Config, GRACE, RunArgs, helm_settings},
     health::{self, Readiness},
-    helm::{Access, ChartCache, Helm, HelmApi},
+    helm::{Access, ChartCache, ChartName, ChartSource, Helm, HelmApi},
     holder::Holder,
-    lease::{self, End, Lease},
+    lease::{Lead, Lease},
     metrics::Metrics,
     postgres_writer, postgresql, shutdown,
 };
 
 /// How long to wait before looking for a usable helm again.
 const HELM_RECHECK: Duration = Duration::from_secs(10);
+/// The same for the Lease.
+const LEASE_RECHECK: Duration = Duration::from_secs(1);
 
 /// An answer that takes longer than this does not come any more.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,7 +36,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// each watch after five.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
 
-/// Runs until a signal, or until the lead is lost.
+/// Runs until a signal.
 ///
 /// # Errors
 /// When a setting cannot be used, or something that it needs from its surroundings is not there.
@@ -75,7 +77,7 @@ pub async fn run(args: &RunArgs) -> Result<()> {
     led
 }
 
-/// Waits for a helm that can be used, then for the lease, then controls.
+/// Waits for a helm that can be used, then for the lease, then controls; and stands by again when the lead is lost.
 async fn lead(
     args: &RunArgs,
     (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
@@ -85,86 +87,135 @@ async fn lead(
     stop: &CancellationToken,
 ) -> Result<()> {
     let helm: Arc<dyn HelmApi> = Arc::new(Helm::new(helm_settings(args), access)?);
-    if !usable_helm(helm.as_ref(), ready, stop).await {
-        return Ok(());
-    }
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
     let requests = client(&kube_config, REQUEST_TIMEOUT)?;
-    let watch_client = client(&kube_config, WATCH_SILENCE)?;
     let holder = Holder::current();
-    let lease = Lease::new(client(&kube_config, lease::REQUEST_TIMEOUT)?, &namespace, &holder.label())
-        .await
-        .with_context(|| format!("find or make Lease {namespace}/{}", lease::NAME))?;
-    let _ = ready.send_replace(Ok(()));
-    tracing::info!(%namespace, "waiting for the lease");
-    let Some(lead) = lease.acquire(stop).await else {
+    let lease = Lease::new(client(&kube_config, REQUEST_TIMEOUT)?, &namespace, holder.label());
+    let usable = async {
+        usable_helm(helm.as_ref(), ready).await;
+        reachable(&lease, ready).await;
+    };
+    if stop.run_until_cancelled(usable).await.is_none() {
         return Ok(());
-    };
-    tracing::info!("leading");
-    metrics.set_leader(true);
-
-    // Everything that acts stops with the lead, and helm with it.
-    let leading = stop.child_token();
-    let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
-    let charts =
-        ChartCache::new(helm.clone(), args.chart_repository.clone(), args.chart.chart.clone(), cache, leading.clone());
+    }
+    let _ = ready.send_replace(Ok(()));
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
-    let recorder = Recorder::new(requests.clone(), reporter);
-    let writers = database.map(|settings| postgres_writer::Parts {
-        client: requests.clone(),
-        watch_client: watch_client.clone(),
-        settings,
-        namespace: namespace.clone(),
-        recorder: recorder.clone(),
-        metrics: metrics.clone(),
-        lead: lead.clone(),
-    });
-    let postgresqls = postgresql::Parts {
-        client: requests.clone(),
-        watch_client: watch_client.clone(),
-        recorder: recorder.clone(),
-        metrics: metrics.clone(),
-        lead: lead.clone(),
-    };
-    let parts = clientapp::Parts {
-        recorder,
-        client: requests,
-        watch_client,
+    let controllers = Controllers {
+        charts: args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?,
+        chart: args.chart.chart.clone(),
+        repository: args.chart_repository.clone(),
+        recorder: Recorder::new(requests.clone(), reporter),
+        requests,
+        watches: client(&kube_config, WATCH_SILENCE)?,
         config,
         helm,
-        charts: Arc::new(charts),
-        metrics: metrics.clone(),
+        database,
+        namespace,
+        metrics,
         holder,
-        lead: lead.clone(),
     };
-    let writers = writers.map(|parts| postgres_writer::run(parts, leading.clone()));
-    let apps =
-        futures::future::join(clientapp::run(parts, leading.clone()), postgresql::run(postgresqls, leading.clone()));
-    let mut controller = tokio::spawn(async move {
-        match writers {
-            None => _ = apps.await,
-            Some(writers) => _ = tokio::join!(apps, writers),
-        }
-    });
-    let end = tokio::select! {
-        end = lease.keep(stop) => end,
-        ended = &mut controller => {
-            ended.context("the controller ended")?;
-            bail!("the controller ended by itself");
-        }
-    };
-    lead.end();
-    leading.cancel();
-    metrics.set_leader(false);
-    // The lease is released only after the last helm has ended: there are never two of them.
-    controller.await.context("the controller ended")?;
-    match end {
-        End::Stopped => {
-            lease.release().await;
+    loop {
+        tracing::info!(%lease, "waiting for the lease");
+        let Some(mut held) = stop.run_until_cancelled(lease.acquire()).await else {
+            return Ok(());
+        };
+        tracing::info!("leading");
+        controllers.metrics.leads(held.lead());
+        // Everything that acts stops with the lead, and helm with it.
+        let leading = stop.child_token();
+        let mut running = tokio::spawn(controllers.clone().run(held.lead(), leading.clone()));
+        let lost = tokio::select! {
+            lost = lease.keep(&mut held) => Some(lost),
+            () = stop.cancelled() => None,
+            ended = &mut running => {
+                ended.context("the controllers ended")?;
+                bail!("the controllers ended by themselves");
+            }
+        };
+        leading.cancel();
+        let lost = match lost {
+            Some(lost) => Some(lost),
+            // The lease is kept until the last helm has ended, and only then released: there are never two of them.
+            None => tokio::select! {
+                lost = lease.keep(&mut held) => Some(lost),
+                ended = &mut running => {
+                    ended.context("the controllers ended")?;
+                    None
+                }
+            },
+        };
+        let Some(lost) = lost else {
+            lease.release(held).await;
             tracing::info!("stopped");
-            Ok(())
+            return Ok(());
+        };
+        tracing::error!(%lease, reason = %lost, "the lease is lost: ending all that acts");
+        // Another operator leads soon after. What is still at it then waits for an API server that does not answer.
+        if timeout(GRACE, &mut running).await.is_err() {
+            running.abort();
+            let _ = running.await;
         }
-        End::Lost => bail!("the lease {namespace}/{} is lost; ending, so that another operator leads", lease::NAME),
+    }
+}
+
+/// What the controllers are made of, each time this operator comes to lead.
+#[derive(Clone)]
+struct Controllers {
+    config: Arc<Config>,
+    helm: Arc<dyn HelmApi>,
+    charts: PathBuf,
+    chart: ChartName,
+    repository: ChartSource,
+    database: Option<postgres_writer::Settings>,
+    requests: Client,
+    watches: Client,
+    namespace: String,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    holder: Holder,
+}
+
+impl Controllers {
+    /// Controls until `leading` ends, and returns when the last helm has ended.
+    async fn run(self, lead: Lead, leading: CancellationToken) {
+        let Controllers { config, helm, charts, chart, repository, database, requests, watches, .. } = self;
+        let Controllers { namespace, recorder, metrics, holder, .. } = self;
+        let charts = ChartCache::new(helm.clone(), repository, chart, charts, leading.clone());
+        let writers = database.map(|settings| postgres_writer::Parts {
+            client: requests.clone(),
+            watch_client: watches.clone(),
+            settings,
+            namespace,
+            recorder: recorder.clone(),
+            metrics: metrics.clone(),
+            lead: lead.clone(),
+        });
+        let postgresqls = postgresql::Parts {
+            client: requests.clone(),
+            watch_client: watches.clone(),
+            recorder: recorder.clone(),
+            metrics: metrics.clone(),
+            lead: lead.clone(),
+        };
+        let apps = clientapp::Parts {
+            recorder,
+            client: requests,
+            watch_client: watches,
+            config,
+            helm,
+            charts: Arc::new(charts),
+            metrics,
+            holder,
+            lead,
+        };
+        let writers = async {
+            if let Some(parts) = writers {
+                postgres_writer::run(parts, leading.clone()).await;
+            }
+        };
+        let apps = clientapp::run(apps, leading.clone());
+        let postgresqls = postgresql::run(postgresqls, leading.clone());
+        tokio::join!(apps, postgresqls, writers);
     }
 }
 
@@ -173,6 +224,9 @@ fn client(config: &kube::Config, silence: Duration) -> Result<Client> {
     let mut config = config.clone();
     config.read_timeout = Some(silence);
     config.connect_timeout = Some(silence.min(REQUEST_TIMEOUT));
+    // What is tried again in here, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as
+    // long as a Retry-After says. Each caller has its own way to wait, and says that it does.
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
@@ -185,23 +239,29 @@ fn default_chart_cache() -> Result<PathBuf> {
     Ok(cache.join("clientapp-operator").join("charts"))
 }
 
-/// Waits until helm can be used, and says in `/readyz` why it cannot. Returns `false` when `stop` came first.
-async fn usable_helm(helm: &dyn HelmApi, ready: &watch::Sender<Readiness>, stop: &CancellationToken) -> bool {
+/// Waits until helm can be used, and says in `/readyz` why it cannot.
+async fn usable_helm(helm: &dyn HelmApi, ready: &watch::Sender<Readiness>) {
     loop {
         match helm.check().await {
             Ok(version) => {
                 tracing::info!(version = %version.0, "helm");
-                return true;
+                return;
             }
             Err(error) => {
                 tracing::error!(reason = "HelmUnavailable", "{error}");
                 let _ = ready.send_replace(Err(format!("HelmUnavailable: {error}")));
             }
         }
-        tokio::select! {
-            () = stop.cancelled() => return false,
-            () = tokio::time::sleep(HELM_RECHECK) => {}
-        }
+        tokio::time::sleep(HELM_RECHECK).await;
+    }
+}
+
+/// Waits until the Lease can be asked for, and says in `/readyz` why it cannot.
+async fn reachable(lease: &Lease, ready: &watch::Sender<Readiness>) {
+    while let Err(error) = lease.look().await {
+        tracing::error!(reason = "LeaseUnavailable", "{error}");
+        let _ = ready.send_replace(Err(format!("LeaseUnavailable: {error}")));
+        tokio::time::sleep(LEASE_RECHECK).await;
     }
 }
 

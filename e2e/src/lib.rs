@@ -16,6 +16,7 @@ pub mod percona;
 pub mod plane;
 pub mod postgres;
 pub mod progress;
+pub mod proxy;
 pub mod registry;
 pub mod repository;
 pub mod shim;

@@ -9,14 +9,17 @@ use e2e::charts::{self, Content};
 use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::percona::PerconaStandIn;
+use e2e::proxy::{Fault as Refusal, Proxy, Rule};
 use e2e::registry::Registry;
 use e2e::repository::Fault;
 use e2e::shim::Shim;
+use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -220,10 +223,111 @@ async fn one_leads_and_the_other_goes_on_without_repeating_anything() {
     assert_eq!(shim.runs(), runs);
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
-    let leases = Api::<Lease>::namespaced(tenant.client.clone(), e2e::manifests::NAMESPACE);
-    let holder = leases.get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap();
+    let holder = lease_holder(&tenant).await;
     assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
     assert!(second.stop().unwrap());
+}
+
+fn leases(tenant: &Tenant) -> Api<Lease> {
+    Api::namespaced(tenant.client.clone(), e2e::manifests::NAMESPACE)
+}
+
+async fn lease_holder(tenant: &Tenant) -> String {
+    leases(tenant).get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
+}
+
+/// Waits until the second leads, and looks all the while that the first does not lead as well.
+async fn taken_over(first: &mut Operator, second: &mut Operator) {
+    until("the second leads, and the first no more", || {
+        // In this order: both would lead now if the second already did and the first still does.
+        let second = leads(second);
+        assert!(!(second && leads(first)), "two operators lead");
+        second
+    })
+    .await;
+}
+
+fn leads(operator: &mut Operator) -> bool {
+    operator.counted("clientapp_operator_leader").unwrap() > 0.0
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_leads() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("not-renewed").await;
+    let shim = Shim::around(&lab.tools.helm).unwrap();
+    let proxy = Proxy::start(&lab.operator_kubeconfig).unwrap();
+    let direct = Options { helm: shim.path(), ..lab.options() };
+    let mut first = leading(&Options { kubeconfig: proxy.kubeconfig(), ..direct.clone() }).await;
+    tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
+    let hook = next_hook(&tenant, "acme", "").await;
+    let helm = shim.runs().pop().unwrap();
+    assert!(leads(&mut first) && helm.alive());
+    let mut second = Operator::start(&direct).unwrap();
+    second.wait_for_log("waiting for the lease").unwrap();
+
+    proxy.set([Rule::new("*", "leases", Refusal::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
+    taken_over(&mut first, &mut second).await;
+    assert!(!helm.alive(), "helm ends before another leads");
+    first.wait_for_log("the lease is lost").unwrap();
+    let hook = next_hook(&tenant, "acme", &hook).await;
+    tenant.let_job_run(&hook).await;
+    tenant.ready("acme", 2).await;
+
+    // The other way round: it stands by again, and its own requests hang once it leads.
+    proxy.set([]);
+    first.wait_for_log("the Lease can be asked for again").unwrap();
+    assert!(second.stop().unwrap());
+    until("the first leads again", || leads(&mut first)).await;
+    let mut second = Operator::start(&direct).unwrap();
+    second.wait_for_log("waiting for the lease").unwrap();
+    proxy.set([Rule::new("*", "leases", Refusal::Hang)]);
+    taken_over(&mut first, &mut second).await;
+    // What it has asked meanwhile comes through, and takes nothing from the one that leads.
+    proxy.set([]);
+    let holder = lease_holder(&tenant).await;
+    assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
+    tenant.patch("acme", json!({"values": {"hookSeconds": 0}, "chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert!(!leads(&mut first) && first.stop().unwrap());
+    assert!(leads(&mut second) && second.stop().unwrap());
+}
+
+#[tokio::test]
+async fn a_leader_that_was_frozen_wakes_up_without_the_lead() {
+    let (lab, _turn) = lab().await;
+    let options = lab.options();
+    let mut first = leading(&options).await;
+    let mut second = Operator::start(&options).unwrap();
+    first.signal(Signal::SIGSTOP);
+    until("the second leads", || leads(&mut second)).await;
+    first.signal(Signal::SIGCONT);
+    assert!(!leads(&mut first));
+    first.wait_for_log("the lease is lost").unwrap();
+    assert!(second.stop().unwrap());
+    until("the first leads again", || leads(&mut first)).await;
+    assert!(first.stop().unwrap());
+}
+
+#[tokio::test]
+async fn a_lease_that_is_deleted_ends_the_lead_before_there_is_another() {
+    let (lab, _turn) = lab().await;
+    let tenant = lab.tenant("lease-deleted").await;
+    let options = lab.options();
+    let mut first = leading(&options).await;
+    let mut second = Operator::start(&options).unwrap();
+    second.wait_for_log("waiting for the lease").unwrap();
+    leases(&tenant).delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
+    first.wait_for_log("it was deleted").unwrap();
+    until("one leads again", || {
+        let second = leads(&mut second);
+        let first = leads(&mut first);
+        assert!(!(first && second), "two operators lead");
+        first || second
+    })
+    .await;
+    assert!(second.stop().unwrap());
+    assert!(first.stop().unwrap());
 }
 
 #[tokio::test]

@@ -1,0 +1,297 @@
+//! A proxy between one operator (with its helms) and the API server, which answers for it, or stays silent, when told to.
+//!
+//! The operator is given [`Proxy::kubeconfig`]: it comes to the proxy by plain HTTP with its own token, and the proxy takes
+//! each request on as it is. All others still reach the API server directly.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::background::Background;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The API server does not get it; the answer is this.
+    Answer(StatusCode),
+    /// It is not answered, and a watch tells nothing more, for as long as the rule is there. Then it goes on.
+    Hang,
+    /// The answer comes so much later; of a watch, each event.
+    Late(Duration),
+}
+
+/// Which requests meet a fault.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    verb: &'static str,
+    resource: &'static str,
+    fault: Fault,
+}
+
+impl Rule {
+    /// A verb and a resource as in a Role, `leases` or `instances/status`; `*` is any.
+    #[must_use]
+    pub fn new(verb: &'static str, resource: &'static str, fault: Fault) -> Self {
+        Rule { verb, resource, fault }
+    }
+
+    fn is_about(&self, asked: &Asked) -> bool {
+        let is = |rule: &str, word: &str| rule == "*" || rule == word;
+        is(self.verb, asked.verb) && is(self.resource, &asked.resource)
+    }
+}
+
+/// The proxy. It serves until it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    kubeconfig: PathBuf,
+    shared: Arc<Shared>,
+    _server: Background,
+    _directory: tempfile::TempDir,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rules: watch::Sender<Vec<Rule>>,
+    /// How many requests have met a fault.
+    met: watch::Sender<usize>,
+}
+
+impl Proxy {
+    /// A proxy to the cluster of this kubeconfig, for its user.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read, or no port is free.
+    pub fn start(kubeconfig: &Path) -> Result<Self> {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let mut given: serde_json::Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig)?)?;
+        let mut cluster = given.clone();
+        given["clusters"][0]["cluster"] = json!({"server": format!("http://{}", listener.local_addr()?)});
+        // The proxy is no user of its own.
+        let user = cluster["users"][0]["name"].clone();
+        cluster["users"] = json!([{"name": user, "user": {}}]);
+        let cluster: Kubeconfig = serde_json::from_value(cluster).context("the kubeconfig has one cluster")?;
+
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("kubeconfig");
+        // Helm complains about a kubeconfig that others may read.
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(serde_yaml::to_string(&given)?.as_bytes())?;
+
+        let shared = Arc::new(Shared { rules: watch::Sender::default(), met: watch::Sender::default() });
+        let server = Background::spawn("proxy", {
+            let shared = shared.clone();
+            || async move {
+                let options = KubeConfigOptions::default();
+                let config = kube::Config::from_custom_kubeconfig(cluster, &options).await;
+                let mut config = config.expect("the kubeconfig has one cluster");
+                config.default_retry = false;
+                config.read_timeout = None;
+                let client = Client::try_from(config).expect("the configuration makes a client");
+                let router = Router::new().fallback(handle).with_state((shared, client));
+                let listener = tokio::net::TcpListener::from_std(listener);
+                let listener = listener.expect("a runtime takes a nonblocking listener");
+                axum::serve(listener, router).await.expect("axum's accept loop never ends");
+            }
+        })?;
+        Ok(Proxy { kubeconfig: path, shared, _server: server, _directory: directory })
+    }
+
+    /// For the operator that is to go through it.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig.clone()
+    }
+
+    /// From now on these rules hold, of which the first that fits counts, and no others.
+    pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
+        self.shared.rules.send_replace(rules.into_iter().collect());
+    }
+
+    /// How many requests have met a fault so far.
+    #[must_use]
+    pub fn met(&self) -> usize {
+        *self.shared.met.borrow()
+    }
+
+    /// Waits until more requests than so many have met a fault.
+    pub async fn met_more_than(&self, so_many: usize) {
+        // The sender lives in `shared`, so the wait can only end with the request.
+        let _ = self.shared.met.subscribe().wait_for(|met| *met > so_many).await;
+    }
+}
+
+/// A request in the words of a Role.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    verb: &'static str,
+    /// With its subresource.
+    resource: String,
+}
+
+impl Asked {
+    fn of(method: &Method, uri: &Uri) -> Asked {
+        let mut path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+        let prefix = if path.first() == Some(&"apis") { 3 } else { 2 };
+        path.drain(..prefix.min(path.len()));
+        // `namespaces/x` is the namespace itself, and `namespaces/x/status` a part of it.
+        if path.first() == Some(&"namespaces") && path.len() > 2 && !["status", "finalize"].contains(&path[2]) {
+            path.drain(..2);
+        }
+        let named = path.len() > 1;
+        let watches =
+            uri.query().is_some_and(|query| query.split('&').any(|part| ["watch=true", "watch=1"].contains(&part)));
+        let verb = match *method {
+            Method::GET if watches => "watch",
+            Method::GET if named => "get",
+            Method::GET => "list",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if named => "delete",
+            Method::DELETE => "deletecollection",
+            _ => "other",
+        };
+        let resource = match path[..] {
+            [resource, _, part, ..] => format!("{resource}/{part}"),
+            [resource, ..] => resource.to_owned(),
+            [] => String::new(),
+        };
+        Asked { verb, resource }
+    }
+}
+
+impl Shared {
+    fn fault(&self, asked: &Asked) -> Option<Fault> {
+        self.rules.borrow().iter().find(|rule| rule.is_about(asked)).map(|rule| rule.fault)
+    }
+
+    /// Waits for as long as the rules hold it back, and returns what else they say.
+    async fn let_through(&self, asked: &Asked) -> Option<Fault> {
+        let mut rules = self.rules.subscribe();
+        loop {
+            match self.fault(asked) {
+                // The sender lives in `self`, so the wait can only end with other rules.
+                Some(Fault::Hang) => _ = rules.changed().await,
+                other => return other,
+            }
+        }
+    }
+}
+
+async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: Request) -> Response {
+    let asked = Asked::of(request.method(), request.uri());
+    let watches = asked.verb == "watch";
+    if shared.fault(&asked).is_some() {
+        shared.met.send_modify(|met| *met += 1);
+    }
+    match shared.let_through(&asked).await {
+        Some(Fault::Answer(status)) => return refused(status),
+        Some(Fault::Late(by)) if !watches => sleep(by).await,
+        _ => {}
+    }
+    match forward(&client, request).await {
+        Ok(answer) if watches => {
+            let (parts, body) = answer.into_parts();
+            Response::from_parts(parts, Body::from_stream(held_back(shared, asked, body)))
+        }
+        Ok(answer) => answer,
+        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
+    }
+}
+
+async fn forward(client: &Client, request: Request) -> Result<Response> {
+    let (mut parts, body) = request.into_parts();
+    of_the_connection(&mut parts.headers);
+    let body = axum::body::to_bytes(body, usize::MAX).await?;
+    let answer = client.send(Request::from_parts(parts, body.into())).await?;
+    let (mut parts, body) = answer.into_parts();
+    of_the_connection(&mut parts.headers);
+    Ok(Response::from_parts(parts, Body::new(body)))
+}
+
+/// What is between the two ends of one connection only.
+fn of_the_connection(headers: &mut HeaderMap) {
+    for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
+        headers.remove(name);
+    }
+}
+
+/// A watch's events, each when the rules let it through.
+fn held_back(
+    shared: Arc<Shared>,
+    asked: Asked,
+    body: Body,
+) -> impl futures::Stream<Item = Result<axum::body::Bytes, axum::Error>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    // Of its own, so that each event counts from when it has come.
+    let reader = async move {
+        let mut events = body.into_data_stream();
+        while let Some(event) = events.next().await {
+            if sender.send((Instant::now(), event)).is_err() {
+                return;
+            }
+        }
+    };
+    tokio::spawn(reader);
+    futures::stream::unfold((shared, asked, receiver), async |(shared, asked, mut receiver)| {
+        let (came, event) = receiver.recv().await?;
+        if let Some(Fault::Late(by)) = shared.let_through(&asked).await {
+            sleep_until(came + by).await;
+        }
+        Some((event, (shared, asked, receiver)))
+    })
+}
+
+/// As the API server words its refusals.
+fn refused(status: StatusCode) -> Response {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
+        "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""), "message": "the proxy was told to",
+    });
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_known_by_its_verb_and_resource() {
+        for (method, uri, verb, resource) in [
+            ("GET", "/api/v1/namespaces/a/secrets/b", "get", "secrets"),
+            ("GET", "/api/v1/namespaces/a/secrets?limit=5", "list", "secrets"),
+            ("GET", "/api/v1/secrets?limit=5&watch=true&x=y", "watch", "secrets"),
+            ("POST", "/api/v1/namespaces/a/secrets", "create", "secrets"),
+            ("GET", "/api/v1/namespaces/a", "get", "namespaces"),
+            ("POST", "/api/v1/namespaces", "create", "namespaces"),
+            ("PUT", "/api/v1/namespaces/a/finalize", "update", "namespaces/finalize"),
+            ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "patch", "leases"),
+            ("PATCH", "/apis/g.example.com/v1/namespaces/a/things/b/status", "patch", "things/status"),
+            ("DELETE", "/apis/g.example.com/v1/namespaces/a/things", "deletecollection", "things"),
+            ("DELETE", "/apis/g.example.com/v1/things/b", "delete", "things"),
+            ("GET", "/version", "list", ""),
+            ("GET", "/apis", "list", ""),
+        ] {
+            let asked = Asked::of(&method.parse().unwrap(), &uri.parse().unwrap());
+            assert_eq!(asked, Asked { verb, resource: resource.to_owned() }, "{method} {uri}");
+        }
+    }
+}

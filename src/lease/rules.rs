@@ -1,0 +1,190 @@
+//! When the lock may be taken, and what is written into it. **Pure.**
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
+
+use super::DURATION;
+
+/// No record keeps a standby waiting for longer, whatever it says.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The Lease in the eyes of a standby.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sight {
+    /// As it was last found; `None`: there is no Lease.
+    record: Option<LeaseSpec>,
+    /// Since when it has not changed, by the standby's own clock.
+    since: Duration,
+    /// For how long after that it is to be respected.
+    valid: Duration,
+}
+
+impl Sight {
+    /// Looks again.
+    #[must_use]
+    pub fn look(self, record: Option<LeaseSpec>, now: Duration) -> Sight {
+        if self.record == record {
+            return self;
+        }
+        let valid = match &record {
+            // Whoever held it has yet to find out.
+            None => self.valid,
+            Some(spec) if holder(Some(spec)).is_none() => Duration::ZERO,
+            Some(spec) => validity(spec),
+        };
+        Sight { record, since: now, valid }
+    }
+
+    /// Whether the lock may be taken by `identity`.
+    #[must_use]
+    pub fn is_free(&self, identity: &str, now: Duration) -> bool {
+        holder(self.record.as_ref()) == Some(identity) || self.since + self.valid <= now
+    }
+}
+
+/// Operators of other versions may give their locks other validities.
+fn validity(spec: &LeaseSpec) -> Duration {
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, LONGEST)
+}
+
+/// Who holds the lock.
+#[must_use]
+pub fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
+    spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
+/// The record of a lock that `identity` takes, or renews.
+#[must_use]
+pub fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
+    let renewed = holder(found) == Some(identity);
+    let acquired = found.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
+    let transitions = found.and_then(|spec| spec.lease_transitions);
+    LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(DURATION.as_secs() as i32),
+        acquire_time: acquired.or(Some(MicroTime(now))),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(match transitions {
+            Some(so_far) if renewed => so_far,
+            Some(so_far) => so_far.saturating_add(1),
+            None => i32::from(found.is_some() && !renewed),
+        }),
+        ..LeaseSpec::default()
+    }
+}
+
+/// The record of a lock that is free.
+#[must_use]
+pub fn released(found: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: None,
+        lease_duration_seconds: Some(1),
+        acquire_time: Some(MicroTime(now)),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: found.and_then(|spec| spec.lease_transitions),
+        ..LeaseSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(1000 + seconds)
+    }
+
+    fn wall(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    /// A record as `holder` has renewed it at this second of *its* clock.
+    fn by(holder: &str, renewed: i64) -> Option<LeaseSpec> {
+        Some(taken(None, holder, wall(renewed)))
+    }
+
+    fn lasting(seconds: i32, record: Option<LeaseSpec>) -> Option<LeaseSpec> {
+        Some(LeaseSpec { lease_duration_seconds: Some(seconds), ..record? })
+    }
+
+    #[test]
+    fn a_lock_is_taken_when_its_record_has_not_changed_for_its_validity() {
+        let released = Some(released(by("other", 0).as_ref(), wall(0)));
+        let empty = Some(LeaseSpec { holder_identity: Some(String::new()), ..by("other", 0).unwrap() });
+        type Look = (u64, Option<LeaseSpec>);
+        let table: Vec<(&str, Vec<Look>, bool)> = vec![
+            ("there is none", vec![(0, None)], true),
+            ("it was released", vec![(0, released.clone())], true),
+            ("its holder is empty", vec![(0, empty)], true),
+            ("it was released before our eyes", vec![(0, by("other", 0)), (1, released)], true),
+            ("it is ours already", vec![(0, by("me", 0))], true),
+            ("seen for the first time, however old it says it is", vec![(0, by("other", -100_000))], false),
+            ("seen for the first time, from the future", vec![(0, by("other", 100_000))], false),
+            ("just not unchanged for long enough", vec![(0, by("other", 0)), (15, by("other", 0))], false),
+            ("unchanged for long enough", vec![(0, by("other", 0)), (16, by("other", 0))], true),
+            (
+                "renewed again and again by a clock that is hours behind",
+                (0..60).map(|second| (second, by("other", second as i64 - 10_000))).collect(),
+                false,
+            ),
+            (
+                "renewed once, by a clock that was set back",
+                vec![(0, by("other", 100)), (15, by("other", -100)), (30, by("other", -100))],
+                false,
+            ),
+            (
+                "another has taken it over since",
+                vec![(0, by("other", 0)), (15, by("third", 15)), (30, by("third", 15))],
+                false,
+            ),
+            ("deleted under its holder", vec![(0, by("other", 0)), (20, None)], false),
+            ("deleted, and still not there", vec![(0, by("other", 0)), (20, None), (35, None)], false),
+            ("deleted for so long that its holder has ended", vec![(0, by("other", 0)), (20, None), (36, None)], true),
+            (
+                "of a version whose locks last longer",
+                vec![(0, lasting(25, by("old", 0))), (24, lasting(25, by("old", 0)))],
+                false,
+            ),
+            (
+                "of a version whose locks last longer, and over",
+                vec![(0, lasting(25, by("old", 0))), (25, lasting(25, by("old", 0)))],
+                true,
+            ),
+            (
+                "shorter than ours is not believed",
+                vec![(0, lasting(1, by("other", 0))), (15, lasting(1, by("other", 0)))],
+                false,
+            ),
+            (
+                "for ever is not believed",
+                vec![(0, lasting(i32::MAX, by("other", 0))), (60, lasting(i32::MAX, by("other", 0)))],
+                true,
+            ),
+        ];
+        for (case, looks, free) in table {
+            let last = at(looks.last().unwrap().0);
+            let sight =
+                looks.into_iter().fold(Sight::default(), |sight, (second, record)| sight.look(record, at(second)));
+            assert_eq!(sight.is_free("me", last), free, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_record_says_since_when_and_how_often_it_changed_hands() {
+        let record = |found: Option<&LeaseSpec>, holder: &str, second: i64| taken(found, holder, wall(second));
+        let first = record(None, "a", 0);
+        assert_eq!((holder(Some(&first)), first.lease_transitions), (Some("a"), Some(0)));
+        let renewed = record(Some(&first), "a", 9);
+        assert_eq!((&renewed.acquire_time, renewed.lease_transitions), (&first.acquire_time, Some(0)));
+        assert_eq!(renewed.renew_time, Some(MicroTime(wall(9))));
+        let over = record(Some(&renewed), "b", 30);
+        assert_eq!((over.acquire_time.clone(), over.lease_transitions), (Some(MicroTime(wall(30))), Some(1)));
+        let free = released(Some(&over), wall(40));
+        assert_eq!((holder(Some(&free)), free.lease_transitions), (None, Some(1)));
+        assert_eq!(record(Some(&free), "b", 50).lease_transitions, Some(2));
+        assert_eq!(record(Some(&LeaseSpec::default()), "a", 0).lease_transitions, Some(1), "made by a user");
+    }
+}
