@@ -1,7 +1,7 @@
 //! The database: made, waited for, checked, and let alone where it is somebody else's.
 
-use clientapp_operator::crd::ClientApp;
 use clientapp_operator::crd::percona::PerconaPGCluster;
+use clientapp_operator::crd::{ClientApp, annotation};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
@@ -43,8 +43,11 @@ async fn helm_waits_until_the_database_is_through_with_initializing() {
 
     let cluster = tenant.api::<PerconaPGCluster>().get("db-slow-pg").await.unwrap();
     let app = tenant.api::<ClientApp>().get("db-slow").await.unwrap();
-    let owner = &cluster.owner_references()[0];
-    assert_eq!((owner.kind.as_str(), Some(&owner.uid)), ("ClientApp", app.metadata.uid.as_ref()));
+    // No ownerReference, by which the garbage collector would delete it.
+    assert_eq!(
+        (cluster.annotations().get(annotation::OWNER_UID), cluster.owner_references()),
+        (app.metadata.uid.as_ref(), &[][..])
+    );
 
     tenant.lab.percona.as_ref().unwrap().set_for("db-slow-pg", Knobs::default());
     tenant.ready("db-slow", 1).await;

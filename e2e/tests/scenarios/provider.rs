@@ -1,7 +1,7 @@
 //! Databases from elsewhere than Percona: the operator's own Postgresql, and one that exists already.
 
 use clientapp_operator::crd::percona::PerconaPGCluster;
-use clientapp_operator::crd::{ClientApp, Postgresql, label};
+use clientapp_operator::crd::{ClientApp, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -50,7 +50,10 @@ async fn a_cluster_without_percona_gets_a_postgresql_and_it_goes_with_the_app() 
 
     let database = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
     let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
-    assert_eq!(database.owner_references()[0].uid, app.uid().unwrap());
+    assert_eq!(
+        (database.annotations().get(annotation::OWNER_UID), database.owner_references()),
+        (app.metadata.uid.as_ref(), &[][..])
+    );
     assert_eq!((database.spec.version.as_str(), database.spec.name.as_str()), ("17", "clientapp"));
 
     let variables = variables(&tenant, "acme").await;
@@ -164,8 +167,8 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
     let adopted = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
     let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
     assert_eq!(
-        (adopted.uid(), &adopted.owner_references()[0].uid),
-        (database.uid(), app.metadata.uid.as_ref().unwrap())
+        (adopted.uid(), adopted.annotations().get(annotation::OWNER_UID)),
+        (database.uid(), app.metadata.uid.as_ref())
     );
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;

@@ -8,7 +8,7 @@ use e2e::lab::{Lab, has};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 use crate::{secret, small, with};
@@ -39,7 +39,7 @@ async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
     tenant.ready("acme", 2).await;
     assert_eq!(tenant.listed("acme").unwrap().2, format!("nextcloud-{}", charts::PATCH));
 
-    // Suspended with nothing to do, it is still Ready; and it can be deleted.
+    // Suspended with nothing to do, it is still Ready; and it is not taken down until it is resumed.
     let app = tenant.patch("acme", json!({"suspend": true})).await.unwrap();
     tenant
         .status("acme", "suspended and Ready", |status| {
@@ -48,7 +48,12 @@ async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
                 && has(status, "Ready", "True", "Ready")
         })
         .await;
-    tenant.delete("acme").await;
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "Suspended").await;
+    assert!(told.contains("nothing is taken down until it is false"), "{told}");
+    assert_eq!(tenant.listed("acme").unwrap().0, "2");
+    tenant.patch("acme", json!({"suspend": false})).await.unwrap();
+    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
     assert_eq!(tenant.listed("acme"), None);
 }
 

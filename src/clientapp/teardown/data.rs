@@ -202,9 +202,11 @@ async fn one(
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
 async fn live(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
-    let found = destroy::api(&ctx.client, &key.namespace, kind).get_metadata_opt(name).await;
-    let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
-    Ok(found.map(|found| found.metadata))
+    match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
+        Ok(found) => Ok(Some(found.metadata)),
+    }
 }
 
 async fn labelled(

@@ -165,9 +165,12 @@ async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: boo
     let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
     let Some(api) = api(ctx, key, &of).await? else { return Ok(true) };
-    let found = api.get_metadata_opt(&object.name).await.map_err(Error::api(format!("look for {what}")))?;
-    let Some(found) = found else { return Ok(true) };
-    let meta = found.metadata;
+    let meta = match api.get_metadata(&object.name).await {
+        // Or its kind is.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
+        Err(error) => return Err(Error::api(format!("look for {what}"))(error)),
+        Ok(found) => found.metadata,
+    };
     // Hooks have no annotation of Helm's, and are looked for by the names that the release has stored.
     let of_release = of_hook || inventory::release_of(&meta).as_ref() == Some(key);
     if !of_release || is_later(going.meta, &meta) {
