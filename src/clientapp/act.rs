@@ -141,9 +141,9 @@ pub async fn act(
             }
             Step::Adopt(found) => {
                 // On record before its marks are gone: what goes with the app, and which way the app may go, depend on it.
-                let status = retained::adopted(&world.recorded, desired, found);
+                let status = retained::adopted(&world.recorded, found);
                 report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
-                retained::adopt(ctx, subject.uid, desired, found).await?;
+                retained::adopt(ctx, subject.owner, desired, found).await?;
             }
             Step::Restart { secret, uid } => restart(ctx, subject, desired, world, (secret, uid)).await?,
             Step::ApplyDatabase(apply) => {

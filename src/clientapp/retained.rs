@@ -1,7 +1,7 @@
 //! What a ClientApp leaves under `deletionPolicy: Retain`: found by the next one of its name, and adopted when that is asked
 //! for. **Effects.**
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     ResourceExt as _,
     api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
@@ -38,11 +38,12 @@ pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppS
         SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
-    for name in Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).chain(admin.map(str::to_owned)) {
+    let of_databases = Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).map(|name| (name, true));
+    let of_app = admin.into_iter().chain(desired.redis_secret.as_deref()).map(|name| (name.to_owned(), false));
+    for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
         // Credentials whose app's finalizer was edited out have no label, but are of that app still.
         let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
-        let of_database = Some(name.as_str()) != admin;
         if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another {
             let kind = RetainedKind::Secret;
             found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
@@ -84,16 +85,14 @@ async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error
 
 /// What is on record once an adoption has begun: all that is the app's own from then on, and which chart its data are of.
 #[must_use]
-pub fn adopted(recorded: &ClientAppStatus, desired: &Desired, found: &[Retained]) -> ClientAppStatus {
+pub fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatus {
     let mut status = recorded.clone();
     if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
         status.installed = Some(installed);
     }
     for Retained { kind, name, uid, of_database, .. } in found {
-        // The database takes its own along. What is given is the user's.
-        let given =
-            *kind == RetainedKind::Secret && !matches!(&desired.admin, SecretSource::Generated(own) if own == name);
-        if !(*of_database || given) {
+        // The database takes its own along.
+        if !of_database {
             let owned = Owned { kind: kind.as_str().to_owned(), name: name.clone(), uid: uid.clone() };
             owned::put(&mut status.owned, owned);
         }
@@ -114,13 +113,16 @@ pub fn secrets(maker: Maker, app: &Key) -> Vec<String> {
 ///
 /// # Errors
 /// The API server's refusal; a conflict where it is another object by now.
-pub async fn adopt(ctx: &Ctx, app_uid: &str, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
+pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
     let key = &desired.key;
     for Retained { kind, name, uid, of_database, installed: _ } in found {
         let mut metadata =
             json!({"uid": uid, "labels": {label::RETAINED_FROM: null}, "annotations": {annotation::INSTALLED: null}});
         if !of_database {
-            metadata["annotations"][annotation::OWNER_UID] = json!(app_uid);
+            metadata["annotations"][annotation::OWNER_UID] = json!(owner.uid);
+        }
+        if *kind == RetainedKind::Secret && Some(name) == desired.redis_secret.as_ref() {
+            metadata["ownerReferences"] = json!([owner]);
         }
         if matches!(kind, RetainedKind::Server(_)) {
             metadata["labels"][label::APP] = json!(key.name);

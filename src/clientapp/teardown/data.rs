@@ -45,6 +45,10 @@ pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Resul
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
         leave_one(ctx, going, leaving, Kind::Volume, &entry.name).await?;
     }
+    if going.fate == Fate::Orphan {
+        // The release goes on with it.
+        leave_one(ctx, going, leaving, Kind::Secret, &key.redis_secret()).await?;
+    }
     leave_one(ctx, going, leaving, Kind::Secret, &key.admin_secret()).await
 }
 
