@@ -15,14 +15,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    clientapp::desired::{StoredProfile, desired},
+    clientapp::{
+        build,
+        desired::{StoredProfile, desired},
+    },
     config::{ChartArgs, Config, RunArgs, helm_flags},
     controller::key::key_of,
     crd::{self, ClientApp, Profile},
     helm::{HelmCommand, ReleaseLabels, Upgrade},
     plugin,
     run::run,
-    telemetry,
+    telemetry, yaml,
 };
 
 /// Turns a ClientApp into a complete, isolated instance of a Helm-packaged web app.
@@ -106,12 +109,8 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
     }
     let config = Config::new(args)?;
     let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
-    for document in serde_yaml::Deserializer::from_str(&text) {
-        let value = <Value as serde::Deserialize>::deserialize(document)
-            .with_context(|| format!("{}: not YAML", file.display()))?;
-        if value.is_null() {
-            continue;
-        }
+    let documents = yaml::documents(&text).map_err(|problem| anyhow!("{}: {problem}", file.display()))?;
+    for value in documents.into_iter().filter(|document| !document.is_null()) {
         if value["kind"] == *Profile::kind(&()) {
             let profile: Profile = read(&value).with_context(|| file.display().to_string())?;
             profiles.insert(profile.name_any(), Ok(profile.spec));
@@ -155,11 +154,11 @@ fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> R
     Ok(object)
 }
 
-/// The argv, as comments, and the values. Values hold names of Secrets, never a password; what a user wrote into
-/// `spec.values` is shown as it stands in the object.
+/// The argv, as a comment, and the values exactly as helm reads them. Values hold names of Secrets, never a password; what a
+/// user wrote into `spec.values` is shown as it stands in the object.
 fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<String> {
     let desired = desired(app, profile, config)?;
-    let values = serde_yaml::to_string(&desired.values)?;
+    let values = build::values::document(&desired.values);
     let request = Upgrade {
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,

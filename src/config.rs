@@ -7,8 +7,9 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
-    clientapp::build::postgres::PerconaSettings,
+    clientapp::build::{postgres::PerconaSettings, values},
     helm::{ChartName, ChartSource, Flags, HelmSettings, InvalidSource},
+    yaml,
 };
 
 /// Base values for charts the operator knows, by name of the chart.
@@ -265,10 +266,12 @@ fn base_values(args: &ChartArgs) -> Result<Value, ConfigError> {
         }
     };
     let problem = |problem: String| ConfigError::BaseValues { origin: origin.clone(), problem };
-    let values: Value = serde_yaml::from_str(&text).map_err(|error| problem(error.to_string()))?;
-    match values {
+    match yaml::read(&text).map_err(problem)? {
         Value::Null => Ok(Value::Object(serde_json::Map::new())),
-        Value::Object(_) => Ok(values),
+        Value::Object(values) => match values::unfit(&values) {
+            None => Ok(Value::Object(values)),
+            Some(unfit) => Err(problem(unfit)),
+        },
         _ => Err(problem("they are not a map".to_owned())),
     }
 }
@@ -284,7 +287,7 @@ mod tests {
             let path = file.unwrap().path();
             let chart = path.file_stem().unwrap().to_str().unwrap().to_owned();
             let text = std::fs::read_to_string(&path).unwrap();
-            assert!(serde_yaml::from_str::<Value>(&text).unwrap().is_object(), "{path:?}");
+            assert!(yaml::read(&text).unwrap().is_object(), "{path:?}");
             assert!(KNOWN_VALUES.iter().any(|(known, built_in)| *known == chart && *built_in == text), "{path:?}");
         }
     }

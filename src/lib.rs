@@ -14,6 +14,7 @@
 //! helm/             the helm CLI: argv, process, charts, what its words mean
 //! holder, lease     which operator process holds a release; one leader at a time
 //! health, metrics   /healthz, /readyz, /metrics
+//! yaml              YAML that people write and read
 //! telemetry, shutdown
 //! ```
 //!
@@ -37,3 +38,4 @@ pub mod postgresql;
 pub mod run;
 pub mod shutdown;
 pub mod telemetry;
+pub mod yaml;

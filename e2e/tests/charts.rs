@@ -1,17 +1,23 @@
 //! The test chart, seen through the pinned helm: what each version is named for is true of it, and its values tree
-//! has the traps of the reference chart. And the places that charts are pulled from.
+//! has the traps of the reference chart. What any chart gets of the values that are written. And the places that charts are
+//! pulled from.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use base64::Engine as _;
+use clientapp_operator::clientapp::build::values;
+use clientapp_operator::yaml;
 use e2e::charts::{self, Content, VERSIONS};
 use e2e::helm::{Helm, Ran};
+use e2e::operator;
 use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::registry::Registry;
 use e2e::repository::{self, Fault, Repository};
 use e2e::tools::Tools;
-use serde_json::{Value, json};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
 
 fn tools() -> &'static Tools {
     static TOOLS: OnceLock<Tools> = OnceLock::new();
@@ -51,6 +57,36 @@ impl Charts {
         let ran = self.template(charts::DEFAULT, "shop", values);
         assert!(ran.success, "{}", ran.stderr);
         parse(&ran.stdout)
+    }
+}
+
+/// What the templates of a chart without values of its own get, for a file with values.
+fn given(helm: &Charts, file: &str) -> Value {
+    let chart = helm.path("given");
+    std::fs::create_dir_all(chart.join("templates")).unwrap();
+    std::fs::write(chart.join("Chart.yaml"), "{apiVersion: v2, name: given, version: 1.0.0}").unwrap();
+    // helm reads what is rendered, and would have its own opinion.
+    std::fs::write(chart.join("templates/given.yaml"), "given: {{ toJson .Values | b64enc }}").unwrap();
+    let path = helm.path("given.values");
+    std::fs::write(&path, file).unwrap();
+    let ran = helm.run(&["template", "shop", chart.to_str().unwrap(), "--values", path.to_str().unwrap()]);
+    assert!(ran.success, "{}\n{file}", ran.stderr);
+    let encoded = parse(&ran.stdout)[0]["given"].as_str().unwrap().to_owned();
+    serde_json::from_slice(&base64::prelude::BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
+}
+
+/// Whether two trees are the same, where 1 is 1.0.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has = |(key, value): (&String, &Value)| other.get(key).is_some_and(|found| same(value, found));
+            one.len() == other.len() && one.iter().all(has)
+        }
+        (one, other) => one == other,
     }
 }
 
@@ -350,6 +386,115 @@ fn the_smaller_keys_arrive() {
     let image =
         object(&objects, "StatefulSet", "shop-redis-master").pointer("/spec/template/spec/containers/0/image").unwrap();
     assert!(image.as_str().unwrap().starts_with("docker.io/bitnamilegacy/redis:"));
+}
+
+/// Texts that YAML 1.1 takes for something else where they are not in quotes, and characters that it has rules for.
+const ODD: [&str; 40] = [
+    "",
+    "NO",
+    "no",
+    "y",
+    "N",
+    "yes",
+    "On",
+    "off",
+    "true",
+    "False",
+    "null",
+    "Null",
+    "~",
+    "1",
+    "0",
+    "-1",
+    "+1",
+    "1_000",
+    "0o14",
+    "0777",
+    "08",
+    "0x1F",
+    "0b11",
+    "1e3",
+    "1.",
+    ".5",
+    ".inf",
+    ".nan",
+    "12:30:45",
+    "2001-01-01",
+    "<<",
+    "=",
+    "- a",
+    "a: b",
+    "# a",
+    "\u{0}\u{1b}\u{7f}\u{85}\u{9f}",
+    "\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}",
+    "\n---\n...\n",
+    "{{ .Values }}",
+    "\u{1f600}\u{10ffff} \\ \" ' \t",
+];
+
+#[test]
+fn values_reach_the_chart_as_they_are_written() {
+    let mut written = Map::new();
+    for (index, odd) in ODD.iter().enumerate() {
+        written.insert(format!("odd{index}"), json!([odd, {*odd: odd}]));
+    }
+    for odd in ODD {
+        written.insert(odd.to_owned(), json!(odd));
+    }
+    written.insert("numbers".to_owned(), json!([0, 1_u64 << 53, -(1_i64 << 53), i64::MIN, 1.5, 1e300, 1e-7, 0.1]));
+    written.insert("k".repeat(1022), json!({"empty": {}, "none": [], "null": null}));
+    let app = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+        "metadata": {"name": "shop"}, "spec": {"hostname": "shop.example.com", "values": written},
+    });
+    let helm = Charts::new();
+    let file = helm.path("app.json");
+    std::fs::write(&file, values::document(&app)).unwrap();
+    let mut render = std::process::Command::new(operator::binary().unwrap());
+    let ran = Ran::from(render.args(["render", "-f"]).arg(file).output().unwrap());
+    assert!(ran.success, "{}", ran.stderr);
+    // What is printed, comment and all, is a file for helm.
+    let given = given(&helm, &ran.stdout);
+    for (key, value) in &written {
+        assert!(same(value, &given[key]), "{key:?}: {value} became {}", given[key]);
+    }
+    assert_eq!(given["nextcloud"]["host"], "shop.example.com");
+}
+
+fn tree() -> impl Strategy<Value = Value> {
+    let text = || {
+        prop_oneof![proptest::sample::select(&ODD[..]).prop_map(str::to_owned), any::<String>(), "[-+_.0-9eoxb:]{1,8}"]
+    };
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-(1_i64 << 53)..=1 << 53).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    scalar.prop_recursive(4, 32, 6, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            proptest::collection::btree_map(text(), inner, 0..6).prop_map(|map| Value::from(Map::from_iter(map))),
+        ]
+    })
+}
+
+proptest! {
+    // Many trees for each helm.
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, max_shrink_iters: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_tree_reaches_the_chart_as_it_is_written(trees in proptest::collection::vec(tree(), 100)) {
+        let helm = Charts::new();
+        let written = Value::from(Map::from_iter(trees.into_iter().enumerate().map(|(index, tree)| (format!("t{index}"), tree))));
+        for file in [values::document(&written), yaml::print(&written).unwrap()] {
+            let given = given(&helm, &file);
+            for (key, value) in written.as_object().unwrap() {
+                prop_assert!(same(value, &given[key]), "{value} became {} in {file}", given[key]);
+            }
+        }
+    }
 }
 
 #[test]

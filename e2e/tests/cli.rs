@@ -108,7 +108,8 @@ fn render_prints_argv_and_values_without_a_cluster() {
     }
     assert!(!argv.contains("--set") && !argv.contains("--wait") && !argv.contains("--atomic"), "{argv}");
 
-    let values: Value = serde_yaml::from_str(values).unwrap();
+    // Texts in quotes, so that helm, which reads YAML 1.1, takes nothing for anything else.
+    let values: Value = serde_json::from_str(values).unwrap();
     for (path, expected) in [
         ("/nextcloud/host", "acme.example.com"),
         ("/nextcloud/existingSecret/secretName", "acme-admin-secret"),
@@ -156,6 +157,13 @@ fn render_refuses_in_one_sentence() {
         (spec("{hostname: a.example, chartVersion: latest}"), &["spec.chartVersion: must be one exact version"]),
         (spec("{hostname: a.example, image: cloud}"), &["spec.image: must be repository:tag"]),
         (spec("{hostname: a.example, values: {redis: {enabled: false}}}"), &["spec.values: redis.enabled is computed"]),
+        (
+            spec("{hostname: a.example, values: {a: [9007199254740993]}}"),
+            &["spec.values: a[0]: 9007199254740993 would reach the chart as 9007199254740992"],
+        ),
+        // As kubectl and helm read it, or not at all.
+        (spec("{hostname: a.example, values: {a: no}}"), &["line 5: no is false to kubectl and helm"]),
+        (spec("{hostname: a.example, values: {a: 0777}}"), &["line 5: 0777 is a number"]),
         (spec("hostname: 7"), &["not a ClientApp", "spec.hostname", "expected a string"]),
         (spec("{}"), &["not a ClientApp", "missing field `hostname`"]),
         (spec("{hostname: a.example, ingressClas: traefik}"), &["spec.ingressClas", "unknown field"]),
@@ -203,8 +211,15 @@ fn base_values_that_cannot_be_used_are_refused() {
     std::fs::write(dir.path().join("acme.yaml"), ACME).unwrap();
     std::fs::write(dir.path().join("list.yaml"), "- a\n").unwrap();
     std::fs::write(dir.path().join("broken.yaml"), "a: [\n").unwrap();
-    for (file, part) in [("missing.yaml", "No such file"), ("list.yaml", "they are not a map"), ("broken.yaml", "line")]
-    {
+    std::fs::write(dir.path().join("words.yaml"), "a: 1\nb: On\n").unwrap();
+    std::fs::write(dir.path().join("large.yaml"), "a: 9007199254740993\n").unwrap();
+    for (file, part) in [
+        ("missing.yaml", "No such file"),
+        ("list.yaml", "they are not a map"),
+        ("broken.yaml", "line"),
+        ("words.yaml", "line 2: On is true to kubectl and helm"),
+        ("large.yaml", "a: 9007199254740993 would reach the chart as 9007199254740992"),
+    ] {
         let arguments = ["render", "-f", "acme.yaml", "--base-values", file];
         let Answer { code, ran } = type_in(dir.path(), &arguments, "", &[]);
         assert_refused(file, code, &ran);

@@ -394,14 +394,13 @@ async fn run(ctx: &Ctx, request: &Upgrade, cancel: &CancellationToken) -> Ended 
 }
 
 fn request(ctx: &Ctx, desired: &Desired, chart: &Chart, revision: i64) -> Result<Upgrade, String> {
-    let values = serde_yaml::to_string(&desired.values).map_err(|error| format!("write the values: {error}"))?;
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: crate::helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         chart: chart.path.clone(),
-        values,
+        values: build::values::document(&desired.values),
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,
             holder: ctx.holder.label().parse().map_err(parsed)?,

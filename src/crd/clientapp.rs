@@ -90,7 +90,8 @@ pub struct ClientAppSpec {
     pub upgrade: Upgrade,
 
     /// Further values for the chart, merged over the operator's base values and under the computed ones. A key
-    /// that the operator computes is refused by name.
+    /// that the operator computes is refused by name. They reach the chart as they are stored here; a number that helm would
+    /// change, which reads them as 64-bit floats, is refused: write it as a text.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,

@@ -147,7 +147,7 @@ pub struct Upgrade {
     pub namespace: Namespace,
     /// The packaged chart, an absolute path.
     pub chart: PathBuf,
-    /// The values, one YAML document.
+    /// The values, one document of JSON, in which nothing has another meaning to a reader of YAML.
     pub values: String,
     /// The labels of the revision to be made.
     pub labels: ReleaseLabels,

@@ -15,7 +15,7 @@ use super::{
     session::{FIELD_MANAGER, Printer, Session},
     wait::{self, Goal},
 };
-use crate::crd::ClientApp;
+use crate::{crd::ClientApp, yaml};
 
 /// Makes it, or prints what would be made.
 ///
@@ -128,7 +128,7 @@ fn values(path: &std::path::Path) -> Result<Map<String, Value>, Error> {
     } else {
         text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     }
-    match serde_yaml::from_str(&text).map_err(|error| failed(format!("not YAML: {error}")))? {
+    match yaml::read(&text).map_err(failed)? {
         Value::Null => Ok(Map::new()),
         Value::Object(values) => Ok(values),
         _ => Err(failed("values are a mapping of keys, as for `helm install --values`".to_owned())),

@@ -18,7 +18,7 @@ use super::{
     error::{self, Error},
     text::harmless,
 };
-use crate::crd::ClientApp;
+use crate::{crd::ClientApp, yaml};
 
 /// Field manager of everything that is written.
 pub const FIELD_MANAGER: &str = "kubectl-clientapp";
@@ -224,7 +224,7 @@ impl Printer {
             Output::Json => {
                 format!("{}\n", serde_json::to_string_pretty(object).map_err(|error| Error::Output(error.to_string()))?)
             }
-            Output::Yaml => serde_yaml::to_string(object).map_err(|error| Error::Output(error.to_string()))?,
+            Output::Yaml => yaml::print(object).map_err(Error::Output)?,
         };
         self.raw(&text)
     }

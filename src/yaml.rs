@@ -1,0 +1,155 @@
+//! YAML that people write and read. **Pure.**
+//!
+//! kubectl and helm read it by the rules of YAML 1.1, where a plain `no` is false and `1_000` a number; nearly all else,
+//! what this program reads with included, by those of 1.2, where both are text. So that a value is the same to all of
+//! them, nothing is read on which they differ, and nothing is printed.
+
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, ScalarStyle};
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
+
+/// Reads one document.
+///
+/// # Errors
+/// One sentence on why it is not YAML, or what in it has two meanings.
+pub fn read(text: &str) -> Result<Value, String> {
+    let value = serde_yaml::from_str(text).map_err(|error| format!("not YAML: {error}"))?;
+    unambiguous(text).map(|()| value)
+}
+
+/// Reads any number of documents.
+///
+/// # Errors
+/// One sentence on why they are not YAML, or what in them has two meanings.
+pub fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let documents: Result<Vec<Value>, _> = serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect();
+    let documents = documents.map_err(|error| format!("not YAML: {error}"))?;
+    unambiguous(text).map(|()| documents)
+}
+
+/// Prints a document. What would have two meanings is in quotes.
+///
+/// # Errors
+/// It cannot be written as YAML.
+pub fn print(value: &impl Serialize) -> Result<String, String> {
+    let mut text = serde_yaml::to_string(value).map_err(|error| error.to_string())?;
+    for Ambiguous { place, .. } in ambiguous(&text)?.into_iter().rev() {
+        text.insert(place.end, '\'');
+        text.insert(place.start, '\'');
+    }
+    Ok(text)
+}
+
+fn unambiguous(text: &str) -> Result<(), String> {
+    match ambiguous(text)?.first() {
+        None => Ok(()),
+        Some(Ambiguous { line, place, meaning }) => {
+            let word = &text[place.clone()];
+            Err(format!(
+                "line {line}: {word} is {meaning} to kubectl and helm, and text to other readers of YAML: write \"{word}\" if text is meant, else what it stands for"
+            ))
+        }
+    }
+}
+
+/// A plain scalar with two meanings.
+struct Ambiguous {
+    line: usize,
+    place: Range<usize>,
+    meaning: &'static str,
+}
+
+fn ambiguous(text: &str) -> Result<Vec<Ambiguous>, String> {
+    let mut found = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| format!("not YAML: {error}"))?;
+        if let Event::Scalar(scalar, ScalarStyle::Plain, _, None) = event
+            && let (Some(meaning), Some(place)) = (meaning(&scalar), span.byte_range())
+        {
+            found.push(Ambiguous { line: span.start.line(), place, meaning });
+        }
+    }
+    Ok(found)
+}
+
+/// What a plain scalar is to kubectl and helm (`go.yaml.in/yaml/v2`, resolve.go), where YAML 1.2 takes it for text.
+fn meaning(scalar: &str) -> Option<&'static str> {
+    match scalar {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some("true"),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Some("false"),
+        "<<" => Some("a merge of what follows it"),
+        _ => (is_number(scalar) && matches!(serde_yaml::from_str(scalar), Ok(Value::String(_)))).then_some("a number"),
+    }
+}
+
+/// Whether it is a number to YAML 1.1: with underscores anywhere, or leading zeros.
+fn is_number(scalar: &str) -> bool {
+    let digits = scalar.replace('_', "").to_ascii_lowercase();
+    let unsigned = digits.strip_prefix(['+', '-']).unwrap_or(&digits);
+    let is_of = |(prefix, radix): (&str, u32)| {
+        unsigned.strip_prefix(prefix).is_some_and(|rest| u64::from_str_radix(rest, radix).is_ok())
+    };
+    let begins = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+    (begins(scalar) || scalar.starts_with(['+', '-']))
+        && (begins(unsigned.trim_start_matches('.')) && unsigned.parse::<f64>().is_ok()
+            || [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().any(is_of))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_has_two_meanings_is_named_and_not_read() {
+        for (text, word, meaning) in [
+            ("a: 1\nb: {c: [x, no]}\n", "line 2: no", "false"),
+            ("y: 1", "line 1: y", "true"),
+            ("a: On", "line 1: On", "true"),
+            ("a: 1_000", "line 1: 1_000", "a number"),
+            ("a: -0x_1f", "line 1: -0x_1f", "a number"),
+            ("a: 0X1F", "line 1: 0X1F", "a number"),
+            ("a: 0777", "line 1: 0777", "a number"),
+            ("a: 08", "line 1: 08", "a number"),
+            ("a: +01", "line 1: +01", "a number"),
+            ("a: &b {c: 1}\nd: {<<: *b}", "line 2: <<", "a merge"),
+            ("a: 1\n---\nb: yes", "line 3: yes", "true"),
+        ] {
+            let problem = documents(text).unwrap_err();
+            assert!(problem.starts_with(&format!("{word} is {meaning}")), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn all_else_is_read() {
+        for (text, value) in [
+            (
+                "a: \"no\"\nb: 'yes'\n\"y\": |\n  on\nc: true\nd: ~",
+                json!({"a": "no", "b": "yes", "y": "on\n", "c": true, "d": null}),
+            ),
+            ("[0o14, 1e3, -1.5, 0.5, 0, 0x1f]", json!([12, 1000.0, -1.5, 0.5, 0, 31])),
+            (
+                "[2001-01-01, 12:30:45, +inf, 1.2.3, 5_a, _1, no way]",
+                json!(["2001-01-01", "12:30:45", "+inf", "1.2.3", "5_a", "_1", "no way"]),
+            ),
+            ("# no\n", json!(null)),
+            ("{\"a\": \"\\u0000\"}", json!({"a": "\u{0}"})),
+        ] {
+            assert_eq!(read(text), Ok(value), "{text}");
+        }
+        assert!(read("a: [").unwrap_err().starts_with("not YAML: "));
+        assert_eq!(documents("---\na: 1\n---\n---\nb: 2\n").unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_is_printed_has_one_meaning() {
+        let value =
+            json!({"y": "NO", "list": ["1_000", "0777", "<<", "no way", {"on": "off"}], "n": {"é": "a\nb"}, "<<": 1});
+        let text = print(&value).unwrap();
+        assert_eq!(read(&text), Ok(value), "{text}");
+        assert!(text.contains("'y': 'NO'") && text.contains("- no way"), "{text}");
+    }
+}
