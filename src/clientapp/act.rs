@@ -151,7 +151,12 @@ pub async fn act(
                     made.extend(apply_database(ctx, subject, desired, server, apply).await?);
                 }
             }
-            Step::BackUp(record) => back_up(ctx, &desired.key, record).await?,
+            Step::BackUp(record) => {
+                // On record before it is asked for: how old it is is told by that.
+                let status = ClientAppStatus { backup: Some(record.clone()), ..world.recorded.clone() };
+                report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
+                back_up(ctx, &desired.key, record).await?;
+            }
             Step::UnlockRelease { secret, revision } => unlock(ctx, &desired.key, secret, *revision).await?,
             Step::HelmUpgrade { revision, because } => {
                 // Who plans a run has fetched its chart.

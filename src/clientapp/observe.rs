@@ -76,7 +76,8 @@ pub async fn observe(
         redis_secret,
         database: database(ctx, desired, uid, &recorded.owned).await?,
         retained: retained::find(ctx, desired, uid, &recorded).await?,
-        backup: upgrade::backup(desired, meta, release.as_ref(), &recorded).map(|record| backup(ctx, desired, record)),
+        backup: upgrade::backup(desired, meta, release.as_ref(), &recorded, ctx.now())
+            .map(|record| backup(ctx, desired, record)),
         // Whoever fetches it adds it.
         target: None,
         release,

@@ -64,7 +64,8 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
-            status.backup = backup(desired, world, status.installed.as_ref());
+            status.backup = backup(desired, world, status.installed.as_ref(), now);
+            status.spent_allow = upgrade::spent(desired, status.installed.as_ref(), previous);
             let server = desired.database.as_ref().and_then(|database| database.server.as_ref());
             status.postgres_cluster_name = server.map(|server| server.name.clone());
             if released(desired, world.release.as_ref()).is_some() {
@@ -352,9 +353,14 @@ fn release(key: &Key, world: &World) -> Option<Release> {
 
 /// The backup before the upgrade that is on its way, else the last one. It is over, and no other upgrade's, once its chart is
 /// installed or not asked for any more.
-fn backup(desired: &Desired, world: &World, installed: Option<&InstalledChart>) -> Option<BackupRecord> {
-    let asked = world.backup.as_ref().filter(|backup| backup.seen.is_some()).map(|backup| backup.record.clone());
-    let mut record = asked.or_else(|| world.recorded.backup.clone())?;
+fn backup(
+    desired: &Desired,
+    world: &World,
+    installed: Option<&InstalledChart>,
+    now: Timestamp,
+) -> Option<BackupRecord> {
+    let looked_at = world.backup.as_ref().and_then(|view| upgrade::looked_at(view, &world.recorded, now));
+    let mut record = looked_at.or_else(|| world.recorded.backup.clone())?;
     let over =
         installed.is_some_and(|chart| chart.version == record.to) || desired.chart_version.to_string() != record.to;
     if over && record.revision.is_none() {

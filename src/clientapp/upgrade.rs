@@ -1,7 +1,7 @@
 //! What stands before another `chartVersion`, **pure**: whether the app's own version may go there, and the backup before it.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use semver::Version;
 use sha2::{Digest as _, Sha256};
 
@@ -9,12 +9,12 @@ use super::{
     desired::{Desired, DesiredServer},
     names::Maker,
     plan::{Hold, SAFETY_NET},
-    world::{BackupView, ReleaseView, Target, World},
+    world::{BackupView, Phase, ReleaseView, Target, World},
 };
 use crate::{
     controller::key::hex,
     crd::{
-        BackupRecord, BackupState, ClientAppStatus, InstalledChart, Release, conditions::kind,
+        BackupRecord, BackupState, ClientAppStatus, InstalledChart, Release, annotation, conditions::kind,
         percona::READY_FOR_BACKUP,
     },
 };
@@ -25,6 +25,13 @@ const ONE_MAJOR_AT_A_TIME: &[(&str, &[(u64, &str)])] = &[(
     "nextcloud",
     &[(29, "5.x"), (30, "6.x"), (31, "7.x or 8.0.x"), (32, "8.1.x to 8.9.x"), (33, "9.0.x or 9.1.x"), (34, "9.2.x")],
 )];
+
+/// How long helm may begin after a backup that it follows. Longer, and too much has been written since.
+const FRESH_FOR: SignedDuration = SignedDuration::from_mins(30);
+/// What the clocks of two operators, one after the other, may differ by.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
+/// How often it is put down that a backup is still running.
+const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
 
 /// Kind of Percona's backups.
 pub const PERCONA_BACKUP: &str = "PerconaPGBackup";
@@ -40,14 +47,33 @@ pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     recorded.installed.clone().or_else(of_release)
 }
 
+/// The value of `spec.upgrade.allow` that does not count any more. It is given for one change to the version it names: with
+/// that version installed the change is made, and beside another `chartVersion` it is none of this change's. It stays spent
+/// while it is in the spec, where whoever gave it may have forgotten it.
+#[must_use]
+pub fn spent(desired: &Desired, installed: Option<&InstalledChart>, recorded: &ClientAppStatus) -> Option<String> {
+    let allow = desired.upgrade.allow.as_ref()?;
+    let text = allow.to_string();
+    let made = installed.is_some_and(|installed| installed.version == text);
+    (made || *allow != desired.chart_version || recorded.spent_allow.as_ref() == Some(&text)).then_some(text)
+}
+
 /// Why the chart that is asked for is not installed over the one that is.
-fn refusal(desired: &Desired, target: &Target, installed: &InstalledChart) -> Option<Hold> {
+fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
     let Target { chart, version, app_version } = target;
-    let InstalledChart { name: _, version: before, app_version: app_before, digest: _ } = installed;
-    if desired.upgrade.allow.as_ref() == Some(version) {
+    let installed = installed(recorded)?;
+    let InstalledChart { name: _, version: before, app_version: app_before, digest: _ } = &installed;
+    let allowed = desired.upgrade.allow.as_ref() == Some(version);
+    let spent = spent(desired, Some(&installed), recorded).is_some();
+    if allowed && !spent {
         return None;
     }
-    let anyway = format!("to install it all the same, set spec.upgrade.allow to {version}");
+    let anyway = match allowed {
+        true => format!(
+            "spec.upgrade.allow names {version}, which was for an earlier change: to install it all the same, remove the field, and then set it again"
+        ),
+        false => format!("to install it all the same, set spec.upgrade.allow to {version}"),
+    };
     let refused = |reason, message: String| {
         Some(Hold {
             condition: kind::RELEASED,
@@ -99,42 +125,86 @@ fn numbers(version: &str) -> Option<Vec<u64>> {
     version[..end].trim_end_matches('.').split('.').map(|number| number.parse().ok()).collect()
 }
 
-/// The backup that has to succeed before helm may install another chart version: the one on record, where it was taken for
-/// this very upgrade, else a new one. Its name follows from the object that asks for it, so that it is asked for once, whoever
-/// is killed, and is no other app's and no earlier request's.
+/// The backup that has to succeed before helm may install another chart version: the one on record, where it counts for this
+/// very upgrade, else a new one. Its name follows from the object that asks for it and from the backup before it, so that it is
+/// asked for once, whoever is killed, and is no other app's and no earlier request's.
 #[must_use]
 pub fn backup(
     desired: &Desired,
     meta: &ObjectMeta,
     release: Option<&ReleaseView>,
     recorded: &ClientAppStatus,
+    now: Timestamp,
 ) -> Option<BackupRecord> {
     let DesiredServer { maker, name, .. } = desired.database.as_ref()?.server.as_ref()?;
     let (from, to) = (installed(recorded)?.version, desired.chart_version.to_string());
     if !desired.upgrade.backup || from == to {
         return None;
     }
-    let current = |record: &&BackupRecord| {
-        let BackupRecord { kind: _, name: _, from: before, to: after, state: _, revision } = record;
-        revision.is_none() && *before == from && *after == to
-    };
-    if let Some(record) = recorded.backup.as_ref().filter(current) {
+    if let Some(record) = of_this_upgrade(desired, recorded).filter(|record| counts(record, release, now)) {
         return Some(record.clone());
     }
     let revision = release.map_or(0, |release| release.revision);
-    let asked = format!("{}/{}/{to}", meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default());
+    let (uid, generation) = (meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default());
+    let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
+    let asked = format!("{uid}/{generation}/{to}/{earlier}");
     let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
     let (kind, name) = match maker {
         Maker::Percona => (PERCONA_BACKUP, format!("{name}-{word}")),
         Maker::Standalone => (maker.kind(), word),
     };
-    Some(BackupRecord { kind: kind.to_owned(), name, from, to, state: BackupState::Running, revision: None })
+    Some(BackupRecord {
+        kind: kind.to_owned(),
+        name,
+        from,
+        to,
+        state: BackupState::Running,
+        at_revision: Some(revision),
+        as_of: Some(Time(now)),
+        revision: None,
+    })
+}
+
+/// The backup on record, where it was asked for between the same versions and that upgrade is not over.
+fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Option<&'a BackupRecord> {
+    let record = recorded.backup.as_ref()?;
+    let same = installed(recorded)?.version == record.from && desired.chart_version.to_string() == record.to;
+    (same && record.revision.is_none()).then_some(record)
+}
+
+/// Whether a backup is of what helm would upgrade now: nothing but this upgrade's own tries has changed the release since it was
+/// asked for, and it is fresh. Only times that operators took are compared: whoever makes backups has a clock of its own.
+fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
+    let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
+    let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
+    let fresh = as_of.as_ref().is_some_and(|as_of| {
+        let age = now.duration_since(as_of.0);
+        -SKEW <= age && age <= FRESH_FOR
+    });
+    (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
+}
+
+/// A revision that this operator's helm has begun and not brought to its end.
+fn is_failed_try(release: &ReleaseView) -> bool {
+    release.stamp.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
+}
+
+/// The record of a backup, as it is put down after a look at it.
+#[must_use]
+pub fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
+    let BackupView { record, seen } = view;
+    let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;
+    let (state, _) = seen.as_ref()?;
+    let running = *state == BackupState::Running;
+    let beat = before.as_of.as_ref().is_none_or(|as_of| now.duration_since(as_of.0) >= HEARTBEAT);
+    let as_of = if running && beat { Some(Time(now)) } else { before.as_of.clone() };
+    Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
 
 /// What stands before an upgrade.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Before {
-    /// A backup to ask for.
+    /// A backup to put on record, and then to ask for.
     pub back_up: Option<BackupRecord>,
     /// What helm waits for.
     pub hold: Hold,
@@ -143,52 +213,83 @@ pub struct Before {
 /// Looks whether helm may install the chart now; `None`: it may.
 #[must_use]
 pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp) -> Option<Before> {
-    if let Some(hold) = refusal(desired, target, &installed(&world.recorded)?) {
+    if let Some(hold) = refusal(desired, target, &world.recorded) {
         return Some(Before { back_up: None, hold });
     }
     let BackupView { record, seen } = world.backup.as_ref()?;
-    // It counts once it is on record: helm runs after that was written, never before. It may have been deleted since.
-    if record.state == BackupState::Succeeded && world.recorded.backup.as_ref() == Some(record) {
-        return None;
-    }
-    let what = match record.kind.as_str() {
+    let on_record = world.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
+    let hold = |reason, message: String, stalled: bool| Hold {
+        condition: kind::RELEASED,
+        reason,
+        message,
+        stalled,
+        until: (!stalled).then_some(now + SAFETY_NET),
+    };
+    let what = described(desired, record);
+    // It counts once it is on record: helm runs after that was written, never before.
+    let (ready, seen) = match (on_record.map(|on_record| on_record.state), seen) {
+        (Some(BackupState::Succeeded), Some((BackupState::Succeeded, _))) => return None,
+        // A Postgresql tells of the last dump only, which may be another by now.
+        (Some(BackupState::Succeeded), None) if record.kind != PERCONA_BACKUP => return None,
+        (Some(_), Some((BackupState::Failed, problem))) => {
+            let problem = problem.as_ref().map(|problem| format!(" ({problem})")).unwrap_or_default();
+            let again = match record.kind.as_str() {
+                PERCONA_BACKUP => "delete it to have another one made",
+                _ => "delete its Job to have it tried again",
+            };
+            let message = format!(
+                "{what} has failed, and nothing is upgraded without it{problem}: {again}, or set spec.upgrade.backup to false"
+            );
+            return Some(Before { back_up: None, hold: hold("BackupFailed", message, true) });
+        }
+        (Some(_), Some(_)) => (true, true),
+        (None, _) if let Some(message) = outdated(desired, world) => {
+            return Some(Before { back_up: None, hold: hold("BackupOutdated", message, true) });
+        }
+        // Percona lets one that is asked for too early fail for good.
+        _ => (world.database.server.as_ref().is_some_and(|server| server.ready_for_backup), false),
+    };
+    // What is seen is put on record by this pass, and helm's turn is the next.
+    let done = matches!(world.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
+    let message = match ready {
+        true => format!("{what} has to succeed before chart version {} is installed", record.to),
+        false => {
+            format!("{what} is made once {} {} is {READY_FOR_BACKUP}", Maker::Percona.kind(), desired.key.cluster())
+        }
+    };
+    let asked = match on_record.map(|on_record| on_record.state) {
+        // Asked for already, as far as is known.
+        Some(BackupState::Running) => record.clone(),
+        _ => BackupRecord { state: BackupState::Running, as_of: Some(Time(now)), ..record.clone() },
+    };
+    let until = Some(if seen && done { now } else { now + SAFETY_NET });
+    let hold = Hold { until, ..hold("BackingUp", message, false) };
+    Some(Before { back_up: (ready && !seen).then_some(asked), hold })
+}
+
+fn described(desired: &Desired, record: &BackupRecord) -> String {
+    match record.kind.as_str() {
         PERCONA_BACKUP => format!("{PERCONA_BACKUP} {}", record.name),
         kind => format!("dump {} of {kind} {}", record.name, desired.key.cluster()),
-    };
-    // Percona lets one that is asked for too early fail for good.
-    let ready = seen.is_some() || world.database.server.as_ref().is_some_and(|server| server.ready_for_backup);
-    let hold = match seen {
-        Some((BackupState::Failed, problem)) => Hold {
-            condition: kind::RELEASED,
-            reason: "BackupFailed",
-            message: format!(
-                "{what} has failed, and nothing is upgraded without it{}: {}, or set spec.upgrade.backup to false",
-                problem.as_ref().map(|problem| format!(" ({problem})")).unwrap_or_default(),
-                if record.kind == PERCONA_BACKUP {
-                    "delete it to have another one made"
-                } else {
-                    "delete its Job to have it tried again"
-                }
-            ),
-            stalled: true,
-            until: None,
-        },
-        _ => Hold {
-            condition: kind::RELEASED,
-            reason: "BackingUp",
-            message: match ready {
-                true => format!("{what} has to succeed before chart version {} is installed", record.to),
-                false => format!(
-                    "{what} is made once {} {} is {READY_FOR_BACKUP}",
-                    Maker::Percona.kind(),
-                    desired.key.cluster()
-                ),
-            },
-            stalled: false,
-            until: Some(now + SAFETY_NET),
-        },
-    };
-    Some(Before { back_up: (seen.is_none() && ready).then(|| record.clone()), hold })
+    }
+}
+
+/// Why no further backup is made by itself: a try after the last one has failed, so that the data may be upgraded in part. Of such
+/// data one backup after the other would push the good one out of the room for them, while nobody looks.
+fn outdated(desired: &Desired, world: &World) -> Option<String> {
+    let record = of_this_upgrade(desired, &world.recorded)?;
+    let tried = world.release.as_ref().filter(|release| is_failed_try(release))?;
+    let attempt = world.recorded.last_attempt.as_ref()?;
+    let asked_again = attempt.digest != desired.digest || world.retry == Some(annotation::retry_after(attempt));
+    let message = format!(
+        "revision {} has failed, and {} is too old by now for another try to bring chart version {}: look at the app, whose data may be upgraded in part; `kubectl clientapp retry {} -n {}` takes another backup and tries again",
+        tried.revision,
+        described(desired, record),
+        record.to,
+        desired.key.name,
+        desired.key.namespace,
+    );
+    (!asked_again).then_some(message)
 }
 
 #[cfg(test)]
@@ -199,9 +300,10 @@ mod tests {
     use crate::{
         clientapp::{
             desired::{app_for_tests, desired},
-            world::{DatabaseView, ServerView},
+            world::{DatabaseView, Fate, ServerView, Stamp},
         },
         config::Config,
+        crd::Attempt,
     };
 
     fn want(spec: Value) -> Desired {
@@ -248,7 +350,10 @@ mod tests {
             (at("2.0.0", Some("latest")), target("1.9.0", Some("latest")), none(""), Some("DowngradeRefused")),
             (at("2.0.0", None), target("1.9.0", Some("1.0")), none(""), Some("DowngradeRefused")),
         ] {
-            let hold = refusal(&want(upgrade), &to, &from);
+            let mut spec = json!({"chartVersion": to.version.to_string()});
+            spec.as_object_mut().unwrap().extend(upgrade.as_object().unwrap().clone());
+            let recorded = ClientAppStatus { installed: Some(from.clone()), ..ClientAppStatus::default() };
+            let hold = refusal(&want(spec), &to, &recorded);
             assert_eq!(hold.as_ref().map(|hold| hold.reason), refused, "{from:?} -> {to:?}");
             assert!(hold.is_none_or(|hold| hold.stalled));
         }
@@ -256,13 +361,88 @@ mod tests {
 
     #[test]
     fn the_way_is_told() {
-        let before = at("5.5.2", Some("29.0.5"));
+        let before = ClientAppStatus { installed: Some(at("5.5.2", Some("29.0.5"))), ..ClientAppStatus::default() };
         let said = |to: Target| refusal(&want(json!({})), &to, &before).unwrap().message;
         insta::assert_snapshot!([
             said(target("7.0.0", Some("31.0.0"))),
             said(target("5.5.1", Some("29.0.4"))),
             said(target("5.5.1", None)),
         ].join("\n\n"));
+    }
+
+    #[test]
+    fn a_leave_is_for_one_change() {
+        /// What is installed when the app is looked at, spec.chartVersion and spec.upgrade.allow; and whether the change is
+        /// refused.
+        type Moment = (&'static str, &'static str, Option<&'static str>, bool);
+        let lives: [(&str, &[Moment]); 6] = [
+            (
+                "used once, and left in the spec",
+                &[
+                    ("6.0.0", "5.5.2", Some("5.5.2"), false),
+                    ("5.5.2", "5.5.2", Some("5.5.2"), false),
+                    ("5.5.2", "6.0.0", Some("5.5.2"), false),
+                    ("6.0.0", "6.0.0", Some("5.5.2"), false),
+                    ("6.0.0", "5.5.2", Some("5.5.2"), true),
+                    // Removed and given anew it is another.
+                    ("6.0.0", "5.5.2", None, true),
+                    ("6.0.0", "5.5.2", Some("5.5.2"), false),
+                ],
+            ),
+            (
+                "it stands while helm is still to do it",
+                &[
+                    ("6.0.0", "5.5.2", None, true),
+                    ("6.0.0", "5.5.2", Some("5.5.2"), false),
+                    ("6.0.0", "5.5.2", Some("5.5.2"), false),
+                ],
+            ),
+            (
+                "withdrawn before it was used",
+                &[
+                    ("6.0.0", "5.5.2", Some("5.5.2"), false),
+                    ("6.0.0", "6.0.0", Some("5.5.2"), false),
+                    ("6.0.0", "5.5.2", Some("5.5.2"), true),
+                ],
+            ),
+            (
+                "given from another version",
+                &[
+                    ("6.0.0", "5.5.2", Some("5.5.2"), false),
+                    ("6.0.0", "7.0.0", Some("5.5.2"), false),
+                    ("7.0.0", "5.5.2", Some("5.5.2"), true),
+                ],
+            ),
+            (
+                "in the spec since an operator before this one",
+                &[("6.0.0", "6.0.0", Some("5.5.2"), false), ("6.0.0", "5.5.2", Some("5.5.2"), true)],
+            ),
+            (
+                "for another version",
+                &[("6.0.0", "5.5.2", Some("5.5.3"), true), ("6.0.0", "5.5.2", Some("5.5.2"), false)],
+            ),
+        ];
+        let app = |chart: &str| {
+            if chart == "6.0.0" {
+                "30.0.1"
+            } else if chart == "7.0.0" {
+                "31.0.0"
+            } else {
+                "29.0.5"
+            }
+        };
+        for (life, moments) in lives {
+            let mut recorded = ClientAppStatus::default();
+            for (at_chart, version, allow, refused) in moments {
+                recorded.installed = Some(at(at_chart, Some(app(at_chart))));
+                let desired = want(json!({"chartVersion": version, "upgrade": {"allow": allow}}));
+                let hold = refusal(&desired, &target(version, Some(app(version))), &recorded);
+                assert_eq!(hold.is_some(), *refused, "{life}: {at_chart} -> {version}, {allow:?}");
+                let again = hold.is_some_and(|hold| hold.message.contains("remove the field, and then set it again"));
+                assert_eq!(again, *refused && *allow == Some(*version), "{life}");
+                recorded.spent_allow = spent(&desired, recorded.installed.as_ref(), &recorded);
+            }
+        }
     }
 
     fn backed_up(postgres: Value) -> Desired {
@@ -277,65 +457,141 @@ mod tests {
         ObjectMeta { uid: Some("uid".to_owned()), generation: Some(generation), ..ObjectMeta::default() }
     }
 
+    fn noon() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    /// A revision that this operator's helm, or another client's, has left so.
+    fn revision(revision: i64, phase: Phase, ours: bool) -> ReleaseView {
+        ReleaseView {
+            revision,
+            secret: String::new(),
+            phase,
+            status: String::new(),
+            stamp: ours.then(|| Stamp { digest: "d".to_owned(), holder: Fate::Unknown }),
+            known: true,
+            written: None,
+        }
+    }
+
     #[test]
     fn which_backup_an_upgrade_needs() {
         let percona = backed_up(json!({}));
-        let new = backup(&percona, &meta(2), None, &recorded(None)).unwrap();
-        assert_eq!((new.kind.as_str(), new.name.as_str()), ("PerconaPGBackup", "acme-pg-r0-4a370ff2"));
+        let deployed = revision(3, Phase::Deployed, true);
+        let needed = |meta: &ObjectMeta, release: Option<&ReleaseView>, recorded: &ClientAppStatus| {
+            backup(&percona, meta, release, recorded, noon())
+        };
+        let new = needed(&meta(2), Some(&deployed), &recorded(None)).unwrap();
+        assert_eq!((new.kind.as_str(), new.name.as_str()), ("PerconaPGBackup", "acme-pg-r3-b013e2be"));
         assert_eq!((new.from.as_str(), new.to.as_str(), new.state), ("5.5.2", "5.5.3", BackupState::Running));
-        let dump = backup(&backed_up(json!({"provider": "standalone"})), &meta(2), None, &recorded(None)).unwrap();
-        assert_eq!((dump.kind.as_str(), dump.name.as_str()), ("Postgresql", "r0-4a370ff2"));
+        assert_eq!((new.at_revision, new.as_of.as_ref().map(|as_of| as_of.0)), (Some(3), Some(noon())));
+        let standalone = backed_up(json!({"provider": "standalone"}));
+        let dump = backup(&standalone, &meta(2), Some(&deployed), &recorded(None), noon()).unwrap();
+        assert_eq!((dump.kind.as_str(), dump.name.as_str()), ("Postgresql", "r3-b013e2be"));
 
         // Asked for anew, or by another app of this name, it is another one.
         let other = ObjectMeta { uid: Some("other".to_owned()), ..meta(2) };
         for meta in [meta(3), other] {
-            assert_ne!(backup(&percona, &meta, None, &recorded(None)).unwrap().name, new.name);
+            assert_ne!(needed(&meta, Some(&deployed), &recorded(None)).unwrap().name, new.name);
         }
 
-        // The one on record stays the one, whatever helm has tried since.
-        let on_record = BackupRecord { name: "acme-pg-r2-b473c8".to_owned(), ..new.clone() };
-        assert_eq!(backup(&percona, &meta(2), None, &recorded(Some(on_record.clone()))), Some(on_record.clone()));
-        // Unless it was for another upgrade, or for an earlier one between the same versions.
-        for other in [
-            BackupRecord { to: "5.6.0".to_owned(), ..on_record.clone() },
-            BackupRecord { from: "5.5.1".to_owned(), ..on_record.clone() },
-            BackupRecord { revision: Some(3), ..on_record },
+        // Nothing to back up, or it is not asked for.
+        assert_eq!(needed(&meta(2), Some(&deployed), &ClientAppStatus::default()), None);
+        for spec in [json!({"upgrade": {"backup": true}, "chartVersion": "5.5.2"}), json!({"chartVersion": "5.5.3"})] {
+            assert_eq!(backup(&want(spec), &meta(2), None, &recorded(None), noon()), None);
+        }
+    }
+
+    #[test]
+    fn a_backup_is_of_what_is_upgraded() {
+        let desired = backed_up(json!({}));
+        let on_record = BackupRecord {
+            name: "acme-pg-r3-b473c8".to_owned(),
+            state: BackupState::Succeeded,
+            ..backup(&desired, &meta(2), Some(&revision(3, Phase::Deployed, true)), &recorded(None), noon()).unwrap()
+        };
+        let ago = |minutes: i64| Some(Time(noon() - SignedDuration::from_mins(minutes)));
+        let unchanged = || Some(revision(3, Phase::Deployed, true));
+        let of = |change: &dyn Fn(&mut BackupRecord)| {
+            let mut record = on_record.clone();
+            change(&mut record);
+            record
+        };
+        let running = BackupState::Running;
+        for (what, record, release, counts) in [
+            ("as it was asked for", of(&|_| {}), unchanged(), true),
+            ("just fresh", of(&|r| r.as_of = ago(30)), unchanged(), true),
+            ("too old", of(&|r| r.as_of = ago(31)), unchanged(), false),
+            ("of days ago", of(&|r| r.as_of = ago(3000)), unchanged(), false),
+            ("of a clock a little ahead", of(&|r| r.as_of = ago(-1)), unchanged(), true),
+            ("of a clock far ahead", of(&|r| r.as_of = ago(-2)), unchanged(), false),
+            ("it still runs", of(&|r| (r.state, r.as_of) = (running, ago(300))), unchanged(), true),
+            ("of an operator that put down no time", of(&|r| r.as_of = None), unchanged(), false),
+            ("nor a revision", of(&|r| r.at_revision = None), unchanged(), false),
+            ("another client has upgraded", of(&|_| {}), Some(revision(4, Phase::Deployed, false)), false),
+            ("while it ran", of(&|r| r.state = running), Some(revision(4, Phase::Deployed, false)), false),
+            ("another client has failed to", of(&|_| {}), Some(revision(4, Phase::Failed, false)), false),
+            ("the release is gone", of(&|_| {}), None, false),
+            ("a try has failed", of(&|_| {}), Some(revision(4, Phase::Failed, true)), true),
+            ("a try was cut off", of(&|_| {}), Some(revision(5, Phase::Pending, true)), true),
+            ("a try has failed, long after", of(&|r| r.as_of = ago(31)), Some(revision(4, Phase::Failed, true)), false),
+            ("for another version", of(&|r| r.to = "5.6.0".to_owned()), unchanged(), false),
+            ("from another version", of(&|r| r.from = "5.5.1".to_owned()), unchanged(), false),
+            ("for an upgrade that is over", of(&|r| r.revision = Some(3)), unchanged(), false),
         ] {
-            assert_eq!(backup(&percona, &meta(2), None, &recorded(Some(other))), Some(new.clone()));
+            let needed = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record.clone())), noon()).unwrap();
+            assert_eq!(needed == record, counts, "{what}");
+            // Otherwise it is one that is not there yet, and the same at each look.
+            assert_eq!(needed.name == record.name, counts, "{what}");
+            let later = noon() + SignedDuration::from_secs(5);
+            let again = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record)), later).unwrap();
+            assert!(again.name == needed.name || counts, "{what}");
         }
+    }
 
-        // Nothing to back up, or nobody asks for it.
-        assert_eq!(backup(&percona, &meta(2), None, &ClientAppStatus::default()), None);
-        assert_eq!(
-            backup(
-                &want(json!({"upgrade": {"backup": true}, "chartVersion": "5.5.2"})),
-                &meta(2),
-                None,
-                &recorded(None)
-            ),
-            None
-        );
-        assert_eq!(backup(&want(json!({"chartVersion": "5.5.3"})), &meta(2), None, &recorded(None)), None);
+    #[test]
+    fn how_old_a_backup_is_is_put_down_while_it_runs() {
+        let view = |state| BackupView { record: asked(), seen: Some((state, None)) };
+        let at = |minutes: i64| noon() + SignedDuration::from_mins(minutes);
+        let (running, succeeded) = (BackupState::Running, BackupState::Succeeded);
+        let on_record = recorded(Some(asked()));
+        for (what, on_record, seen, now, put_down) in [
+            ("at once", &on_record, running, at(0), Some((running, at(0)))),
+            ("a minute later", &on_record, running, at(1), Some((running, at(1)))),
+            // When it ended, nobody saw.
+            ("hours later", &on_record, succeeded, at(300), Some((succeeded, at(0)))),
+            ("never put on record", &recorded(None), succeeded, at(0), None),
+        ] {
+            let looked_at = looked_at(&view(seen), on_record, now);
+            assert_eq!(looked_at.map(|record| (record.state, record.as_of.unwrap().0)), put_down, "{what}");
+        }
+    }
+
+    fn asked() -> BackupRecord {
+        backup(&backed_up(json!({})), &meta(2), None, &recorded(None), noon()).unwrap()
     }
 
     #[test]
     fn helm_waits_for_the_backup_to_be_on_record() {
-        let desired = backed_up(json!({}));
-        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let record = |state| BackupRecord { state, ..backup(&desired, &meta(2), None, &recorded(None)).unwrap() };
         let (running, succeeded, failed) = (BackupState::Running, BackupState::Succeeded, BackupState::Failed);
         let full = || Some("no space".to_owned());
-        for (what, on_record, seen, asks, reason) in [
-            ("nothing yet", None, None, true, Some("BackingUp")),
-            ("too early", None, None, false, Some("BackingUp")),
-            ("it was deleted while it ran", Some(running), None, true, Some("BackingUp")),
-            ("it runs", Some(running), Some((running, None)), false, Some("BackingUp")),
-            ("done, but not on record", Some(running), Some((succeeded, None)), false, Some("BackingUp")),
-            ("done", Some(succeeded), Some((succeeded, None)), false, None),
-            ("done, and deleted since", Some(succeeded), None, false, None),
-            ("failed", Some(running), Some((failed, full())), false, Some("BackupFailed")),
-            ("failed and deleted", Some(failed), None, true, Some("BackingUp")),
+        let percona = json!({});
+        let standalone = json!({"provider": "standalone"});
+        for (what, postgres, on_record, seen, asks, reason) in [
+            ("nothing yet", &percona, None, None, true, Some("BackingUp")),
+            ("too early", &percona, None, None, false, Some("BackingUp")),
+            ("it was deleted while it ran", &percona, Some(running), None, true, Some("BackingUp")),
+            ("it runs", &percona, Some(running), Some((running, None)), false, Some("BackingUp")),
+            ("done, but not on record", &percona, Some(running), Some((succeeded, None)), false, Some("BackingUp")),
+            ("done", &percona, Some(succeeded), Some((succeeded, None)), false, None),
+            ("done, and deleted since", &percona, Some(succeeded), None, true, Some("BackingUp")),
+            ("done, and dumped for another since", &standalone, Some(succeeded), None, false, None),
+            ("failed", &percona, Some(running), Some((failed, full())), false, Some("BackupFailed")),
+            ("failed and deleted", &percona, Some(failed), None, true, Some("BackingUp")),
         ] {
+            let desired = backed_up(postgres.clone());
+            let record =
+                |state| BackupRecord { state, ..backup(&desired, &meta(2), None, &recorded(None), noon()).unwrap() };
             let state = seen.as_ref().map(|(state, _)| *state).or(on_record).unwrap_or(running);
             let server = ServerView { ready_for_backup: what != "too early", ..ServerView::default() };
             let world = World {
@@ -344,9 +600,74 @@ mod tests {
                 recorded: recorded(on_record.map(record)),
                 ..World::default()
             };
-            let before = before(&desired, &world, &target("5.5.3", Some("29.0.5")), now);
-            assert_eq!(before.as_ref().is_some_and(|before| before.back_up.is_some()), asks, "{what}");
+            let before = before(&desired, &world, &target("5.5.3", Some("29.0.5")), noon());
+            let asked = before.as_ref().and_then(|before| before.back_up.clone());
+            assert_eq!(asked.is_some(), asks, "{what}");
+            assert!(asked.is_none_or(|asked| asked.state == running), "{what}");
             assert_eq!(before.map(|before| before.hold.reason), reason, "{what}");
+        }
+    }
+
+    #[test]
+    fn after_a_try_that_failed_another_backup_is_made_when_a_person_asks() {
+        let desired = backed_up(json!({}));
+        let old = Some(Time(noon() - SignedDuration::from_mins(31)));
+        let record = |as_of: Option<Time>| BackupRecord { as_of, state: BackupState::Succeeded, ..asked() };
+        let attempt = |digest: &str| Attempt {
+            digest: digest.to_owned(),
+            started_at: Time(noon()),
+            failures: 1,
+            retry_at: None,
+            reason: None,
+            chart: None,
+            message: None,
+        };
+        let same = attempt(&desired.digest);
+        let retry = Some(annotation::retry_after(&same));
+        let failed = || Some(revision(1, Phase::Failed, true));
+        for (what, as_of, release, attempt, retry, asks, reason) in [
+            ("fresh", asked().as_of, failed(), &same, None, false, None),
+            ("too old", old.clone(), failed(), &same, None, false, Some("BackupOutdated")),
+            // As it is after a person has asked once.
+            (
+                "too old again",
+                old.clone(),
+                Some(revision(0, Phase::Failed, true)),
+                &same,
+                None,
+                false,
+                Some("BackupOutdated"),
+            ),
+            ("a person asks", old.clone(), failed(), &same, retry.clone(), true, Some("BackingUp")),
+            ("the spec has changed", old.clone(), failed(), &attempt("other"), None, true, Some("BackingUp")),
+            // Nothing was begun: what is there is as it was, and so are backups of it.
+            ("no try has come to a revision", old.clone(), None, &same, None, true, Some("BackingUp")),
+            (
+                "another client has put it right",
+                old,
+                Some(revision(2, Phase::Deployed, false)),
+                &same,
+                None,
+                true,
+                Some("BackingUp"),
+            ),
+        ] {
+            let status = ClientAppStatus { last_attempt: Some(attempt.clone()), ..recorded(Some(record(as_of))) };
+            let needed = backup(&desired, &meta(2), release.as_ref(), &status, noon()).unwrap();
+            let seen = (Some(&needed) == status.backup.as_ref()).then_some((BackupState::Succeeded, None));
+            let server = ServerView { ready_for_backup: true, ..ServerView::default() };
+            let world = World {
+                database: DatabaseView { server: Some(server), ..DatabaseView::default() },
+                backup: Some(BackupView { record: needed, seen }),
+                release,
+                retry,
+                recorded: status,
+                ..World::default()
+            };
+            let before = before(&desired, &world, &target("5.5.3", Some("29.0.5")), noon());
+            assert_eq!(before.as_ref().is_some_and(|before| before.back_up.is_some()), asks, "{what}");
+            assert_eq!(before.as_ref().map(|before| before.hold.reason), reason, "{what}");
+            assert!(before.is_none_or(|before| before.hold.stalled == (reason == Some("BackupOutdated"))), "{what}");
         }
     }
 }

@@ -217,12 +217,13 @@ pub enum PostgresProvider {
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// Whether the database is backed up first, each time: by a PerconaPGBackup, or a dump of the Postgresql. helm runs when
-    /// it has succeeded.
+    /// it has succeeded, within half an hour; else another backup is made first.
     #[serde(default)]
     pub backup: bool,
 
     /// A `chartVersion` that may be installed although it goes back to an older version of the app, or leaves one of its
-    /// major versions out. It holds for this one version.
+    /// major versions out. It holds for one change: once that version is installed, or where `chartVersion` names another, it
+    /// is spent, until the field is removed or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub allow: Option<String>,
@@ -313,6 +314,10 @@ pub struct ClientAppStatus {
     /// The last backup that was taken before an upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupRecord>,
+
+    /// The value of `spec.upgrade.allow` that is spent: it does not count until the field is removed or changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent_allow: Option<String>,
 
     /// The last time helm was run for this ClientApp, or was about to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -430,6 +435,12 @@ pub struct BackupRecord {
     pub to: String,
     /// How far it is.
     pub state: BackupState,
+    /// The newest revision of the release when it was asked for; 0 where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_revision: Option<i64>,
+    /// When it was asked for, or last seen running: what it holds is no older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Time>,
     /// The revision there was when this upgrade was over: the one made after the backup, or, where the upgrade was withdrawn,
     /// the one from before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -289,7 +289,7 @@ pub struct Upgrade {
     /// Back the database up first, at this and every later upgrade.
     #[arg(long)]
     pub backup: bool,
-    /// Also where the app goes back to an older version, or leaves a major version out.
+    /// Also where the app goes back to an older version, or leaves a major version out; for this one change.
     #[arg(long)]
     pub allow: bool,
     /// Whether to wait for it.

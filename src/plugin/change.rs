@@ -1,8 +1,11 @@
 //! `upgrade`, `suspend`, `resume` and `retry`: one field of one ClientApp.
 
+use std::time::Duration;
+
 use kube::{
     ResourceExt as _,
     api::{DynamicObject, Patch, PatchParams},
+    runtime::wait::await_condition,
 };
 use serde_json::{Map, Value, json};
 
@@ -26,8 +29,15 @@ pub async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgr
     if *backup && !before.app.spec.upgrade.backup {
         first.insert("backup".to_owned(), json!(true));
     }
-    if *allow && before.app.spec.upgrade.allow.as_ref() != Some(version) {
-        first.insert("allow".to_owned(), json!(version));
+    let standing = before.app.spec.upgrade.allow.as_ref();
+    let spent = before.app.status.as_ref().and_then(|status| status.spent_allow.as_ref());
+    let given = allow.then_some(version);
+    if standing.is_some() && standing == given && spent == given {
+        take_back(session, &before, version, patience.timeout).await?;
+        first.insert("allow".to_owned(), json!(given));
+    } else if standing != given {
+        // Without --allow an earlier one is taken back: it was for another change.
+        first.insert("allow".to_owned(), json!(given));
     }
     let object = if from == version && first.is_empty() {
         printer.note(&format!("clientapp/{name} asks for chart version {version} already: nothing is changed"));
@@ -45,6 +55,21 @@ pub async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgr
         true => wait::until(session, printer, name, &Goal::Ready { but: None }, patience.timeout).await,
         false if printer.output == args::Output::Table => Ok(()),
         false => printer.object(&object, ""),
+    }
+}
+
+/// Takes an earlier `--allow` for this version back, and waits until the operator has seen that: the next one is another.
+async fn take_back(session: &Session, before: &Stored, version: &str, patience: Duration) -> Result<(), Error> {
+    let name = before.object.name_any();
+    patch(session, before, json!({"spec": {"upgrade": {"allow": null}}})).await?;
+    let seen = |app: Option<&DynamicObject>| app.is_none_or(|app| app.data["status"]["spentAllow"] != *version);
+    match tokio::time::timeout(patience, await_condition(session.apps(), &name, seen)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Error::Missing(format!("watch {}: {error}", described(&session.namespace, &name)))),
+        Err(_) => Err(Error::Timeout(format!(
+            "{name}: the --allow of an earlier change is taken back, but the operator has not seen that in {}: say it again when the operator runs",
+            super::text::span_of(patience)
+        ))),
     }
 }
 
@@ -88,7 +113,10 @@ pub async fn retry(session: &Session, printer: &mut Printer, args: &args::Retry)
 }
 
 /// Merges, into this very object.
-async fn patch(session: &Session, before: &Stored, mut patch: Value) -> Result<DynamicObject, Error> {
+///
+/// # Errors
+/// The server's refusal.
+pub async fn patch(session: &Session, before: &Stored, mut patch: Value) -> Result<DynamicObject, Error> {
     let name = before.object.name_any();
     patch["metadata"]["uid"] = json!(before.object.metadata.uid);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

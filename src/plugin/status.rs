@@ -188,7 +188,7 @@ fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
         }
     };
     if let Some(backup) = &status.backup {
-        let BackupRecord { kind, name, from, to, state, revision } = backup;
+        let BackupRecord { kind, name, from, to, state, revision, at_revision: _, as_of: _ } = backup;
         let after = revision.map_or_else(String::new, |revision| format!(", then revision {revision}"));
         below.push(Node::leaf(format!("backup {kind} {name} {state:?}, before {from} -> {to}{after}")));
     }

@@ -1,13 +1,15 @@
 //! What stands before another chart version: where the app may go, and a backup.
 
 use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster};
-use clientapp_operator::crd::{BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql};
+use clientapp_operator::crd::{
+    BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql, annotation,
+};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
-use kube::api::PropagationPolicy;
+use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::json;
 
 use crate::deletion::{delete, nothing_is_left};
@@ -54,6 +56,74 @@ async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
     tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
     tenant.ready("acme", 1).await;
     assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-5.5.3");
+
+    // Once: what stays in the spec was for that change.
+    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
+    let status = tenant.ready("acme", 2).await;
+    assert_eq!(status.spent_allow.as_deref(), Some(charts::PATCH));
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
+    assert!(told.contains("spec.upgrade.allow names 5.5.3, which was for an earlier change"), "{told}");
+    assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-6.0.0");
+    tenant.patch("acme", json!({"upgrade": {"allow": null}})).await.unwrap();
+    tenant.status("acme", "without a leave", |status| status.spent_allow.is_none()).await;
+    tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
+    tenant.ready("acme", 3).await;
+}
+
+/// Puts it down that the last backup is of yesterday, and the last attempt to be repeated at once.
+async fn a_day_passes(tenant: &Tenant) {
+    let patch = json!({"status": {
+        "backup": {"asOf": "2026-01-01T00:00:00Z"}, "lastAttempt": {"retryAt": "2026-01-01T00:00:00Z"},
+    }});
+    tenant
+        .api::<ClientApp>()
+        .patch_status("acme", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("put down an earlier time");
+}
+
+/// Waits until helm has failed with this class of failure, since a backup of another name than these.
+async fn failed_after(tenant: &Tenant, reason: &str, earlier: &[&BackupRecord]) -> BackupRecord {
+    let failed = |status: &ClientAppStatus| {
+        let new = status.backup.as_ref().is_some_and(|backup| {
+            backup.state == BackupState::Succeeded && earlier.iter().all(|earlier| earlier.name != backup.name)
+        });
+        let attempt = status.last_attempt.as_ref();
+        new && attempt.is_some_and(|attempt| attempt.retry_at.is_some() && attempt.reason.as_deref() == Some(reason))
+    };
+    tenant.status("acme", &format!("{reason} after another backup"), failed).await.backup.unwrap()
+}
+
+#[tokio::test]
+async fn a_backup_is_of_what_is_upgraded() {
+    let tenant = Lab::shared().await.tenant("backed-up-anew").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+
+    // helm has touched nothing, and users go on writing: a day later that backup is none of what they have.
+    tenant.patch("acme", json!({"chartVersion": charts::UNRENDERABLE})).await.unwrap();
+    let first = failed_after(&tenant, "ChartInvalid", &[]).await;
+    a_day_passes(&tenant).await;
+    let second = failed_after(&tenant, "ChartInvalid", &[&first]).await;
+    assert_eq!((first.at_revision, second.at_revision), (Some(1), Some(1)));
+
+    // What a try has left behind may be upgraded in part. Another backup of that is made when a person says so.
+    tenant.patch("acme", json!({"chartVersion": charts::HOOK_FAILS})).await.unwrap();
+    let third = failed_after(&tenant, "UpgradeFailed", &[&first, &second]).await;
+    let before = helms(&tenant).await;
+    a_day_passes(&tenant).await;
+    let told = tenant.condition("acme", "Ready", "False", "BackupOutdated").await;
+    assert!(told.contains(&third.name) && told.contains("kubectl clientapp retry acme"), "{told}");
+    tenant.condition("acme", "Stalled", "True", "BackupOutdated").await;
+    assert_eq!(helms(&tenant).await, before);
+    let attempt = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap().last_attempt.unwrap();
+    let retry = format!("{}={}", annotation::RETRY, annotation::retry_after(&attempt));
+    tenant.kubectl(&["annotate", "clientapp", "acme", &retry]).unwrap();
+    let fourth = failed_after(&tenant, "UpgradeFailed", &[&first, &second, &third]).await;
+    assert_eq!(fourth.at_revision, Some(2));
+    tenant.delete("acme").await;
 }
 
 #[tokio::test]
@@ -90,7 +160,11 @@ async fn an_upgrade_waits_for_perconas_backup() {
     percona.set_for("acme-pg", Knobs::default());
     tenant.ready("acme", 2).await;
     let done = backed_up(&tenant, BackupState::Succeeded).await;
-    assert_eq!(done, BackupRecord { state: BackupState::Succeeded, revision: Some(2), ..running });
+    assert!(done.as_of.is_some() && done.at_revision == Some(1), "{done:?}");
+    assert_eq!(
+        done,
+        BackupRecord { state: BackupState::Succeeded, revision: Some(2), as_of: done.as_of.clone(), ..running }
+    );
 
     // One that fails stops the upgrade; deleted, it is made anew.
     percona.set_for("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });

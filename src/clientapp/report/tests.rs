@@ -300,6 +300,8 @@ fn a_backup_is_one_upgrades_only() {
         from: "5.5.1".to_owned(),
         to: "5.5.2".to_owned(),
         state: BackupState::Succeeded,
+        at_revision: Some(2),
+        as_of: Some(Time(now())),
         revision,
     };
     let chart = |version: &str| {
