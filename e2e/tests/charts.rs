@@ -441,6 +441,8 @@ fn values_reach_the_chart_as_they_are_written() {
     for odd in ODD {
         written.insert(odd.to_owned(), json!(odd));
     }
+    // No merge, by which it would set what the operator computes.
+    written.insert("<<".to_owned(), json!({"nextcloud": {"host": "elsewhere.example.com"}}));
     written.insert("numbers".to_owned(), json!([0, 1_u64 << 53, -(1_i64 << 53), i64::MIN, 1.5, 1e300, 1e-7, 0.1]));
     written.insert("k".repeat(1022), json!({"empty": {}, "none": [], "null": null}));
     let app = json!({
