@@ -16,9 +16,9 @@ use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use nix::pty::{OpenptyResult, openpty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -177,7 +177,7 @@ fn nowhere(directory: &Path) -> PathBuf {
 #[test]
 fn what_needs_no_cluster() {
     let help = plugin(None, &["--help"]).done();
-    for word in ["kubectl clientapp", "create", "password", "--namespace", "Examples:", "Exit codes:"] {
+    for word in ["kubectl clientapp", "create", "adopt", "password", "--namespace", "Examples:", "Exit codes:"] {
         assert!(help.contains(word), "{word} is not in {help}");
     }
     assert!(plugin(None, &["--version"]).done().contains(env!("CARGO_PKG_VERSION")));
@@ -205,6 +205,7 @@ fn no_cluster_to_ask() {
     let completer = installed().join(COMPLETER);
     let completed = |words: &[&str]| Answer::from(command(&completer, Some(&nowhere), words).output().unwrap()).done();
     assert_eq!(completed(&["sus"]), "suspend\n:4\n");
+    assert_eq!(completed(&["ado"]), "adopt\n:4\n");
     assert_eq!(completed(&["status", "a"]), ":4\n");
     assert_eq!(completed(&["create", "acme", "--host"]), "--hostname\n:4\n");
 }
@@ -299,15 +300,18 @@ async fn what_is_made_and_what_is_refused() {
     let tenant = Lab::shared().await.tenant("plugin-create").await;
     let directory = tempfile::tempdir().unwrap();
     let values = directory.path().join("values.yaml");
-    fs::write(&values, "cronjob: {enabled: true}\n").unwrap();
+    fs::write(&values, "cronjob: {enabled: true, \"on\": \"no\"}\n").unwrap();
     let values_flag = ["--values", values.to_str().unwrap()];
     let flags = [&values_flag[..], &["--dry-run", "--deletion-policy", "retain"]].concat();
-    let printed: Value = serde_yaml::from_str(&make(&tenant, "acme", &flags).await.done()).unwrap();
+    let printed = make(&tenant, "acme", &flags).await.done();
+    // kubectl takes what has no quotes for true and false.
+    assert!(printed.contains("'on': 'no'"), "{printed}");
+    let printed: Value = serde_yaml::from_str(&printed).unwrap();
     assert_eq!(
         printed["spec"],
         json!({
             "hostname": hostname(&tenant, "acme"), "redis": {"enabled": false}, "postgres": {"enabled": false},
-            "values": {"cronjob": {"enabled": true}}, "deletionPolicy": "Retain",
+            "values": {"cronjob": {"enabled": true, "on": "no"}}, "deletionPolicy": "Retain",
         })
     );
     assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
@@ -321,6 +325,8 @@ async fn what_is_made_and_what_is_refused() {
     assert!(sentence.contains("spec.replicas") && !sentence.contains("ApiError"), "{sentence}");
     fs::write(&values, "[1, 2]").unwrap();
     make(&tenant, "acme", &values_flag).await.failed(1, "values are a mapping");
+    fs::write(&values, "cronjob:\n  enabled: no\n").unwrap();
+    make(&tenant, "acme", &values_flag).await.failed(1, "values.yaml: line 2: no is false to kubectl and helm");
 
     let elsewhere = ["create", "only", "--hostname", "only.example.com", "-n", "plugin-made"];
     let kubeconfig = tenant.lab.plane.kubeconfig();
@@ -382,6 +388,56 @@ async fn suspended_and_resumed() {
     assert!(typed(&tenant, &["status", "acme"]).await.done().contains("suspended: nothing is changed"));
     typed(&tenant, &["resume", "acme"]).await.done();
     tenant.ready("acme", 2).await;
+}
+
+#[tokio::test]
+async fn a_way_back_is_allowed_once() {
+    let tenant = Lab::shared().await.tenant("plugin-allow").await;
+    make(&tenant, "acme", &["--chart-version", charts::MAJOR, "--wait"]).await.done();
+    let back = ["upgrade", "acme", charts::PATCH, "--wait"];
+    let allowed = [&back[..], &["--allow"]].concat();
+    typed(&tenant, &back).await.failed(4, "data that were migrated do not go back");
+    typed(&tenant, &allowed).await.done();
+    tenant.ready("acme", 2).await;
+    // It stays in the spec of whoever changes that by other means, and counts no more; said again, it does.
+    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
+    let status = tenant.ready("acme", 3).await;
+    assert_eq!(status.spent_allow.as_deref(), Some(charts::PATCH));
+    typed(&tenant, &allowed).await.done();
+    tenant.ready("acme", 4).await;
+
+    typed(&tenant, &["upgrade", "acme", charts::MAJOR, "--wait"]).await.done();
+    let spec = tenant.api::<ClientApp>().get("acme").await.unwrap().spec;
+    assert_eq!(spec.upgrade.allow, None);
+    typed(&tenant, &back).await.failed(4, "data that were migrated do not go back");
+    assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-6.0.0");
+}
+
+#[tokio::test]
+async fn what_was_left_is_adopted() {
+    let tenant = Lab::shared().await.tenant("plugin-adopt").await;
+    typed(&tenant, &["adopt", "acme"]).await.failed(5, "there is no ClientApp acme");
+    make(&tenant, "acme", &["--deletion-policy", "retain", "--wait"]).await.done();
+    let needless = typed(&tenant, &["adopt", "acme"]).await.done();
+    assert!(needless.contains("nothing that an earlier ClientApp has left holds it up"), "{needless}");
+    let volume = volumes(&tenant).await;
+    typed(&tenant, &["delete", "acme", "--yes"]).await.done();
+    assert_eq!(volumes(&tenant).await, volume);
+
+    make(&tenant, "acme", &[]).await.done();
+    tenant.condition("acme", "Released", "False", "DataRetained").await;
+    let adopted = typed(&tenant, &["adopt", "acme", "--wait"]).await;
+    assert!(adopted.stderr.contains("takes over what an earlier ClientApp of its name has left"), "{adopted:#?}");
+    assert!(adopted.done().starts_with("acme: revision 1 "));
+    assert_eq!(volumes(&tenant).await, volume);
+    let needless = typed(&tenant, &["adopt", "acme"]).await.done();
+    assert!(needless.contains("it adopts already"), "{needless}");
+}
+
+/// The volumes, by uid.
+async fn volumes(tenant: &Tenant) -> Vec<Option<String>> {
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    claims.items.into_iter().map(|claim| claim.metadata.uid).collect()
 }
 
 /// Waits until an attempt other than the one that began then has failed.
@@ -544,7 +600,10 @@ async fn on_a_terminal() {
 
     let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "other\n", &[]).await;
     assert!(code == 2 && screen.contains("that is not its name: nothing is deleted"), "{screen}");
-    assert!(screen.contains("and all the data in them (deletionPolicy Delete)"), "{screen}");
+    for part in ["the volumes of app and Redis, and all data in them", "(deletionPolicy Delete)", "acme-admin-secret"] {
+        assert!(screen.contains(part), "{part} is not in {screen}");
+    }
+    assert!(!screen.contains("namespace plugin-terminal"), "it was not made for the app: {screen}");
     assert!(tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.deletion_timestamp.is_none());
     let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "acme\n", &[]).await;
     assert!(code == 0 && screen.contains("acme: deleted"), "{screen}");

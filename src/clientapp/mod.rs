@@ -8,6 +8,7 @@
 //! | do it | [`act`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | deletion | `teardown` | effect |
+//! | what becomes of what | [`fate`] | pure |
 //!
 //! This module is the driver: it runs the stages in order and knows nothing of what they decide.
 
@@ -16,6 +17,7 @@ pub mod build;
 pub mod decide;
 pub mod desired;
 pub mod error;
+pub mod fate;
 pub mod finalizer;
 pub mod gate;
 pub mod inventory;

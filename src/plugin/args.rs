@@ -123,6 +123,9 @@ Exit codes:
     Resume(Named),
     /// Try again now what failed, without waiting for the next try.
     Retry(Retry),
+    /// Have a ClientApp take over the data that an earlier one of its name has left.
+    #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
+    Adopt(Adopt),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
 Examples:
@@ -300,6 +303,16 @@ pub struct Upgrade {
 /// Another attempt.
 #[derive(Args, Clone, Debug)]
 pub struct Retry {
+    /// Name of the ClientApp.
+    pub name: String,
+    /// Whether to wait for it.
+    #[command(flatten)]
+    pub patience: Patience,
+}
+
+/// Who takes over.
+#[derive(Args, Clone, Debug)]
+pub struct Adopt {
     /// Name of the ClientApp.
     pub name: String,
     /// Whether to wait for it.

@@ -2,15 +2,23 @@
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 
-use kube::api::{DeleteParams, Preconditions};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api,
+    api::{DeleteParams, Preconditions},
+};
 
 use super::{
     args,
     error::{Error, described},
     session::{Printer, Session},
+    text::{BAD, GOOD, PLAIN, Style, harmless, paint},
     wait::{self, Goal},
 };
-use crate::crd::{ClientApp, DeletionPolicy};
+use crate::{
+    clientapp::fate::{self, Fate, Told},
+    crd::{ClientApp, label},
+};
 
 /// Deletes.
 ///
@@ -22,7 +30,8 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) 
         if !(stdin().is_terminal() && stderr().is_terminal()) {
             return Err(Error::Usage("there is no terminal to ask on: say --yes to delete without being asked".into()));
         }
-        printer.note(&consequence(&stored.app, &session.namespace));
+        let namespace_made = namespace_made(session).await;
+        printer.note(&consequence(&stored.app, &session.namespace, namespace_made));
         agreed(&args.name)?;
     }
     let uid = stored.object.metadata.uid.clone();
@@ -43,25 +52,36 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) 
     wait::until(session, printer, &args.name, &Goal::Deleted { uid }, args.timeout).await
 }
 
-/// What is lost and what is kept. **Pure.**
+/// Whether the namespace was made for an app; `None`: the user may not know.
+async fn namespace_made(session: &Session) -> Option<bool> {
+    let namespaces: Api<Namespace> = Api::all(session.client.clone());
+    let namespace = namespaces.get_metadata(&session.namespace).await.ok()?;
+    let labels = namespace.metadata.labels.unwrap_or_default();
+    Some(labels.contains_key(label::INSTANCE) && labels.get(label::MANAGED_BY).is_some_and(|by| by == label::OPERATOR))
+}
+
+/// What is lost and what is kept, piece by piece. **Pure.**
 #[must_use]
-pub fn consequence(app: &ClientApp, namespace: &str) -> String {
+pub fn consequence(app: &ClientApp, namespace: &str, namespace_made: Option<bool>) -> String {
     let name = app.metadata.name.as_deref().unwrap_or_default();
-    let status = app.status.clone().unwrap_or_default();
-    let database = status.postgres_cluster_name.filter(|_| app.spec.postgres.enabled);
-    let data = match &database {
-        Some(database) => format!("its database {database} and its volumes"),
-        None => "its volumes".to_owned(),
-    };
-    let data = match app.spec.deletion_policy {
-        DeletionPolicy::Delete => format!("with {data}, and all the data in them (deletionPolicy Delete)"),
-        DeletionPolicy::Retain => format!("but {data} are kept (deletionPolicy Retain)"),
-    };
-    format!(
-        "{}, serving {}, is deleted with its Helm release {name} and its credentials, {data}.",
+    let policy = app.spec.deletion_policy;
+    let mut text = format!(
+        "{}, serving {}, is to be deleted (deletionPolicy {policy:?}):",
         described(namespace, name),
         app.spec.hostname
-    )
+    );
+    for Told { piece: _, fate, sentence } in fate::pieces(app, false, namespace_made) {
+        let (style, word): (Style, _) = match fate {
+            Fate::Deleted => (BAD, "deleted   "),
+            Fate::Retained => (GOOD, "kept      "),
+            Fate::Untouched => (PLAIN, "untouched "),
+        };
+        text += &format!("\n  {} {}", paint(style, word), harmless(&sentence));
+    }
+    if app.spec.suspend {
+        text += "\nIt is suspended: nothing of that happens until it is resumed.";
+    }
+    text
 }
 
 fn agreed(name: &str) -> Result<(), Error> {

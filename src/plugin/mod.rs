@@ -9,6 +9,7 @@
 //! | one module for each command | [`create`], [`list`], [`status`], [`mod@wait`], … | a pure half that renders or judges |
 //! | why not, and the exit code | [`error`] | pure |
 
+pub mod adopt;
 pub mod args;
 pub mod change;
 mod complete;
@@ -103,6 +104,7 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Retry(args) => change::retry(session, printer, args).await,
         Command::Password(args) => password::run(session, printer, args).await,
         Command::Events(args) => events::run(session, printer, args).await,
+        Command::Adopt(args) => adopt::run(session, printer, args).await,
         Command::Delete(args) => delete::run(session, printer, args).await,
         Command::Completion { .. } => Ok(()),
     }

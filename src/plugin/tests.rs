@@ -155,9 +155,38 @@ fn the_events() {
 #[test]
 fn what_a_deletion_takes_and_leaves() {
     let mut app: ClientApp = built(serving());
-    let lost = delete::consequence(&app, "tenants");
-    assert!(lost.contains("with its database acme-pg and its volumes, and all the data in them"), "{lost}");
+    insta::assert_snapshot!(plain(&delete::consequence(&app, "tenants", Some(false))));
     app.spec.deletion_policy = crate::crd::DeletionPolicy::Retain;
-    let kept = delete::consequence(&app, "tenants");
-    assert!(kept.contains("but its database acme-pg and its volumes are kept"), "{kept}");
+    app.spec.suspend = true;
+    insta::assert_snapshot!(plain(&delete::consequence(&app, "tenants", None)));
+}
+
+#[test]
+fn who_can_adopt() {
+    use adopt::Adoption;
+    let app = |released: Value, adopts: bool| -> ClientApp {
+        let conditions = json!({"conditions": [released, condition("Ready", "False", "Provisioning", "wait")]});
+        built(app("acme", json!({"postgres": {"adopt": adopts}}), conditions))
+    };
+    let retained = || condition("Released", "False", "DataRetained", "another provider's");
+    let older = json!({"type": "Released", "status": "False", "reason": "DataRetained", "message": "m",
+        "lastTransitionTime": "2026-01-01T11:55:30Z", "observedGeneration": 1});
+    let waiting = || condition("Released", "False", "Waiting", "w");
+    for (what, app, judged) in [
+        ("held up", app(retained(), false), Adoption::Possible),
+        ("of another provider", app(retained(), true), Adoption::Refused("another provider's".to_owned())),
+        ("not looked at", built(super::tests::app("acme", json!({}), json!({}))), Adoption::Unknown),
+        ("not looked at since it changed", app(older, false), Adoption::Unknown),
+        ("done", app(waiting(), true), Adoption::Needless("it adopts already: nothing is changed".to_owned())),
+        (
+            "nothing is there",
+            app(waiting(), false),
+            Adoption::Needless(
+                "nothing that an earlier ClientApp has left holds it up: nothing is changed; the operator says: wait"
+                    .to_owned(),
+            ),
+        ),
+    ] {
+        assert_eq!(adopt::judge(&app), judged, "{what}");
+    }
 }

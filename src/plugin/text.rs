@@ -1,6 +1,7 @@
 //! Text for terminals: colours, ages, tables, trees. Pure; what is not a terminal has the colours stripped.
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
+pub use anstyle::Style;
 use jiff::{SignedDuration, Timestamp};
 
 /// As it should be.

@@ -1,0 +1,183 @@
+//! What becomes of each piece of a ClientApp that is deleted, **pure**: what the teardown does, and what a person is told
+//! before.
+
+use crate::{
+    controller::key::key_of,
+    crd::{ClientApp, DeletionPolicy, PostgresProvider, label},
+};
+
+use super::names::Maker;
+
+/// What becomes of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes.
+    Deleted,
+    /// It was the app's own and stays, to be found and adopted.
+    Retained,
+    /// It never was the app's own.
+    Untouched,
+}
+
+/// A piece of a ClientApp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The Helm release with all objects in it, its volumes excepted.
+    Release,
+    /// The volumes of app and Redis.
+    Volumes,
+    /// The database that was made for it, with its volumes, its backups, and the Secrets that open it.
+    Database,
+    /// A database that was there before, and the Secret that opens it.
+    ExternalDatabase,
+    /// The generated Secret with the administrator's credentials.
+    AdminSecret,
+    /// The Secret with the administrator's credentials that the user made.
+    GivenSecret,
+    /// The generated Secret with the Redis password.
+    RedisSecret,
+    /// A namespace that was made for it, where nothing else is in it.
+    Namespace,
+}
+
+/// A deletion, as far as the user's choices decide what becomes of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// `spec.deletionPolicy`; Retain where it cannot be read.
+    pub policy: DeletionPolicy,
+    /// The deletion orphans (`--cascade=orphan`).
+    pub orphans: bool,
+}
+
+impl Piece {
+    /// What becomes of it once the deletion is carried out; a suspended ClientApp's is when it is resumed.
+    #[must_use]
+    pub fn fate(self, Deletion { policy, orphans }: Deletion) -> Fate {
+        match (self, policy) {
+            (Piece::ExternalDatabase | Piece::GivenSecret, _) => Fate::Untouched,
+            _ if orphans => Fate::Retained,
+            (Piece::Release | Piece::RedisSecret, _) => Fate::Deleted,
+            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, DeletionPolicy::Delete) => {
+                Fate::Deleted
+            }
+            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, DeletionPolicy::Retain) => {
+                Fate::Retained
+            }
+        }
+    }
+}
+
+/// What becomes of one piece of one ClientApp.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The piece.
+    pub piece: Piece,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The piece by its kind and name, and what that means for what is in it.
+    pub sentence: String,
+}
+
+/// Each piece that a ClientApp has by its spec. Whether its namespace was made for it is not in there; `None`: nor known.
+#[must_use]
+pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<Told> {
+    let key = key_of(app);
+    let spec = &app.spec;
+    let deletion = Deletion { policy: spec.deletion_policy, orphans };
+    let adopted = if spec.postgres.adopt { ", what it has adopted included" } else { "" };
+    let retained = format!("; labelled {}={}", label::RETAINED_FROM, key.name);
+    let data = move |piece: Piece, what: String| match piece.fate(deletion) {
+        Fate::Deleted => format!("{what}, and all data in them{adopted}"),
+        Fate::Retained if !orphans => format!("{what}{adopted}{retained}"),
+        Fate::Retained | Fate::Untouched => what,
+    };
+    let mut pieces = vec![
+        (Piece::Release, format!("Helm release {} with its workloads and Services", key.name)),
+        (Piece::Volumes, data(Piece::Volumes, "the volumes of app and Redis".to_owned())),
+    ];
+    let made = |maker: Maker| format!("{} {} with its volumes, backups and Secrets", maker.kind(), key.cluster());
+    pieces.push(match (spec.postgres.enabled, spec.postgres.provider, &spec.postgres.external) {
+        (true, PostgresProvider::Percona, _) => (Piece::Database, data(Piece::Database, made(Maker::Percona))),
+        (true, PostgresProvider::Standalone, _) => (Piece::Database, data(Piece::Database, made(Maker::Standalone))),
+        (true, PostgresProvider::External, external) => {
+            let secret = external.as_ref().map_or("", |external| &external.secret_name);
+            (Piece::ExternalDatabase, format!("the database that Secret {secret} opens, and that Secret"))
+        }
+        (false, ..) => {
+            let earlier =
+                format!("the database {}, if it had one before, with its volumes, backups and Secrets", key.cluster());
+            (Piece::Database, data(Piece::Database, earlier))
+        }
+    });
+    pieces.push(match &spec.admin_secret {
+        Some(given) => (Piece::GivenSecret, format!("Secret {given}")),
+        None => (Piece::AdminSecret, format!("Secret {} with the administrator's password", key.admin_secret())),
+    });
+    if spec.redis.enabled {
+        pieces.push((Piece::RedisSecret, format!("Secret {}", key.redis_secret())));
+    }
+    let namespace = |condition: &str| (Piece::Namespace, format!("namespace {}, {condition}", key.namespace));
+    match (namespace_made, Piece::Namespace.fate(deletion)) {
+        (Some(true), Fate::Deleted) => pieces.push(namespace("made for it, when nothing else is in it")),
+        (None, Fate::Deleted) => pieces.push(namespace("if it was made for it, when nothing else is in it")),
+        (Some(true), _) => pieces.push(namespace("made for it, with what stays in it")),
+        (Some(false) | None, _) => {}
+    }
+    pieces.into_iter().map(|(piece, sentence)| Told { piece, fate: piece.fate(deletion), sentence }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::clientapp::desired::app_for_tests;
+
+    #[test]
+    fn what_becomes_of_each_piece() {
+        let [delete, retain] =
+            [DeletionPolicy::Delete, DeletionPolicy::Retain].map(|policy| Deletion { policy, orphans: false });
+        let orphan = Deletion { orphans: true, ..delete };
+        let (gone, kept, untouched) = (Fate::Deleted, Fate::Retained, Fate::Untouched);
+        for (piece, fates) in [
+            (Piece::Release, [gone, gone, kept]),
+            (Piece::Volumes, [gone, kept, kept]),
+            (Piece::Database, [gone, kept, kept]),
+            (Piece::ExternalDatabase, [untouched, untouched, untouched]),
+            (Piece::AdminSecret, [gone, kept, kept]),
+            (Piece::GivenSecret, [untouched, untouched, untouched]),
+            (Piece::RedisSecret, [gone, gone, kept]),
+            (Piece::Namespace, [gone, kept, kept]),
+        ] {
+            assert_eq!([delete, retain, orphan].map(|deletion| piece.fate(deletion)), fates, "{piece:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_person_is_told() {
+        let told = |what: &str, spec: Value, orphans: bool, namespace_made: Option<bool>| {
+            let mut full = json!({"hostname": "a.example"});
+            full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            let pieces = pieces(&app_for_tests(full), orphans, namespace_made);
+            let lines = pieces.iter().map(|Told { fate, sentence, .. }| format!("  {fate:?}: {sentence}\n"));
+            format!("{what}\n{}", lines.collect::<String>())
+        };
+        let external = json!({"provider": "external", "external": {"secretName": "theirs"}});
+        insta::assert_snapshot!(
+            [
+                told("everything is its own", json!({}), false, Some(true)),
+                told("retained", json!({"deletionPolicy": "Retain", "postgres": {"adopt": true}}), false, Some(true)),
+                told("adopted before", json!({"postgres": {"adopt": true, "provider": "standalone"}}), false, None),
+                told(
+                    "with what is another's",
+                    json!({"postgres": external, "adminSecret": "mine", "redis": {"enabled": false}}),
+                    false,
+                    Some(false)
+                ),
+                told("without a database", json!({"postgres": {"enabled": false}}), false, Some(false)),
+                told("orphaned", json!({}), true, Some(true)),
+            ]
+            .concat()
+        );
+    }
+}

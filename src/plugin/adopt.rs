@@ -1,0 +1,74 @@
+//! `adopt`: sets `spec.postgres.adopt` where there is something to take over.
+
+use serde_json::json;
+
+use super::{
+    args,
+    change::patch,
+    error::Error,
+    list,
+    session::{Printer, Session},
+    wait::{self, Goal},
+};
+use crate::crd::{
+    ClientApp,
+    conditions::{find, kind},
+};
+
+/// Whether a ClientApp can adopt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Adoption {
+    /// It can: what an earlier ClientApp has left holds it up.
+    Possible,
+    /// Nothing that was left holds it up.
+    Needless(String),
+    /// It does already, and is held up all the same.
+    Refused(String),
+    /// The operator has not looked at its newest spec.
+    Unknown,
+}
+
+/// Adopts.
+///
+/// # Errors
+/// There is no such ClientApp; it is not known whether there is something to adopt; the server's refusal; see [`wait::until`].
+pub async fn run(session: &Session, printer: &mut Printer, args: &args::Adopt) -> Result<(), Error> {
+    let args::Adopt { name, patience } = args;
+    let before = session.app(name).await?;
+    match judge(&before.app) {
+        Adoption::Possible => {}
+        Adoption::Needless(why) => return printer.object(&before.object, &format!("clientapp/{name}: {why}")),
+        Adoption::Refused(why) => return Err(Error::Stalled(format!("{name}: {why}"))),
+        Adoption::Unknown => {
+            return Err(Error::Missing(format!(
+                "{name}: the operator has not said yet what an earlier ClientApp may have left: try again in a moment"
+            )));
+        }
+    }
+    let object = patch(session, &before, json!({"spec": {"postgres": {"adopt": true}}})).await?;
+    let sentence = format!("clientapp/{name} takes over what an earlier ClientApp of its name has left");
+    if !patience.wait {
+        return printer.object(&object, &sentence);
+    }
+    printer.note(&sentence);
+    wait::until(session, printer, name, &Goal::Ready { but: None }, patience.timeout).await
+}
+
+/// Judges by what the operator has said of the newest spec. **Pure.**
+#[must_use]
+pub fn judge(app: &ClientApp) -> Adoption {
+    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let released = find(conditions, kind::RELEASED);
+    let Some(released) = released.filter(|found| found.observed_generation == app.metadata.generation) else {
+        return Adoption::Unknown;
+    };
+    match (released.reason == "DataRetained", app.spec.postgres.adopt) {
+        (true, true) => Adoption::Refused(released.message.clone()),
+        (true, false) => Adoption::Possible,
+        (false, true) => Adoption::Needless("it adopts already: nothing is changed".to_owned()),
+        (false, false) => Adoption::Needless(format!(
+            "nothing that an earlier ClientApp has left holds it up: nothing is changed; the operator says: {}",
+            list::sentence(app)
+        )),
+    }
+}
