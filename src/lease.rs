@@ -36,7 +36,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use self::rules::Sight;
-use crate::config::GRACE;
+use crate::{config::GRACE, controller::error::api_sentence};
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
@@ -173,7 +173,7 @@ enum Renewal {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused, or could not be reached.
-    #[error("{verb} Lease {place}: {source}")]
+    #[error("{verb} Lease {place}: {}", api_sentence(source))]
     Api {
         /// What was asked.
         verb: &'static str,

@@ -1,7 +1,8 @@
 //! A proxy between one operator (with its helms) and the API server, which answers for it, or stays silent, when told to.
 //!
-//! The operator is given [`Proxy::kubeconfig`]: it comes to the proxy by plain HTTP with its own token, and the proxy takes
-//! each request on as it is. All others still reach the API server directly.
+//! The operator is given [`Proxy::kubeconfig`]: it comes to the proxy by plain HTTP and without credentials, which helm would
+//! not send that way, and the proxy takes each request on as the operator's user. All others still reach the API server
+//! directly.
 
 use std::fs;
 use std::io::Write as _;
@@ -82,12 +83,9 @@ impl Proxy {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let mut given: serde_json::Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig)?)?;
-        let mut cluster = given.clone();
+        let cluster: Kubeconfig = serde_json::from_value(given.clone()).context("it is a kubeconfig")?;
         given["clusters"][0]["cluster"] = json!({"server": format!("http://{}", listener.local_addr()?)});
-        // The proxy is no user of its own.
-        let user = cluster["users"][0]["name"].clone();
-        cluster["users"] = json!([{"name": user, "user": {}}]);
-        let cluster: Kubeconfig = serde_json::from_value(cluster).context("the kubeconfig has one cluster")?;
+        given["users"][0]["user"] = json!({});
 
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("kubeconfig");

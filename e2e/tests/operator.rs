@@ -287,8 +287,8 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     proxy.set([]);
     let holder = lease_holder(&tenant).await;
     assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
-    tenant.patch("acme", json!({"values": {"hookSeconds": 0}, "chartVersion": charts::PATCH})).await.unwrap();
-    tenant.ready("acme", 3).await;
+    tenant.create("other", small(&tenant, "other")).await.unwrap();
+    tenant.ready("other", 1).await;
     assert!(!leads(&mut first) && first.stop().unwrap());
     assert!(leads(&mut second) && second.stop().unwrap());
 }
