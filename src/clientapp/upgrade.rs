@@ -466,6 +466,7 @@ mod tests {
         ReleaseView {
             revision,
             secret: String::new(),
+            secret_uid: String::new(),
             phase,
             status: String::new(),
             stamp: ours.then(|| Stamp { digest: "d".to_owned(), holder: Fate::Unknown }),

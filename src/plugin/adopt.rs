@@ -62,7 +62,9 @@ pub fn judge(app: &ClientApp) -> Adoption {
     let Some(released) = released.filter(|found| found.observed_generation == app.metadata.generation) else {
         return Adoption::Unknown;
     };
-    match (released.reason == "DataRetained", app.spec.postgres.adopt) {
+    // The data themselves, or a Secret that may open some.
+    let held = matches!(released.reason.as_str(), "DataRetained" | "SecretNotOurs");
+    match (held, app.spec.postgres.adopt) {
         (true, true) => Adoption::Refused(released.message.clone()),
         (true, false) => Adoption::Possible,
         (false, true) => Adoption::Needless("it adopts already: nothing is changed".to_owned()),

@@ -38,6 +38,7 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) 
     let this_one = Preconditions { uid: uid.clone(), resource_version: None };
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
     let what = format!("delete {}", described(&session.namespace, &args.name));
+    #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
     let deleted = match session.apps().delete(&args.name, &params).await {
         // Somebody was faster.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -174,6 +174,7 @@ fn who_can_adopt() {
     let waiting = || condition("Released", "False", "Waiting", "w");
     for (what, app, judged) in [
         ("held up", app(retained(), false), Adoption::Possible),
+        ("by a Secret", app(condition("Released", "False", "SecretNotOurs", "s"), false), Adoption::Possible),
         ("of another provider", app(retained(), true), Adoption::Refused("another provider's".to_owned())),
         ("not looked at", built(super::tests::app("acme", json!({}), json!({}))), Adoption::Unknown),
         ("not looked at since it changed", app(older, false), Adoption::Unknown),
