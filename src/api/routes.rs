@@ -245,7 +245,9 @@ async fn remove(asked: About) -> Result<Response, Problem> {
 /// Asks the API server to delete it; `None`: it is gone already.
 async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instance>, Problem> {
     let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace);
-    match apps.delete(&key.name, &only(uid)).await {
+    #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
+    let deleted = apps.delete(&key.name, &only(uid)).await;
+    match deleted {
         Ok(answer) => Ok(answer.left().map(|app| Instance::of(&app))),
         Err(kube::Error::Api(status)) if status.code == 404 => Err(missing(&key.name, Some(&key.namespace))),
         Err(error) => Err(refused(&format!("delete ClientApp {key}"), &error)),

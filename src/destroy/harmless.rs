@@ -1,10 +1,13 @@
 //! Deletion of what can be made again: workloads, addresses, configuration, Jobs. An **effect**.
 
+use std::fmt::Debug;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, Preconditions, TypeMeta},
+    api::{DeleteParams, Preconditions, TypeMeta},
 };
+use serde::de::DeserializeOwned;
 
 /// Kinds that hold data, open them, or take along what does: those are destroyed by a permit, or by nothing here. Kinds of
 /// other groups than Kubernetes' own may hold anything.
@@ -33,7 +36,10 @@ fn is_harmless(of: &TypeMeta) -> bool {
 ///
 /// # Errors
 /// The API server's refusal.
-pub async fn delete(api: &Api<DynamicObject>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool> {
+pub async fn delete<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     if !is_harmless(of) {
         return Ok(false);
     }

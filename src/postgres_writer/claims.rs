@@ -14,7 +14,7 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
 };
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde_json::json;
@@ -22,7 +22,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::row::{Table, Wanted, id};
-use crate::{controller::key::Key, crd::label};
+use crate::{controller::key::Key, crd::label, destroy::harmless};
 
 /// What a ConfigMap is called, before characters that are its own.
 const PREFIX: &str = "clientapp-operator-claims-";
@@ -254,8 +254,9 @@ impl Claims {
         };
         let mut result = Ok(());
         for place in done {
-            match self.api.delete(&place, &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
+            let of = TypeMeta::resource::<ConfigMap>();
+            let meta = ObjectMeta { name: Some(place.clone()), ..ObjectMeta::default() };
+            match harmless::delete(&self.api, &of, &meta).await {
                 Ok(_) => {}
                 // The others need not wait for this one.
                 Err(error) => {
