@@ -16,8 +16,8 @@ pub use clientapp::{
 pub use guard::{Guard, decode_strictly};
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
 pub use postgresql::{
-    ActivePod, Backup, DumpRecord, DumpState, PasswordSecret, Phase, Postgresql, PostgresqlSpec, PostgresqlStatus,
-    SecretRecord,
+    ActivePod, Backup, BackupSummary, DumpRecord, DumpState, PasswordSecret, Phase, Postgresql, PostgresqlSpec,
+    PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
     Amount, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfilePersistence, ProfileResources, ProfileSpec,

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::DeletionPolicy;
+use super::{DeletionPolicy, Owned};
 
 /// What a PostgreSQL server shall be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -37,7 +37,7 @@ use super::DeletionPolicy;
 #[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable: data does not move by itself; make a new Postgresql and restore a dump into it").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 pub struct PostgresqlSpec {
-    /// The user that is made with the database, its owner and the server's superuser. Immutable.
+    /// The user that is made with the database and owns it. Immutable.
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !self.startsWith('pg_') && self != 'replicator'").message("must be lower-case letters, digits and '_', not beginning with a digit or 'pg_', and not 'replicator', which is the standbys' own"))]
@@ -76,8 +76,7 @@ pub struct PostgresqlSpec {
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,
 
-    /// Container image in place of the official one, `postgres:<version>`: built from it, with the same entrypoint, user
-    /// (999) and major version.
+    /// Container image in place of the official one: built from it, with the same programs, user (999) and major version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
@@ -95,7 +94,7 @@ pub struct PostgresqlSpec {
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
 
-    /// Dumps of the database onto a volume of their own.
+    /// Dumps of the whole server onto a volume of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Backup>,
 
@@ -117,7 +116,7 @@ pub struct PasswordSecret {
     pub key: String,
 }
 
-/// Dumps of the database.
+/// Dumps of the whole server: roles and every database.
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("give a schedule, a request or onDelete, or leave backup out"))]
@@ -135,7 +134,7 @@ pub struct Backup {
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
     pub request: Option<String>,
 
-    /// How many dumps are kept.
+    /// How many dumps are kept. Those without any data, and those of another server, do not count against the others.
     #[serde(default = "default_keep")]
     #[schemars(range(min = 1, max = 1000))]
     pub keep: i32,
@@ -146,7 +145,8 @@ pub struct Backup {
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
 
-    /// Whether a last dump is taken before the Postgresql is deleted. The volume with the dumps is kept then.
+    /// Whether a last dump is taken before the Postgresql is deleted, when no client can connect any more. The volume with the
+    /// dumps is kept then.
     #[serde(default)]
     pub on_delete: bool,
 }
@@ -180,6 +180,15 @@ pub struct PostgresqlStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_size: Option<String>,
 
+    /// The volume with the database. Another one in its place is never taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeRecord>,
+
+    /// What holds or opens data and was made for this Postgresql, or handed over to it. An object that is not on this list by
+    /// its uid is never deleted with the Postgresql.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owned: Vec<Owned>,
+
     /// The Secret by which the database is reached, once a password is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRecord>,
@@ -187,6 +196,37 @@ pub struct PostgresqlStatus {
     /// The newest dump that was asked for by `spec.backup.request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<DumpRecord>,
+
+    /// How the dumps go, whatever asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupSummary>,
+}
+
+/// A claim, and how far the database on it is.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeRecord {
+    /// Name of the PersistentVolumeClaim.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether there is a database on it. From then on none is ever made again.
+    pub initialized: bool,
+}
+
+/// When dumps succeeded and failed.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupSummary {
+    /// When the last dump was complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success: Option<Time>,
+    /// When the last one failed that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<Time>,
+    /// The Job that failed then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_job: Option<String>,
 }
 
 /// Whether the primary can be used.

@@ -7,13 +7,13 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
 };
 use serde_json::json;
 
 use super::{
     Ctx,
-    build::{Object, secrets},
+    build::{Object, initialize, secrets},
     decide::{Origin, Plan, Step},
     desired::{Desired, PasswordSource},
     error::Error,
@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{
     controller::{events::publish_by, key::Key},
-    crd::label,
+    crd::{Guard, Postgresql, label},
+    destroy::harmless,
 };
 
 /// Field manager of what is made from documents.
@@ -47,6 +48,9 @@ pub async fn act(
             Step::KeepPassword(origin) => keep_password(ctx, reference, desired, *origin).await?,
             Step::CreateReplication => create(ctx, secrets::replication(desired)).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &world.credentials.client).await?,
+            Step::Settle { secret } => settle(ctx, desired, secret).await?,
+            Step::CreateVolume => create_volume(ctx, desired).await?,
+            Step::Initialize(job) => initialize(ctx, desired, job).await?,
             Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
             Step::Apply(object) => apply(ctx, desired, object, world.objects.contains_key(&object.id)).await?,
             Step::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
@@ -76,7 +80,10 @@ async fn keep_password(ctx: &Ctx, reference: &ObjectReference, desired: &Desired
 }
 
 /// Creates a Secret, and never touches one that is there: its password is in use.
-async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
@@ -101,6 +108,61 @@ async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret)
     api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret))
         .await
         .map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))?;
+    Ok(())
+}
+
+/// Labels of what has come into the hands of this Postgresql.
+fn settled(desired: &Desired) -> serde_json::Value {
+    json!({
+        label::POSTGRESQL: desired.key.name,
+        label::RETAINED_FROM: null,
+        label::RETAINED_KIND: null,
+        label::APP: null,
+    })
+}
+
+async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
+    let key = &desired.key;
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let patch = json!({"metadata": {"ownerReferences": null, "labels": settled(desired)}});
+    let settled = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    settled.map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))?;
+    Ok(())
+}
+
+/// The claim on which a database may be made; or the claim that was handed over, on which there has to be a database.
+async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
+    let claim = initialize::claim(desired);
+    if adopted(ctx, desired, &claim.id.1).await? {
+        return Ok(());
+    }
+    let (key, name) = (&desired.key, &claim.id.1);
+    let operation = format!("create PersistentVolumeClaim {}/{name}", key.namespace);
+    let claim = serde_json::from_value(claim.document).map_err(kube::Error::SerdeError);
+    let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    // A claim that has come in between is looked at in the next pass.
+    match api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await {
+        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
+        Err(error) => Err(Error::api(operation)(error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// What was decided may be late, and this must not happen twice: it is asked once more what is on record.
+async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Error> {
+    let key = &desired.key;
+    let postgresqls: Api<Guard<Postgresql>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = postgresqls.get_opt(&key.name).await.map_err(Error::api(format!("get Postgresql {key}")))?;
+    let none_yet = found.filter(|found| found.metadata.uid.as_ref() == Some(&desired.uid)).is_some_and(|found| {
+        found.metadata.deletion_timestamp.is_none()
+            && found.object.is_ok_and(|object| {
+                object.status.and_then(|status| status.volume).is_some_and(|volume| !volume.initialized)
+            })
+    });
+    if none_yet {
+        apply(ctx, desired, job, false).await?;
+    }
     Ok(())
 }
 
@@ -129,13 +191,20 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
     let (kind, name) = &object.id;
     let api = api(ctx, key, *kind);
     let what = format!("{} {}/{name}", kind.as_str(), key.namespace);
+    // A process that was frozen would give a successor of this name what it has decided for this Postgresql.
+    if !ctx.lead.holds() {
+        return Err(Error::NotLeading { operation: format!("apply {what}") });
+    }
     if !seen {
         let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
         if let Some(owner) = found.and_then(|found| stranger(&found, &desired.uid)) {
             return Err(Error::NotOurs { object: format!("{} {name}", kind.as_str()), owner });
         }
-        if *kind == Kind::StatefulSet {
-            volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?;
+        match kind {
+            Kind::StatefulSet => volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?,
+            // Handed over: it has its size, and dumps.
+            Kind::PersistentVolumeClaim if adopted(ctx, desired, name).await? => return Ok(()),
+            _ => {}
         }
     }
     api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document))
@@ -147,33 +216,35 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
 /// A StatefulSet takes any claim of the right name: one from before would give a new server old data, and a password that
 /// nobody has.
 async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &serde_json::Value) -> Result<(), Error> {
-    let key = &desired.key;
-    let api = api(ctx, key, Kind::PersistentVolumeClaim);
     for ordinal in 0..replicas.as_i64().and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1) {
-        let claim = names::data_claim(set, ordinal);
-        let found = api.get_metadata_opt(&claim).await;
-        let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
-        let Some(found) = found else { continue };
-        if let Some(owner) = stranger(&found, &desired.uid) {
-            return Err(Error::VolumeNotOurs {
-                claim,
-                namespace: key.namespace.clone(),
-                owner: owner.trim_end_matches(',').to_owned(),
-                label: label::POSTGRESQL_UID,
-                uid: desired.uid.clone(),
-            });
-        }
-        // Handed over: from now on it is seen.
-        if found.labels().get(label::POSTGRESQL) != Some(&key.name) {
-            let labels = json!({
-                label::POSTGRESQL: key.name, label::RETAINED_FROM: null, label::RETAINED_KIND: null, label::APP: null,
-            });
-            let patch = json!({"metadata": {"labels": labels}});
-            let adopted = api.patch_metadata(&claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
-            adopted.map_err(Error::api(format!("adopt PersistentVolumeClaim {}/{claim}", key.namespace)))?;
-        }
+        adopted(ctx, desired, &names::data_claim(set, ordinal)).await?;
     }
     Ok(())
+}
+
+/// Whether there is a claim of this name. After a cluster admin has handed it over, it is seen from now on.
+async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Error> {
+    let key = &desired.key;
+    let api = api(ctx, key, Kind::PersistentVolumeClaim);
+    let found = api.get_metadata_opt(claim).await;
+    let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
+    let Some(found) = found else { return Ok(false) };
+    if let Some(owner) = stranger(&found, &desired.uid) {
+        return Err(Error::VolumeNotOurs {
+            claim: claim.to_owned(),
+            namespace: key.namespace.clone(),
+            owner: owner.trim_end_matches(',').to_owned(),
+            label: label::POSTGRESQL_UID,
+            uid: desired.uid.clone(),
+        });
+    }
+    let labels = found.labels();
+    if labels.get(label::POSTGRESQL) != Some(&key.name) || labels.contains_key(label::RETAINED_KIND) {
+        let patch = json!({"metadata": {"labels": settled(desired)}});
+        let settled = api.patch_metadata(claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        settled.map_err(Error::api(format!("adopt PersistentVolumeClaim {}/{claim}", key.namespace)))?;
+    }
+    Ok(true)
 }
 
 /// Whose an object is, if it is not this Postgresql's.
@@ -185,33 +256,32 @@ fn stranger<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
     }
 }
 
-/// Deletes an object, and in the background what it owns; one that is gone needs none.
+/// Deletes an object that holds no data, and in the background what it owns; what is gone needs none.
 ///
 /// # Errors
 /// The API server's refusal.
 pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
-    let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
-        // Without saying so, the pods of a Job would stay.
-        ..DeleteParams::background()
-    };
-    match api(ctx, key, *kind).delete(name, &params).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("delete {} {}/{name}", kind.as_str(), key.namespace))(error)),
-        Ok(_) => Ok(()),
-    }
+    let resource = resource(*kind);
+    let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
+    let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+    let deleted = harmless::delete(&api(ctx, key, *kind), &of, &meta).await;
+    deleted.map_err(Error::api(format!("delete {} {}/{name}", kind.as_str(), key.namespace)))?;
+    Ok(())
 }
 
 /// Objects of a kind in a Postgresql's namespace.
 #[must_use]
 pub fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
-    let resource = match kind {
+    Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource(kind))
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    match kind {
         Kind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
         Kind::Service => ApiResource::erase::<Service>(&()),
         Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
         Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
         Kind::CronJob => ApiResource::erase::<CronJob>(&()),
         Kind::Job => ApiResource::erase::<Job>(&()),
-    };
-    Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource)
+    }
 }

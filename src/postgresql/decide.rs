@@ -4,7 +4,9 @@
 //! password is disputed.
 
 pub mod dumps;
+pub mod volume;
 
+use self::volume::Volume;
 use super::{
     build::{self, Object},
     desired::{Desired, PasswordSource},
@@ -33,6 +35,15 @@ pub enum Step {
     CreateReplication,
     /// Make the Secret for clients say what it should.
     ApplyClientSecret,
+    /// Take from a Secret what says that it belongs to another owner, or was left behind.
+    Settle {
+        /// The Secret.
+        secret: String,
+    },
+    /// Create the claim for the database, unless it exists.
+    CreateVolume,
+    /// Make the database, if none is on record by then.
+    Initialize(Object),
     /// Let a volume grow.
     Grow {
         /// The claim.
@@ -80,7 +91,9 @@ impl Plan {
         self.hold(
             "NotOurs",
             true,
-            format!("{what} belongs to {owner} and is not touched: rename this Postgresql, or that"),
+            format!(
+                "{what} belongs to {owner} and is not touched: rename this Postgresql, or delete that or hand it over"
+            ),
         );
     }
 }
@@ -89,7 +102,7 @@ impl Plan {
 #[must_use]
 pub fn decide(desired: &Desired, world: &World) -> Plan {
     // A field that is added to the world has to be thought about here.
-    let World { recorded, credentials: _, replication, objects, pods } = world;
+    let World { recorded, credentials: _, replication, secrets, objects, pods } = world;
     let name = &desired.key.name;
     let mut plan = Plan::default();
 
@@ -115,8 +128,14 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
             return plan;
         }
     };
+    for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
+        plan.steps.push(Step::Settle { secret: secret.clone() });
+    }
     let wanted = build::objects(desired, world, replication);
-    for object in &wanted {
+    let volume = volume::judge(desired, world);
+    // A server on another volume would be another database.
+    let serves = volume == Volume::Initialized;
+    for object in wanted.iter().filter(|object| serves || object.id.0 != Kind::StatefulSet) {
         apply(&mut plan, object, objects.get(&object.id));
     }
     for (id, view) in objects {
@@ -126,9 +145,12 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
+    volume::steps(&mut plan, desired, world, &volume);
     volumes(&mut plan, desired, world);
-    servers(&mut plan, desired, pods);
-    dumps::steps(&mut plan, desired, world);
+    if serves {
+        servers(&mut plan, desired, pods);
+        dumps::steps(&mut plan, desired, world);
+    }
     plan
 }
 
@@ -139,8 +161,9 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
     match &credentials.kept {
         SecretView::NotOurs(owner) => {
             let message = format!(
-                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}",
+                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}; all that an earlier one has left at once with {}",
                 label_command(desired),
+                hand_all_over(desired),
                 secret = names::credentials(name),
             );
             plan.hold("NotOurs", true, message);
@@ -241,6 +264,19 @@ fn label_command(desired: &Desired) -> String {
     )
 }
 
+fn hand_all_over(desired: &Desired) -> String {
+    let key = &desired.key;
+    format!(
+        "`kubectl label pvc,secret -n {} -l {}={},{}=Postgresql --overwrite {}={}`",
+        key.namespace,
+        label::RETAINED_FROM,
+        key.name,
+        label::RETAINED_KIND,
+        label::POSTGRESQL_UID,
+        desired.uid
+    )
+}
+
 fn change_password(desired: &Desired) -> String {
     let (key, pod) = (&desired.key, names::primary_pod(&desired.key.name));
     format!(
@@ -271,8 +307,8 @@ const BYTE: f64 = 1.0;
 
 fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
     let backup = names::backup(&desired.key.name);
-    for ((_, name), view) in &world.objects {
-        let Detail::Claim { requested: Some(requested), capacity } = &view.detail else { continue };
+    for ((_, name), view) in world.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
+        let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
         if let Owner::Other(owner) = &view.owner {
             let message = format!(
                 "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with `kubectl label pvc {name} -n {} --overwrite {}={}`",

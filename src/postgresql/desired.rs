@@ -10,6 +10,10 @@ use crate::{
 const REPOSITORY: &str = "docker.io/library/postgres";
 /// The majors there are images of, and for which the scripts are written.
 pub const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
+/// Their minors. With another C library, text would be in another order than the one in which it was put into indexes.
+const IMAGES: [&str; 5] = ["14.23-trixie", "15.18-trixie", "16.14-trixie", "17.10-trixie", "18.4-trixie"];
+/// On a Postgresql: uid of the claim that is its data's from now on, in place of the one on record.
+pub const ACCEPT_VOLUME: &str = "apps.bnerd-operator.local/accept-volume";
 
 /// Where the password comes from.
 #[derive(Clone, PartialEq)]
@@ -91,6 +95,8 @@ pub struct Desired {
     pub standbys: i32,
     /// Dumps.
     pub backup: Option<DesiredBackup>,
+    /// uid of the claim that an administrator has put in the place of the data's.
+    pub accepted_volume: Option<String>,
 }
 
 /// Checks and completes a spec.
@@ -113,9 +119,9 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         (None, Some(secret)) => PasswordSource::Secret(secret.clone()),
         (None, None) => PasswordSource::Generated,
     };
-    if !VERSIONS.contains(&spec.version.as_str()) {
+    let Some(tag) = VERSIONS.iter().position(|version| *version == spec.version).map(|index| IMAGES[index]) else {
         return Err(format!("spec.version: {} is none of {}", spec.version, VERSIONS.join(", ")));
-    }
+    };
     let storage = size("spec.storageSize", &spec.storage_size)?;
     let backup = match &spec.backup {
         None => None,
@@ -135,10 +141,11 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         port: spec.port,
         storage,
         storage_class: spec.storage_class_name.clone(),
-        image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{}", spec.version)),
+        image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{tag}")),
         version: spec.version.clone(),
         standbys: spec.replicas - 1,
         backup,
+        accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
         key,
     })
 }
@@ -182,11 +189,19 @@ mod tests {
         assert_eq!((desired.user.as_str(), desired.database.as_str(), desired.port), ("app", "app", 5432));
         assert_eq!(
             (desired.image.as_str(), desired.storage.text.as_str(), desired.standbys),
-            ("docker.io/library/postgres:17", "1Gi", 0)
+            ("docker.io/library/postgres:17.10-trixie", "1Gi", 0)
         );
         assert_eq!(desired.password, PasswordSource::Generated);
         let backup = of(json!({"storageSize": "3Gi", "backup": {"schedule": "@daily"}})).unwrap().backup.unwrap();
         assert_eq!((backup.size.text.as_str(), backup.keep, backup.on_delete), ("3Gi", 7, false));
+    }
+
+    #[test]
+    fn an_image_is_pinned_for_each_version() {
+        for version in VERSIONS {
+            let image = of(json!({"version": version})).unwrap().image;
+            assert!(image.starts_with(&format!("{REPOSITORY}:{version}.")), "{image}");
+        }
     }
 
     #[test]

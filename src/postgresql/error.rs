@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     controller::error::{Disposition, Retry, api_disposition, api_sentence},
     crd::conditions::{State, kind},
+    destroy,
 };
 
 /// A failure of one reconcile.
@@ -42,6 +43,12 @@ pub enum Error {
         /// Value of that label.
         uid: String,
     },
+    /// This process does not lead any more: another one acts.
+    #[error("{operation}: this process does not lead any more")]
+    NotLeading {
+        /// What was to be done, on which object.
+        operation: String,
+    },
     /// A StorageClass does not let volumes grow.
     #[error(
         "PersistentVolumeClaim {claim} cannot grow to {to}: {problem}; set the size back, or let its StorageClass allow it (allowVolumeExpansion)"
@@ -62,6 +69,14 @@ impl Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 
+    /// A step of a deletion that was not taken.
+    pub fn destroy(error: destroy::Error) -> Error {
+        match error {
+            destroy::Error::Api { operation, source } => Error::Api { operation, source },
+            destroy::Error::NotLeading { operation } => Error::NotLeading { operation },
+        }
+    }
+
     /// Condition, reason, and when to try again.
     #[must_use]
     pub fn disposition(&self) -> Disposition {
@@ -76,6 +91,13 @@ impl Error {
             Error::Api { source, .. } => api_disposition(source),
             // Nothing tells when it is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled("NotOurs", 1),
+            Error::NotLeading { .. } => Disposition {
+                condition: None,
+                state: State::Unknown,
+                reason: "NotLeading",
+                stalled: false,
+                retry: Retry::OnChange,
+            },
             Error::Expansion { .. } => stalled("ExpansionNotAllowed", 5),
         }
     }

@@ -43,7 +43,7 @@ use self::{
     desired::desired,
     error::Error,
     observe::Basis,
-    teardown::Leaving,
+    teardown::{Leaving, Outcome},
     watches::Watches,
     world::CredentialsView,
 };
@@ -58,7 +58,7 @@ use crate::{
         status::Statuses,
         watch::{driven, interrupted, stored_objects},
     },
-    crd::{DeletionPolicy, Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, label},
+    crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     lease::Lead,
     metrics::Metrics,
 };
@@ -197,7 +197,9 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<Postgresql>) -> Result<Action
         (false, _) => pass.bring_up().await,
     };
     if let Err(error) = &result {
-        pass.say(&report::failed(&pass.before, meta.generation, error, ctx.now())).await?;
+        // As it was put on record since.
+        let before = ctx.statuses.get(key, meta, guard.object.as_ref().ok().map(|object| &object.status));
+        pass.say(&report::failed(&before, meta.generation, error, ctx.now())).await?;
     }
     result
 }
@@ -238,6 +240,12 @@ impl Pass<'_> {
             }
         };
         let world = observe::observe(ctx, &desired, before.clone()).await?;
+        let recorded = report::recorded(&desired, &world);
+        if recorded != world.recorded {
+            // The write itself brings the next reconcile: nothing is done on what is not on record.
+            self.say(&recorded).await?;
+            return Ok(Action::await_change());
+        }
         let plan = decide(&desired, &world);
         act::act(ctx, reference, &desired, &world, &plan).await?;
         // What was done shows in the watches, and brings the next reconcile.
@@ -246,31 +254,31 @@ impl Pass<'_> {
     }
 
     async fn take_down(&self) -> Result<Action, Error> {
-        let Pass { ctx, key, guard, uid, before, .. } = self;
-        let object = guard.object.as_ref().ok();
-        let desired = object.and_then(|object| desired(object).ok());
-        let leaving = Leaving {
-            key,
-            uid,
-            desired: desired.as_ref(),
-            app: guard.metadata.labels.as_ref().and_then(|labels| labels.get(label::APP)).map(String::as_str),
-            // Who cannot read the policy keeps the data.
-            policy: object.map_or(DeletionPolicy::Retain, |object| object.spec.deletion_policy),
-        };
-        let Some(hold) = teardown::teardown(ctx, &leaving).await? else {
-            self.finalizer(false).await?;
-            ctx.forget(key);
-            return Ok(Action::await_change());
-        };
-        self.say(&report::only_said(before, guard.metadata.generation, &hold, ctx.now())).await?;
-        Ok(if hold.stalled { Action::await_change() } else { Action::requeue(SAFETY_NET) })
+        let Pass { ctx, key, guard, uid, before, reference } = self;
+        let leaving =
+            Leaving { key, meta: &guard.metadata, uid, object: guard.object.as_ref().map_err(String::as_str), before };
+        match teardown::teardown(ctx, &leaving).await? {
+            Outcome::Hold(hold) => {
+                self.say(&report::only_said(before, guard.metadata.generation, &hold, ctx.now())).await?;
+                Ok(if hold.stalled { Action::await_change() } else { Action::requeue(SAFETY_NET) })
+            }
+            Outcome::Done(kept) => {
+                if !kept.is_empty() {
+                    publish_by(&ctx.recorder, reference, &[report::kept(key, &kept)]).await;
+                }
+                self.finalizer(false).await?;
+                ctx.forget(key);
+                Ok(Action::await_change())
+            }
+        }
     }
 
     /// Writes the status, and publishes what in it is new.
     async fn say(&self, status: &PostgresqlStatus) -> Result<(), Error> {
-        let Pass { ctx, key, uid, reference, before, .. } = self;
-        report::write(ctx, key, uid, before, status).await?;
-        publish_by(&ctx.recorder, reference, &report::transitions(before, status)).await;
+        let Pass { ctx, key, guard, uid, reference, .. } = self;
+        let before = ctx.statuses.get(key, &guard.metadata, guard.object.as_ref().ok().map(|object| &object.status));
+        report::write(ctx, key, uid, &before, status).await?;
+        publish_by(&ctx.recorder, reference, &report::transitions(&before, status)).await;
         Ok(())
     }
 }

@@ -63,6 +63,24 @@ pub fn scripts(name: &str) -> String {
     format!("{name}-scripts")
 }
 
+/// The ConfigMap that shows how a Postgresql was deleted: the one thing that it owns by an ownerReference.
+#[must_use]
+pub fn witness(name: &str) -> String {
+    format!("{name}-witness")
+}
+
+/// The Job that makes the database on the volume with this uid.
+#[must_use]
+pub fn initialize(name: &str, volume: &str) -> String {
+    format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
+}
+
+/// What the names of those Jobs begin with.
+#[must_use]
+pub fn initialize_prefix(name: &str) -> String {
+    format!("{name}-init-")
+}
+
 /// The CronJob that dumps, and the volume with the dumps.
 #[must_use]
 pub fn backup(name: &str) -> String {
@@ -87,6 +105,24 @@ pub fn data_claim(set: &str, ordinal: i32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
+/// Whether a claim of this name is one that a Postgresql has: of a pod of its StatefulSets, or for its dumps. A cluster admin who
+/// scales the primary's makes more than one of that.
+#[must_use]
+pub fn is_claim(name: &str, claim: &str) -> bool {
+    let of = |set: String| {
+        let first = data_claim(&set, 0);
+        let ordinal = claim.strip_prefix(first.trim_end_matches('0'));
+        ordinal.is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|c| c.is_ascii_digit()))
+    };
+    of(primary(name)) || of(standby(name)) || claim == backup(name)
+}
+
+/// The Secrets that a Postgresql has.
+#[must_use]
+pub fn secrets(name: &str) -> [String; 3] {
+    [credentials(name), client_secret(name), replication(name)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,8 +135,27 @@ mod tests {
             assert!(object.len() <= 52, "{object}");
         }
         // Service and Job: a DNS label.
-        for object in [headless(&name), read_only(&name), last_dump(&name), dump(&name, &"r".repeat(63))] {
+        for object in
+            [headless(&name), read_only(&name), last_dump(&name), dump(&name, &"r".repeat(63)), initialize(&name, "u")]
+        {
             assert!(object.len() <= 63, "{object}");
+        }
+    }
+
+    #[test]
+    fn whose_claims() {
+        for (claim, its) in [
+            ("data-acme-0", true),
+            ("data-acme-standby-0", true),
+            ("data-acme-standby-12", true),
+            ("acme-backup", true),
+            ("data-acme-1", true),
+            ("data-acme-x", false),
+            ("data-acme-standby-", false),
+            ("data-acme-standby-x", false),
+            ("acme-nextcloud", false),
+        ] {
+            assert_eq!(is_claim("acme", claim), its, "{claim}");
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     error::Error,
     names,
     watches::SecretMeta,
-    world::{ClientSecret, CredentialsView, Given, SecretView, World},
+    world::{ClientSecret, CredentialsView, Given, OwnSecret, SecretView, World},
 };
 use crate::{
     controller::key::Key,
@@ -27,6 +27,10 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -
     Ok(World {
         credentials: credentials(ctx, desired).await?,
         replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
+        secrets: names::secrets(&key.name)
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), own(desired, secret(ctx, desired, &name)?)?)))
+            .collect(),
         objects: ctx.watches.objects(key, &desired.uid),
         pods: ctx.watches.pods(key),
         recorded,
@@ -133,6 +137,11 @@ fn view(desired: &Desired, secret: Option<&SecretMeta>) -> SecretView {
         Some(SecretMeta { owner: Ok(_), .. }) => SecretView::NotOurs("another Postgresql".to_owned()),
         Some(SecretMeta { owner: Err(other), .. }) => SecretView::NotOurs(other.clone()),
     }
+}
+
+fn own(desired: &Desired, secret: SecretMeta) -> Option<OwnSecret> {
+    let SecretMeta { uid, resource_version: _, owner, deleting: _, unsettled } = secret;
+    (owner.as_ref() == Ok(&desired.uid)).then_some(OwnSecret { uid, unsettled })
 }
 
 /// The password in a Secret.

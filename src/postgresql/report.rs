@@ -5,19 +5,75 @@ use jiff::Timestamp;
 
 use super::{
     Ctx,
-    decide::{Hold, Plan, dumps, primary},
+    decide::{Hold, Plan, dumps, primary, volume},
     desired::{Desired, PasswordSource},
     error::Error,
     names,
-    world::{Detail, Given, Kind, SecretView, World},
+    world::{Detail, Given, Kind, Owner, SecretView, World},
 };
 use crate::{
     controller::{events::Note, key::Key, status::write_status},
     crd::{
-        ActivePod, DumpState, Phase, Postgresql, PostgresqlStatus, SecretRecord,
+        ActivePod, BackupSummary, DumpState, Owned, Phase, Postgresql, PostgresqlStatus, SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
     },
+    destroy::permit::Kept,
 };
+
+/// Type of the condition about dumps, of a Postgresql that shall have some.
+pub const BACKED_UP: &str = "BackedUp";
+
+/// What is to be on record before any step is taken: on which volume the database is, what goes with the Postgresql, how its dumps
+/// went. Conditions stay as they were.
+#[must_use]
+pub fn recorded(desired: &Desired, world: &World) -> PostgresqlStatus {
+    let volume = volume::record(desired, world);
+    let mut owned = world.recorded.owned.clone();
+    for entry in owned_now(desired, world, volume.as_ref()) {
+        match owned.iter_mut().find(|known| (&known.kind, &known.name) == (&entry.kind, &entry.name)) {
+            Some(known) => *known = entry,
+            None => owned.push(entry),
+        }
+    }
+    PostgresqlStatus { volume, owned, backup: dumps::summary(desired, world), ..world.recorded.clone() }
+}
+
+/// What holds or opens data and is labelled as this Postgresql's, under a name that it has.
+fn owned_now(desired: &Desired, world: &World, volume: Option<&VolumeRecord>) -> Vec<Owned> {
+    let name = &desired.key.name;
+    let data = names::data_claim(&names::primary(name), 0);
+    let claims = world.objects.iter().filter(|((kind, claim), view)| {
+        let known = *claim != data || volume.is_some_and(|volume| volume.uid == view.uid);
+        *kind == Kind::PersistentVolumeClaim
+            && view.owner == Owner::Ours
+            && !view.deleting
+            && names::is_claim(name, claim)
+            && known
+    });
+    let owned =
+        |kind: &str, name: &String, uid: &String| Owned { kind: kind.to_owned(), name: name.clone(), uid: uid.clone() };
+    let claims = claims.map(|((kind, claim), view)| owned(kind.as_str(), claim, &view.uid));
+    claims.chain(world.secrets.iter().map(|(secret, own)| owned("Secret", secret, &own.uid))).collect()
+}
+
+/// How the dumps go.
+fn backed_up(world: &World) -> Verdict {
+    let BackupSummary { last_success, last_failure, failed_job } = world.recorded.backup.clone().unwrap_or_default();
+    match (last_success, last_failure) {
+        (success, Some(failure)) if success.as_ref().is_none_or(|success| success.0 < failure.0) => {
+            let before = success.map_or("there is none from before".to_owned(), |success| {
+                format!("the last good one is of {}", success.0)
+            });
+            let job = failed_job.unwrap_or_default();
+            Verdict::no(
+                "DumpFailed",
+                format!("Job {job} has failed at {}: see `kubectl logs job/{job}`; {before}", failure.0),
+            )
+        }
+        (Some(success), _) => Verdict::yes("Dumped", format!("the last dump was complete at {}", success.0)),
+        (None, _) => Verdict::unknown("NoDump", "there is no dump yet"),
+    }
+}
 
 /// The status that tells the truth about a pass.
 #[must_use]
@@ -30,7 +86,10 @@ pub fn build_status(
 ) -> PostgresqlStatus {
     let name = &desired.key.name;
     let pod = primary(desired, &world.pods);
-    let serves = pod.is_some_and(|pod| pod.waiting.is_none());
+    // Whatever a server on another volume serves, it is not this database.
+    let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
+    let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());
+    let initialized = world.recorded.volume.as_ref().is_some_and(|volume| volume.initialized);
     let volume = world.objects.get(&(Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0)));
     let size = volume.and_then(|volume| match &volume.detail {
         Detail::Claim { capacity, .. } => capacity.clone(),
@@ -60,7 +119,10 @@ pub fn build_status(
         (false, State::True) => Phase::Failed,
         (false, _) => Phase::Pending,
     };
-    let verdicts = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
+    let mut verdicts = vec![(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
+    if desired.backup.is_some() {
+        verdicts.push((BACKED_UP, backed_up(world)));
+    }
     PostgresqlStatus {
         observed_generation: generation,
         conditions: verdicts
@@ -74,10 +136,11 @@ pub fn build_status(
             uid: pod.uid.clone(),
         }),
         // Of the files, which are made once; not of what the spec asks for since.
-        version: world.recorded.version.clone().or_else(|| volume.map(|_| desired.version.clone())),
+        version: world.recorded.version.clone().or_else(|| initialized.then(|| desired.version.clone())),
         storage_size: size.or_else(|| world.recorded.storage_size.clone()),
         secret: secret(desired, world),
         dump: dumps::record(desired, world),
+        ..world.recorded.clone()
     }
 }
 
@@ -139,9 +202,11 @@ fn amended(
         (kind::RECONCILING, Verdict { state: reconciling, ..ready.clone() }),
         (kind::STALLED, Verdict { state: stalled, ..ready }),
     ];
+    let dumps = find(&recorded.conditions, BACKED_UP).cloned();
     let conditions = verdicts
         .into_iter()
         .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, generation, now))
+        .chain(dumps)
         .collect();
     let phase = match recorded.phase {
         Some(Phase::Up) => Phase::Up,
@@ -174,7 +239,21 @@ pub async fn write(
 /// The events that a change of status is worth: transitions of Ready, and the ends of dumps on request. **Pure.**
 #[must_use]
 pub fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
-    readiness(before, after).into_iter().chain(dumped(before, after)).collect()
+    readiness(before, after).into_iter().chain(dumped(before, after)).chain(dump_failed(before, after)).collect()
+}
+
+/// No user waits for a dump by schedule, and sees that it failed.
+fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
+    let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.failed_job.clone()));
+    let job = now.filter(|job| then.as_ref() != Some(job))?;
+    // Told with the request that asked for it.
+    let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
+    (!asked_for).then(|| Note {
+        action: format!("Dump {job}"),
+        warning: true,
+        reason: "DumpFailed".to_owned(),
+        message: format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`"),
+    })
 }
 
 fn readiness(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
@@ -182,7 +261,7 @@ fn readiness(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note
     let same = find(&before.conditions, kind::READY)
         .is_some_and(|then| then.status == now.status && then.reason == now.reason);
     let on_the_way =
-        ["Applying", "Provisioning", "NotReady", "Replacing", "Growing", "Dumping", "Stopping", "DeletingVolumes"];
+        ["Applying", "Provisioning", "NotReady", "Replacing", "Growing", "Closing", "Dumping", "Stopping", "Deleting"];
     (!same).then(|| Note {
         action: "Reconcile".to_owned(),
         warning: now.status != "True" && !on_the_way.contains(&now.reason.as_str()),
@@ -206,6 +285,18 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     (!same).then(|| Note { action, warning, reason: reason.to_owned(), message })
 }
 
+/// The event about what outlives a Postgresql. **Pure.**
+#[must_use]
+pub fn kept(key: &Key, kept: &[Kept]) -> Note {
+    let kept: Vec<_> = kept.iter().map(Kept::to_string).collect();
+    Note {
+        action: "Delete".to_owned(),
+        warning: false,
+        reason: "Retained".to_owned(),
+        message: format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")),
+    }
+}
+
 /// The event about a password that stands in the spec. **Pure.**
 #[must_use]
 pub fn inline_password(key: &Key) -> Note {
@@ -227,12 +318,19 @@ mod tests {
     use super::*;
     use crate::{
         crd::DumpRecord,
-        postgresql::{desired, world::PodView},
+        postgresql::{
+            desired,
+            world::{ObjectView, OwnSecret, PodView},
+        },
     };
 
-    fn acme() -> Desired {
-        let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": {}});
+    fn of(spec: serde_json::Value) -> Desired {
+        let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
         desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn acme() -> Desired {
+        of(json!({}))
     }
 
     fn said(status: &PostgresqlStatus) -> String {
@@ -274,13 +372,127 @@ mod tests {
             ),
         ] {
             let waiting = (!ready).then(|| "x".to_owned());
-            let pod = PodView { name: "acme-0".to_owned(), uid: "p".to_owned(), role: "primary".to_owned(), waiting };
+            let pod = PodView {
+                name: "acme-0".to_owned(),
+                uid: "p".to_owned(),
+                role: "primary".to_owned(),
+                waiting,
+                refused: None,
+                closed: None,
+            };
             let world = World { pods: vec![pod], ..World::default() };
             let plan = Plan { hold, ..Plan::default() };
             let status = build_status(Some(3), &acme(), &world, &plan, Timestamp::UNIX_EPOCH);
             assert_eq!((status.phase, said(&status).as_str()), (Some(phase), expected));
             assert_eq!(status.active.is_some(), ready);
         }
+    }
+
+    #[test]
+    fn how_dumps_go() {
+        let time = |text: &str| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
+            serde_json::from_value(json!(text)).ok()
+        };
+        let (early, late) = (time("2026-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z"));
+        for (last_success, last_failure, expected) in [
+            (None, None, ("Unknown", "NoDump", "there is no dump yet")),
+            (early.clone(), None, ("True", "Dumped", "the last dump was complete at 2026-01-01T00:00:00Z")),
+            (late.clone(), early.clone(), ("True", "Dumped", "the last dump was complete at 2026-01-02T00:00:00Z")),
+            (
+                early,
+                late.clone(),
+                (
+                    "False",
+                    "DumpFailed",
+                    "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; the last good one is of 2026-01-01T00:00:00Z",
+                ),
+            ),
+            (
+                None,
+                late,
+                (
+                    "False",
+                    "DumpFailed",
+                    "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; there is none from before",
+                ),
+            ),
+        ] {
+            let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
+            let backup = BackupSummary { last_success, last_failure, failed_job };
+            let mut world = World::default();
+            world.recorded.backup = Some(backup);
+            let desired = of(json!({"backup": {"schedule": "@daily"}}));
+            let status = build_status(Some(3), &desired, &world, &Plan::default(), Timestamp::UNIX_EPOCH);
+            let condition = find(&status.conditions, BACKED_UP).unwrap();
+            assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
+            // Whatever becomes of the rest, it stays said.
+            let error = Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() };
+            let after = failed(&status, Some(3), &error, Timestamp::UNIX_EPOCH);
+            assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
+        }
+        let status = build_status(Some(3), &acme(), &World::default(), &Plan::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(find(&status.conditions, BACKED_UP), None);
+    }
+
+    #[test]
+    fn a_dump_by_schedule_that_fails_is_told_once() {
+        let with = |job: Option<&str>| PostgresqlStatus {
+            backup: Some(BackupSummary { failed_job: job.map(str::to_owned), ..BackupSummary::default() }),
+            ..PostgresqlStatus::default()
+        };
+        for (before, after, told) in [
+            (with(None), with(Some("a")), true),
+            (with(Some("a")), with(Some("a")), false),
+            (with(Some("a")), with(Some("b")), true),
+            (with(Some("a")), with(None), false),
+        ] {
+            let notes = transitions(&before, &after);
+            assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DumpFailed"), told);
+        }
+    }
+
+    /// A claim or Secret that is put on record is one of this Postgresql, by uid and by name.
+    #[test]
+    fn what_is_put_on_record() {
+        let claim = |uid: &str, owner: Owner, deleting| ObjectView {
+            owner,
+            uid: uid.to_owned(),
+            digest: None,
+            deleting,
+            detail: Detail::Claim { requested: None, capacity: None, made_for: None },
+        };
+        let other = || Owner::Other("x".to_owned());
+        let mut world = World::default();
+        for (name, view) in [
+            ("data-acme-0", claim("another", Owner::Ours, false)),
+            ("data-acme-standby-0", claim("1", Owner::Ours, false)),
+            ("data-acme-standby-1", claim("2", other(), false)),
+            ("data-acme-standby-2", claim("3", Owner::Ours, true)),
+            ("acme-backup", claim("4", Owner::Ours, false)),
+            ("precious", claim("5", Owner::Ours, false)),
+        ] {
+            world.objects.insert((Kind::PersistentVolumeClaim, name.to_owned()), view);
+        }
+        world.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "6".to_owned(), unsettled: false });
+        let owned = |kind: &str, name: &str, uid: &str| Owned {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        };
+        // The data's volume is another one than on record; the dumps' was made anew.
+        world.recorded.volume =
+            Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "0".to_owned(), initialized: true });
+        world.recorded.owned = vec![
+            owned("PersistentVolumeClaim", "data-acme-0", "0"),
+            owned("PersistentVolumeClaim", "acme-backup", "old"),
+        ];
+        let expected = [
+            owned("PersistentVolumeClaim", "data-acme-0", "0"),
+            owned("PersistentVolumeClaim", "acme-backup", "4"),
+            owned("PersistentVolumeClaim", "data-acme-standby-0", "1"),
+            owned("Secret", "acme-app", "6"),
+        ];
+        assert_eq!(recorded(&acme(), &world).owned, expected);
     }
 
     #[test]

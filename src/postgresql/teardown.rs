@@ -1,20 +1,25 @@
-//! Deletion: a last dump if asked for, then servers, volumes by policy, then the finalizer. An **effect**.
+//! Deletion: a last dump if asked for, then servers, volumes by policy, Secrets, then the finalizer. An **effect**.
 //!
-//! Everything but the dump derives from metadata alone, so a deletion works with a spec that does not decode. What decides
-//! whether something is gone is asked of the API server, not of a cache that may be late.
+//! What becomes of the data is one answer, [`fate`], and pure: they go only with a Postgresql whose whole spec is understood and
+//! says so. Each volume and Secret goes by [`crate::destroy`], which asks the API server once more, and by its uid on record;
+//! what lacks a proof is kept, and named in an event. What decides whether something is gone is asked of the API server as well, not
+//! of a cache that may be late.
 
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Pod, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions},
+    api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
 };
 use serde_json::json;
 
 use super::{
     Ctx, act,
-    build::{backup, network},
-    decide::Hold,
-    desired::Desired,
+    build::{backup, network, secrets, servers},
+    decide::{Hold, volume::LOST},
+    desired::{Desired, DesiredBackup, desired},
     error::Error,
     names,
     watches::whose,
@@ -22,89 +27,241 @@ use super::{
 };
 use crate::{
     controller::key::Key,
-    crd::{DeletionPolicy, Postgresql, label},
+    crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, label},
+    destroy::{
+        self, Destroyer,
+        permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned},
+    },
 };
 
 /// What is to go.
 pub struct Leaving<'a> {
     /// The Postgresql.
     pub key: &'a Key,
+    /// Its metadata.
+    pub meta: &'a ObjectMeta,
     /// Its uid.
     pub uid: &'a str,
-    /// Its spec, if that can be read.
-    pub desired: Option<&'a Desired>,
-    /// The ClientApp that it was made for.
-    pub app: Option<&'a str>,
-    /// What becomes of its volume.
-    pub policy: DeletionPolicy,
+    /// The object, or why it does not decode.
+    pub object: Result<&'a Postgresql, &'a str>,
+    /// What is on record.
+    pub before: &'a PostgresqlStatus,
 }
 
-/// Takes down what belongs to a deleted Postgresql, as far as it goes now. `None`: everything is gone or retained.
+/// How far a deletion is.
+pub enum Outcome {
+    /// It goes on, or does not, as this says.
+    Hold(Hold),
+    /// All is gone but this.
+    Done(Vec<Kept>),
+}
+
+/// What becomes of the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They go.
+    Delete,
+    /// They stay: why.
+    Retain(String),
+    /// All stays as it is, servers included.
+    Orphan,
+}
+
+/// What becomes of the data of a Postgresql that is deleted. What cannot be understood is kept. **Pure.**
+#[must_use]
+pub fn fate(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Fate {
+    if orphaned || is_orphaned(meta) {
+        return Fate::Orphan;
+    }
+    let understood = object.map_err(str::to_owned).and_then(|object| desired(object).map(|_| object));
+    match understood {
+        Err(problem) => Fate::Retain(format!("its spec cannot be understood ({problem})")),
+        Ok(object) if object.spec.deletion_policy == DeletionPolicy::Retain => {
+            Fate::Retain("spec.deletionPolicy is Retain".to_owned())
+        }
+        Ok(_) => Fate::Delete,
+    }
+}
+
+impl DataOwner for Postgresql {
+    fn wish(&self) -> Wish {
+        match fate(&ObjectMeta::default(), Ok(self), false) {
+            Fate::Delete => Wish::Delete,
+            Fate::Retain(_) | Fate::Orphan => Wish::Retain,
+        }
+    }
+
+    fn owned(&self) -> &[Owned] {
+        self.status.as_ref().map(|status| status.owned.as_slice()).unwrap_or_default()
+    }
+
+    /// The witness says it, and is looked at in each pass before anything else.
+    fn orphaned(&self) -> bool {
+        false
+    }
+
+    fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
+        let (name, target_name) = (owner.name.as_deref().unwrap_or_default(), target.name.clone().unwrap_or_default());
+        let its = target.labels.as_ref().and_then(|labels| labels.get(label::POSTGRESQL_UID)) == owner.uid.as_ref();
+        owner.uid.is_some()
+            && its
+            && (names::is_claim(name, &target_name) || names::secrets(name).contains(&target_name))
+    }
+}
+
+/// Takes down what belongs to a deleted Postgresql, as far as it goes now.
 ///
 /// # Errors
 /// A request failed; the deletion is tried again.
-pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
-    let last = leaving.desired.and_then(|desired| Some((desired, desired.backup.as_ref().filter(|b| b.on_delete)?)));
+pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Outcome, Error> {
+    let fate = fate(leaving.meta, leaving.object, orphaned(ctx, leaving).await?);
+    let mut kept = Vec::new();
+    if fate == Fate::Orphan {
+        retain_all(ctx, leaving, "it was deleted with --cascade=orphan", &mut kept).await?;
+        return Ok(Outcome::Done(kept));
+    }
+    let spec = leaving.object.ok().and_then(|object| desired(object).ok());
+    let last = spec.as_ref().and_then(|desired| Some((desired, desired.backup.as_ref().filter(|b| b.on_delete)?)));
     if let Some((desired, backup)) = last
-        && let Some(hold) = last_dump(ctx, desired, backup).await?
+        && let Some(hold) = last_dump(ctx, leaving, desired, backup).await?
     {
-        return Ok(Some(hold));
+        return Ok(Outcome::Hold(hold));
     }
     if let Some(hold) = servers(ctx, leaving).await? {
-        return Ok(Some(hold));
+        return Ok(Outcome::Hold(hold));
     }
-    if let Some(hold) = volumes(ctx, leaving, last.is_some()).await? {
-        return Ok(Some(hold));
+    match &fate {
+        Fate::Retain(why) => retain_all(ctx, leaving, why, &mut kept).await?,
+        _ => {
+            if let Some(hold) = destroy_all(ctx, leaving, last.is_some(), &mut kept).await? {
+                return Ok(Outcome::Hold(hold));
+            }
+        }
     }
     rest(ctx, leaving).await?;
-    secrets(ctx, leaving).await?;
-    Ok(None)
+    Ok(Outcome::Done(kept))
 }
 
 fn hold(reason: &'static str, message: String) -> Hold {
     Hold { reason, message, stalled: false }
 }
 
+/// The garbage collector orphans what is owned, and takes its finalizer off, whether the operator looks or not: what it did can be
+/// seen on the witness. Where that is gone, it was deleted with its owner, or was never made.
+async fn orphaned(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<bool, Error> {
+    let Leaving { key, uid, .. } = leaving;
+    let name = names::witness(&key.name);
+    let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = api.get_metadata_opt(&name).await;
+    let found = found.map_err(Error::api(format!("look for ConfigMap {}/{name}", key.namespace)))?;
+    let its = found.filter(|witness| witness.labels().get(label::POSTGRESQL_UID).is_some_and(|owner| owner == uid));
+    Ok(its.is_some_and(|witness| witness.owner_references().iter().all(|owner| owner.uid != *uid)))
+}
+
+/// The dump of a server that no client reaches any more. It counts for this deletion alone.
 async fn last_dump(
     ctx: &Ctx,
+    leaving: &Leaving<'_>,
     desired: &Desired,
-    wanted: &super::desired::DesiredBackup,
+    wanted: &DesiredBackup,
 ) -> Result<Option<Hold>, Error> {
-    let name = &desired.key.name;
-    let objects = ctx.watches.objects(&desired.key, &desired.uid);
-    let data = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0));
-    let job = names::last_dump(name);
+    let key = &desired.key;
+    let deletion = leaving.meta.deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+    let objects = ctx.watches.objects(key, &desired.uid);
+    let job = names::last_dump(&key.name);
     let instead = "to delete without it, set spec.backup.onDelete to false";
     match objects.get(&(Kind::Job, job.clone())) {
         Some(ObjectView { owner: Owner::Other(owner), .. }) => {
-            Err(Error::NotOurs { object: format!("Job {job}"), owner: owner.clone() })
+            return Err(Error::NotOurs { object: format!("Job {job}"), owner: owner.clone() });
         }
-        Some(ObjectView { detail: Detail::Job(JobView { succeeded: Some(true), .. }), .. }) => Ok(None),
-        Some(ObjectView { detail: Detail::Job(JobView { succeeded: Some(false), .. }), deleting: false, .. }) => {
-            Ok(Some(Hold {
-                reason: "LastDumpFailed",
-                message: format!(
-                    "Job {job}, the last dump, has failed, and nothing is deleted: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
-                    desired.key.namespace
-                ),
-                stalled: true,
-            }))
-        }
-        Some(_) => Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}")))),
-        // There never was a database.
-        None if !objects.contains_key(&data) => Ok(None),
-        None => {
-            let needed = [network::scripts(desired), network::client(desired), backup::claim(desired, wanted)];
-            for object in needed.iter().filter(|object| !objects.contains_key(&object.id)) {
-                act::apply(ctx, desired, object, false).await?;
+        Some(ObjectView { detail: Detail::Job(JobView { deletion: of, succeeded, .. }), deleting, uid, .. }) => {
+            if of.as_ref() != Some(&deletion) {
+                // Of a state that clients have gone on writing to.
+                act::delete(ctx, key, &(Kind::Job, job.clone()), uid).await?;
+            } else if *succeeded == Some(true) {
+                return Ok(None);
+            } else if *succeeded == Some(false) && !deleting {
+                return Ok(Some(Hold {
+                    reason: "LastDumpFailed",
+                    message: format!(
+                        "Job {job}, the last dump, has failed, and nothing is deleted: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
+                        key.namespace
+                    ),
+                    stalled: true,
+                }));
             }
-            act::apply(ctx, desired, &backup::last_dump(desired, wanted), false).await?;
-            Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}"))))
+            return Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}"))));
+        }
+        _ => {}
+    }
+    let data = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(&key.name), 0));
+    let set = (Kind::StatefulSet, names::primary(&key.name));
+    match &leaving.before.volume {
+        // There never was a database.
+        Some(volume) if !volume.initialized => return Ok(None),
+        None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),
+        Some(volume) if objects.get(&data).is_none_or(|claim| claim.uid != volume.uid) => {
+            let message = format!(
+                "PersistentVolumeClaim {} with the database is gone, and there is nothing to dump: {instead}",
+                volume.name
+            );
+            return Ok(Some(Hold { reason: LOST, message, stalled: true }));
+        }
+        _ => {}
+    }
+    if let Some(hold) = close(ctx, desired, &objects, &deletion).await? {
+        return Ok(Some(Hold { message: format!("{}; {instead}", hold.message), ..hold }));
+    }
+    for object in [network::client(desired), backup::claim(desired, wanted)] {
+        if !objects.contains_key(&object.id) {
+            act::apply(ctx, desired, &object, false).await?;
         }
     }
+    act::apply(ctx, desired, &backup::last_dump(desired, wanted, &deletion), false).await?;
+    Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}"))))
 }
 
-/// What is labelled with this Postgresql's name, and is its own.
+/// Starts the primary again without its clients. `None`: it serves, and none of them can connect.
+async fn close(
+    ctx: &Ctx,
+    desired: &Desired,
+    objects: &std::collections::BTreeMap<super::world::Id, ObjectView>,
+    deletion: &str,
+) -> Result<Option<Hold>, Error> {
+    let key = &desired.key;
+    let secret = names::replication(&key.name);
+    let waiting = |what: String| hold("Closing", format!("waiting for {what}, to take the last dump without clients"));
+    let Some(replication) = ctx.watches.secrets.get(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
+    else {
+        act::create(ctx, secrets::replication(desired)).await?;
+        return Ok(Some(waiting(format!("Secret {secret}"))));
+    };
+    if replication.owner.as_ref() != Ok(&desired.uid) {
+        let owner = replication.owner.err().unwrap_or_else(|| "another Postgresql".to_owned());
+        return Err(Error::NotOurs { object: format!("Secret {secret}"), owner });
+    }
+    let closed = servers::primary(desired, objects, &replication.uid, Some(deletion));
+    for object in [network::scripts(desired), network::headless(desired), closed] {
+        let found = objects.get(&object.id);
+        if let Some(ObjectView { owner: Owner::Other(owner), .. }) = found {
+            let object = format!("{} {}", object.id.0.as_str(), object.id.1);
+            return Err(Error::NotOurs { object, owner: owner.clone() });
+        }
+        if found.and_then(|found| found.digest.as_ref()) != Some(&object.digest) {
+            act::apply(ctx, desired, &object, found.is_some()).await?;
+        }
+    }
+    let name = names::primary_pod(&key.name);
+    let pods = ctx.watches.pods(key);
+    let pod = pods.iter().find(|pod| pod.role == "primary" && pod.name == name);
+    Ok(match pod.map(|pod| (pod.closed.as_deref() == Some(deletion), &pod.waiting)) {
+        Some((true, None)) => None,
+        Some((true, Some(why))) => Some(waiting(format!("pod {name} ({why})"))),
+        _ => Some(waiting(format!("pod {name} to be started again"))),
+    })
+}
+
+/// What is labelled with this Postgresql's name, and with its uid.
 async fn ours(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
     let Leaving { key, uid, .. } = leaving;
     let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, key.name));
@@ -132,39 +289,115 @@ async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error
         }
     }
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let servers = format!("{}={},{} in (primary,standby)", label::POSTGRESQL, key.name, label::ROLE);
+    let servers = format!(
+        "{}={},{}={},{} in (primary,standby)",
+        label::POSTGRESQL,
+        key.name,
+        label::POSTGRESQL_UID,
+        leaving.uid,
+        label::ROLE
+    );
     let pods = api.list_metadata(&ListParams::default().labels(&servers)).await;
     let pods = pods.map_err(Error::api(format!("list the pods of Postgresql {key}")))?;
     let left = pods.items.first().map(|pod| format!("Pod {}", pod.name_any())).or(left);
     Ok(left.map(|left| hold("Stopping", format!("waiting for {left} to be gone"))))
 }
 
-async fn volumes(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<Option<Hold>, Error> {
-    let Leaving { key, policy, .. } = leaving;
-    let (dumps, copies) = (names::backup(&key.name), names::data_claim(&names::standby(&key.name), 0));
-    let copies = copies.trim_end_matches('0');
-    let mut left = None;
-    for claim in ours(ctx, leaving, Kind::PersistentVolumeClaim).await? {
-        let name = claim.name_any();
-        let kept = match policy {
-            // A last dump is taken to outlive the database.
-            DeletionPolicy::Delete => dumped && name == dumps,
-            DeletionPolicy::Retain => !name.starts_with(copies),
-        };
-        if kept {
-            retain(leaving, &act::api(ctx, key, Kind::PersistentVolumeClaim), &claim).await?;
-            continue;
-        }
-        if claim.metadata.deletion_timestamp.is_none() {
-            let uid = claim.uid().unwrap_or_default();
-            act::delete(ctx, key, &(Kind::PersistentVolumeClaim, name.clone()), &uid).await?;
-        }
-        left = Some(name);
+/// The volumes of this Postgresql and the Secrets that open them, by label and name.
+async fn holdings(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
+    let Leaving { key, uid, .. } = leaving;
+    let claims = ours(ctx, leaving, Kind::PersistentVolumeClaim).await?.into_iter();
+    let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let mut secrets = Vec::new();
+    for name in names::secrets(&key.name) {
+        let found = api.get_metadata_opt(&name).await;
+        let found = found.map_err(Error::api(format!("look for Secret {}/{name}", key.namespace)))?;
+        secrets.extend(
+            found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)).map(|secret| secret.metadata),
+        );
     }
-    Ok(left.map(|name| hold("DeletingVolumes", format!("waiting for PersistentVolumeClaim {name} to be gone"))))
+    Ok([claims.collect(), secrets])
 }
 
-/// What nothing has to wait for. The garbage collector would take most of it, but not while the kind itself is deleted.
+fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+async fn retain_all(ctx: &Ctx, leaving: &Leaving<'_>, why: &str, kept: &mut Vec<Kept>) -> Result<(), Error> {
+    for (kind, holdings) in [Held::Volume, Held::Secret].into_iter().zip(holdings(ctx, leaving).await?) {
+        for holding in holdings {
+            kept.push(stays(kind, &holding, why));
+            retain(ctx, leaving, kind, &holding).await?;
+        }
+    }
+    Ok(())
+}
+
+fn stays(kind: Held, holding: &ObjectMeta, why: &str) -> Kept {
+    Kept { kind, name: name(holding).to_owned(), because: format!("stays: {why}") }
+}
+
+/// The Secrets after the volumes that they open.
+async fn destroy_all(
+    ctx: &Ctx,
+    leaving: &Leaving<'_>,
+    dumped: bool,
+    kept: &mut Vec<Kept>,
+) -> Result<Option<Hold>, Error> {
+    let [volumes, secrets] = holdings(ctx, leaving).await?;
+    let dumps = names::backup(&leaving.key.name);
+    let mut left = None;
+    let mut staying = Vec::new();
+    for volume in volumes {
+        let stays = match dumped && name(&volume) == dumps {
+            true => Some(stays(Held::Volume, &volume, "the last dump is on it")),
+            false => destroy(ctx, leaving, Held::Volume, &volume).await?,
+        };
+        match stays {
+            Some(stays) => staying.push((volume, stays)),
+            None => left = Some(volume),
+        }
+    }
+    if let Some(left) = left {
+        let message = format!("waiting for {} {} to be gone", Held::Volume.as_str(), name(&left));
+        return Ok(Some(hold("Deleting", message)));
+    }
+    // Dumps are read without them.
+    let opened = staying.iter().map(|(volume, _)| name(volume)).find(|volume| *volume != dumps);
+    for secret in secrets {
+        let stays = match opened {
+            Some(volume) => Some(stays(Held::Secret, &secret, &format!("it opens {volume}"))),
+            None => destroy(ctx, leaving, Held::Secret, &secret).await?,
+        };
+        if let Some(stays) = stays {
+            retain(ctx, leaving, Held::Secret, &secret).await?;
+            kept.push(stays);
+        }
+    }
+    // Last: after it a volume is not seen as this Postgresql's any more, and would not keep its Secrets.
+    for (volume, stays) in staying {
+        retain(ctx, leaving, Held::Volume, &volume).await?;
+        kept.push(stays);
+    }
+    Ok(None)
+}
+
+/// Destroys a volume, or a Secret that opens one, if that is proven. `Some`: it stays, and why.
+async fn destroy(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, target: &ObjectMeta) -> Result<Option<Kept>, Error> {
+    let Leaving { key, uid, .. } = leaving;
+    let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
+    let mandate = match destroyer.mandate::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
+        Ok(mandate) => mandate,
+        Err(withheld) => return Ok(Some(stays(kind, target, &withheld.to_string()))),
+    };
+    match mandate.permit(kind, target.clone()) {
+        Err(kept) => Ok(Some(kept)),
+        Ok(permit) => destroyer.delete(permit).await.map_err(Error::destroy).map(|()| None),
+    }
+}
+
+/// What nothing has to wait for.
 async fn rest(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap] {
         for object in ours(ctx, leaving, kind).await? {
@@ -174,47 +407,63 @@ async fn rest(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The password goes with the volume that it opens, or stays with it.
-async fn secrets(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
-    let Leaving { key, uid, policy, .. } = leaving;
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    for name in [names::client_secret(&key.name), names::replication(&key.name), names::credentials(&key.name)] {
-        let what = format!("Secret {}/{name}", key.namespace);
-        let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
-        let Some(secret) = found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)) else { continue };
-        if *policy == DeletionPolicy::Retain && name == names::credentials(&key.name) {
-            retain(leaving, &api, &secret).await?;
-            continue;
-        }
-        let this = Preconditions { uid: secret.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
-        match api.delete(&name, &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(Error::api(format!("delete {what}"))(error)),
-            Ok(_) => {}
-        }
-    }
-    Ok(())
-}
-
 /// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's. What its ClientApp has left says
 /// so already.
-async fn retain<K>(leaving: &Leaving<'_>, api: &Api<K>, object: &PartialObjectMeta<K>) -> Result<(), Error>
-where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let Leaving { key, app, .. } = leaving;
-    let name = object.metadata.name.clone().unwrap_or_default();
+async fn retain(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
+    let Leaving { key, meta, .. } = leaving;
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
-    if !object.metadata.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
+    if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
         labels[label::RETAINED_FROM] = json!(key.name);
         labels[label::RETAINED_KIND] = json!(Postgresql::kind(&()));
-        labels[label::APP] = json!(app);
+        labels[label::APP] = json!(meta.labels.as_ref().and_then(|labels| labels.get(label::APP)));
     }
-    let patch = json!({"metadata": {"ownerReferences": null, "labels": labels}});
-    match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
+    let api = destroy::api(&ctx.client, &key.namespace, kind);
+    match api.patch_metadata(name(object), &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("retain {name} of Postgresql {key}"))(error)),
+        Err(error) => Err(Error::api(format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object)))(error)),
         Ok(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What the API server would not store, an older schema may have.
+    #[test]
+    fn what_becomes_of_the_data() {
+        let retain = |why: &str| Fate::Retain(why.to_owned());
+        let unclear = "its spec cannot be understood (spec.version: 13 is none of 14, 15, 16, 17, 18)";
+        for (what, spec, finalizers, orphaned, expected) in [
+            ("by default", json!({}), json!([]), false, Fate::Delete),
+            (
+                "asked to stay",
+                json!({"deletionPolicy": "Retain"}),
+                json!([]),
+                false,
+                retain("spec.deletionPolicy is Retain"),
+            ),
+            (
+                "not understood",
+                json!({"version": "13", "backup": {"onDelete": true}}),
+                json!([]),
+                false,
+                retain(unclear),
+            ),
+            ("orphan", json!({}), json!(["orphan"]), false, Fate::Orphan),
+            ("orphan, seen on the witness", json!({}), json!([]), true, Fate::Orphan),
+            ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, Fate::Orphan),
+            ("foreground", json!({}), json!(["foregroundDeletion"]), false, Fate::Delete),
+        ] {
+            let object: Value =
+                json!({"metadata": {"name": "acme", "namespace": "ns", "finalizers": finalizers}, "spec": spec});
+            let object: Postgresql = serde_json::from_value(object).unwrap();
+            assert_eq!(fate(&object.metadata, Ok(&object), orphaned), expected, "{what}");
+        }
+        let undecodable = fate(&ObjectMeta::default(), Err("spec.port: x"), false);
+        assert_eq!(undecodable, retain("its spec cannot be understood (spec.port: x)"));
     }
 }

@@ -22,9 +22,13 @@ use kube::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    build::backup::REQUEST_ANNOTATION,
+    build::{
+        backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
+        initialize::MADE_FOR,
+        servers::CLOSED_ANNOTATION,
+    },
     names,
-    world::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView},
+    world::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused},
 };
 use crate::{
     controller::{
@@ -49,6 +53,8 @@ pub struct SecretMeta {
     pub owner: Result<String, String>,
     /// It is being deleted.
     pub deleting: bool,
+    /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
+    pub unsettled: bool,
 }
 
 /// An object that was made from a document, and the uid of the `Postgresql` it belongs to.
@@ -216,8 +222,7 @@ impl Watches {
             }
             let name = postgresql.name_any();
             let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
-            [names::credentials(&name), names::client_secret(&name), names::replication(&name)].contains(&secret.name)
-                || given.is_some_and(|given| given.name == secret.name)
+            names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
         });
     }
 }
@@ -242,6 +247,7 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
         resource_version: secret.resource_version().unwrap_or_default(),
         owner: whose(&secret),
         deleting: secret.metadata.deletion_timestamp.is_some(),
+        unsettled: !secret.owner_references().is_empty() || secret.labels().contains_key(label::RETAINED_KIND),
     };
     Entry { key: key_of(&secret), group: None, value: Some(value) }
 }
@@ -276,6 +282,7 @@ fn volume(claim: &PersistentVolumeClaim) -> Detail {
     Detail::Claim {
         requested: requests.and_then(|requests| quantity::parse_positive(&requests.get("storage")?.0)),
         capacity: capacity.and_then(|capacity| Some(capacity.get("storage")?.0.clone())),
+        made_for: claim.annotations().get(MADE_FOR).cloned(),
     }
 }
 
@@ -292,6 +299,7 @@ fn progress(job: &Job) -> Detail {
     let ended = ended.next();
     Detail::Job(JobView {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
+        deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
         succeeded: ended.map(|(succeeded, _)| succeeded),
         started: status.and_then(|status| status.start_time.clone()),
         // A time of completion is given where a Job succeeded only.
@@ -309,6 +317,8 @@ fn pod(pod: Pod) -> Entry<PodView> {
         uid: pod.uid().unwrap_or_default(),
         role: labels.get(label::ROLE).cloned().unwrap_or_default(),
         waiting: waiting(&pod),
+        refused: refused(&pod),
+        closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
     };
     Entry { key: key_of(&pod), group, value: Some(view) }
 }
@@ -323,6 +333,9 @@ fn waiting(pod: &Pod) -> Option<String> {
     if condition("Ready").is_some_and(|ready| ready.status == "True") {
         return None;
     }
+    if let Some(why) = terminated(pod).and_then(|(_, message)| message).filter(|_| refused(pod).is_some()) {
+        return Some(why);
+    }
     let container = status.container_statuses.iter().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone().unwrap_or_default();
@@ -334,6 +347,28 @@ fn waiting(pod: &Pod) -> Option<String> {
             .or_else(|| unscheduled.and_then(|scheduled| scheduled.message.clone()))
             .unwrap_or_else(|| "it is not ready yet".to_owned()),
     )
+}
+
+/// What its script has refused, the last time that it ran. Nothing of a pod that is ready.
+fn refused(pod: &Pod) -> Option<Refused> {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    if conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+        return None;
+    }
+    match terminated(pod)?.0 {
+        71 => Some(Refused::NoDatabase),
+        72 => Some(Refused::OtherVersion),
+        _ => None,
+    }
+}
+
+/// Exit code and last words of its container.
+fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let states = [container.state.as_ref(), container.last_state.as_ref()];
+    let terminated = states.into_iter().flatten().find_map(|state| state.terminated.as_ref())?;
+    let message = terminated.message.as_deref().map(|message| message.trim().to_owned());
+    Some((terminated.exit_code, message.filter(|message| !message.is_empty())))
 }
 
 #[cfg(test)]
@@ -382,6 +417,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_pod_has_refused() {
+        let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        for (conditions, state, last_state, expected, waiting) in [
+            (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
+            (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
+            (json!([]), looping, ended(1), None, Some("CrashLoopBackOff")),
+            (ready, json!({"running": {}}), ended(71), None, None),
+        ] {
+            let container = json!({
+                "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state, "lastState": last_state,
+            });
+            let status = json!({"conditions": conditions, "containerStatuses": [container]});
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+            assert_eq!((refused(&pod), super::waiting(&pod).as_deref()), (expected, waiting));
+        }
+    }
+
+    #[test]
     fn how_a_job_ended() {
         for (conditions, succeeded) in [
             (json!([]), None),
@@ -412,6 +468,7 @@ mod tests {
             });
             let view = JobView {
                 request: Some("one".to_owned()),
+                deletion: None,
                 succeeded: Some(type_ == "Complete"),
                 started: time(began),
                 ended: time(end),

@@ -83,6 +83,8 @@ pub enum Detail {
         requested: Option<f64>,
         /// Size it has.
         capacity: Option<String>,
+        /// uid of the `Postgresql` it was made for by this operator, to begin a database on.
+        made_for: Option<String>,
     },
     /// Of a Job.
     Job(JobView),
@@ -93,6 +95,8 @@ pub enum Detail {
 pub struct JobView {
     /// The request that it dumps for.
     pub request: Option<String>,
+    /// The deletion that it takes the last dump for.
+    pub deletion: Option<String>,
     /// It ended, and how.
     pub succeeded: Option<bool>,
     /// When it began.
@@ -108,10 +112,23 @@ pub struct PodView {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// `primary`, `standby` or `backup`.
+    /// `primary`, `standby`, `backup` or `initialize`.
     pub role: String,
     /// Why it is not ready, if it is not.
     pub waiting: Option<String>,
+    /// Its script has refused what is on the volume.
+    pub refused: Option<Refused>,
+    /// The deletion for which it lets no client in.
+    pub closed: Option<String>,
+}
+
+/// What a server finds on its volume, and leaves as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No database.
+    NoDatabase,
+    /// One of another major version.
+    OtherVersion,
 }
 
 /// A Secret the operator makes.
@@ -175,6 +192,15 @@ pub struct CredentialsView {
     pub client: ClientSecret,
 }
 
+/// A Secret of this `Postgresql`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnSecret {
+    /// Its uid.
+    pub uid: String,
+    /// It still says that it belongs to another owner, or that it was left behind.
+    pub unsettled: bool,
+}
+
 /// Everything that decisions depend on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
@@ -184,6 +210,8 @@ pub struct World {
     pub credentials: CredentialsView,
     /// The Secret with the standbys' password.
     pub replication: SecretView,
+    /// Its Secrets, by name.
+    pub secrets: BTreeMap<String, OwnSecret>,
     /// What is labelled with this `Postgresql`'s name.
     pub objects: BTreeMap<Id, ObjectView>,
     /// Its pods.

@@ -12,6 +12,10 @@ use crate::postgresql::{
 
 /// Where the volume with the dumps is.
 const DUMPS: &str = "/dumps";
+/// After this a dump that hangs has failed, and is told.
+const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
+/// On a Job: the deletion that it takes the last dump for.
+pub const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
 /// On a Job: the request that it dumps for.
 pub const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
@@ -38,11 +42,13 @@ pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
 }
 
-/// The last dump before a deletion.
+/// The last dump before this deletion.
 #[must_use]
-pub fn last_dump(desired: &Desired, backup: &DesiredBackup) -> Object {
+pub fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {
     let spec = job_spec(desired, backup);
-    object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}))
+    let mut job = object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}));
+    job.document["metadata"]["annotations"][DELETION_ANNOTATION] = json!(deletion);
+    job
 }
 
 /// The dump that a request asks for.
@@ -65,9 +71,8 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
             {"name": "KEEP", "value": backup.keep.to_string()},
             {"name": "PGHOST", "value": names::primary(name)},
             {"name": "PGPORT", "value": desired.port.to_string()},
-            {"name": "PGUSER", "value": desired.user},
-            {"name": "PGDATABASE", "value": desired.database},
-            from_secret("PGPASSWORD", names::credentials(name), PASSWORD),
+            {"name": "PGUSER", "value": "replicator"},
+            from_secret("PGPASSWORD", names::replication(name), PASSWORD),
         ],
         "volumeMounts": [
             {"name": "dumps", "mountPath": DUMPS},
@@ -82,6 +87,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
     pod["restartPolicy"] = json!("Never");
     json!({
         "backoffLimit": 2,
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
         "template": {"metadata": {"labels": pod_labels(desired, "backup")}, "spec": pod},
     })
 }

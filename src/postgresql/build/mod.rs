@@ -1,6 +1,7 @@
 //! Builders of what a `Postgresql` consists of. Pure: from what is desired to documents.
 
 pub mod backup;
+pub mod initialize;
 pub mod network;
 pub mod secrets;
 pub mod servers;
@@ -12,8 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     desired::Desired,
-    names,
-    world::{Detail, Id, Kind, Owner, World},
+    world::{Id, Kind, Owner, World},
 };
 use crate::{
     controller::key::hex,
@@ -35,16 +35,16 @@ pub struct Object {
 /// password: a new one restarts the servers, since they read it at their start.
 #[must_use]
 pub fn objects(desired: &Desired, world: &World, replication: &str) -> Vec<Object> {
-    let mut objects = vec![network::scripts(desired), network::headless(desired), network::client(desired)];
-    let made_with = |set: &str| match world.objects.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
-        Some(Detail::StatefulSet { storage: Some(storage), .. }) => storage.clone(),
-        _ => desired.storage.text.clone(),
-    };
-    let name = &desired.key.name;
-    objects.push(servers::primary(desired, &made_with(&names::primary(name)), replication));
+    let mut objects = vec![
+        network::witness(desired),
+        network::scripts(desired),
+        network::headless(desired),
+        network::client(desired),
+        servers::primary(desired, &world.objects, replication, None),
+    ];
     if desired.standbys > 0 {
         objects.push(network::read_only(desired));
-        objects.push(servers::standby(desired, &made_with(&names::standby(name)), replication));
+        objects.push(servers::standby(desired, &world.objects, replication));
     }
     if let Some(backup) = &desired.backup {
         // A volume is made once; what grows it afterwards is a patch of its size.
@@ -61,7 +61,7 @@ pub fn objects(desired: &Desired, world: &World, replication: &str) -> Vec<Objec
     objects
 }
 
-/// The owner reference of what goes with a `Postgresql`.
+/// The owner reference of the witness.
 #[must_use]
 pub fn owner(desired: &Desired) -> OwnerReference {
     OwnerReference {
@@ -95,8 +95,8 @@ fn selector(desired: &Desired, role: &str) -> Value {
     json!({label::POSTGRESQL: desired.key.name, label::ROLE: role})
 }
 
-/// A document with its metadata. Volumes have no owner: whoever deletes a Postgresql past its finalizer shall not lose the
-/// data to the garbage collector.
+/// A document with its metadata. Without ownerReference: the garbage collector would take servers away before the last dump, and
+/// from a Postgresql whose finalizer was edited out.
 fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> Object {
     let api_version = match kind {
         Kind::ConfigMap | Kind::Service | Kind::PersistentVolumeClaim => "v1",
@@ -106,9 +106,6 @@ fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> O
     document["apiVersion"] = json!(api_version);
     document["kind"] = json!(kind.as_str());
     document["metadata"] = json!({"name": name, "namespace": desired.key.namespace, "labels": labels(desired)});
-    if kind != Kind::PersistentVolumeClaim {
-        document["metadata"]["ownerReferences"] = json!([owner(desired)]);
-    }
     let digest = hex(&Sha256::digest(document.to_string().as_bytes())[..16]);
     document["metadata"]["annotations"] = json!({SPEC_DIGEST: digest});
     Object { id: (kind, name), document, digest }
@@ -131,6 +128,8 @@ fn from_secret(variable: &str, secret: String, key: &str) -> Value {
 /// A pod that runs as the image's `postgres` (999 in the official images since 9.0), with nothing it could do beyond that.
 fn pod_spec(container: Value, volumes: Value) -> Value {
     let mut container = container;
+    // What a script says when it refuses is the pod's message.
+    container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["ALL"]},

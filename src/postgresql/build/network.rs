@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, object, selector};
+use super::{Object, object, owner, selector};
 use crate::{
     crd::label,
     postgresql::{desired::Desired, names, world::Kind},
@@ -12,10 +12,15 @@ use crate::{
 pub const PORT: i32 = 5432;
 
 /// The scripts, by name of their file.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 9] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
+    ("closed.conf", include_str!("scripts/closed.conf")),
+    ("initialize.sh", include_str!("scripts/initialize.sh")),
     ("primary.sh", include_str!("scripts/primary.sh")),
+    ("roles.sh", include_str!("scripts/roles.sh")),
     ("standby.sh", include_str!("scripts/standby.sh")),
+    ("standby-ready.sh", include_str!("scripts/standby-ready.sh")),
+    ("standby-alive.sh", include_str!("scripts/standby-alive.sh")),
     ("dump.sh", include_str!("scripts/dump.sh")),
 ];
 
@@ -25,6 +30,17 @@ pub fn scripts(desired: &Desired) -> Object {
     let data: serde_json::Map<String, Value> =
         SCRIPTS.iter().map(|(file, text)| ((*file).to_owned(), json!(text))).collect();
     object(desired, Kind::ConfigMap, names::scripts(&desired.key.name), json!({"data": data}))
+}
+
+/// The one object with an ownerReference. A Postgresql that is deleted with `--cascade=orphan` while the operator is away shows
+/// nothing of it later, but the garbage collector has taken the reference off this.
+#[must_use]
+pub fn witness(desired: &Desired) -> Object {
+    let note = "Without its ownerReference this says that the Postgresql is deleted with --cascade=orphan.";
+    let mut witness =
+        object(desired, Kind::ConfigMap, names::witness(&desired.key.name), json!({"data": {"note": note}}));
+    witness.document["metadata"]["ownerReferences"] = json!([owner(desired)]);
+    witness
 }
 
 /// The pods' DNS names. A standby looks for a primary that is not ready yet, too.

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::api::ObjectMeta;
 
-use super::owner;
 use crate::{
     controller::password::password,
     crd::label,
@@ -19,7 +18,7 @@ use crate::{
 /// Key of the password in every Secret.
 pub const PASSWORD: &str = "password";
 
-/// The password in use. Without owner, as the volume that it opens.
+/// The password in use. Like every Secret here without ownerReference: the garbage collector shall not delete what opens data.
 #[must_use]
 pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
     let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
@@ -31,9 +30,7 @@ pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
 /// What clients read: the keys of Percona's Secrets for users.
 #[must_use]
 pub fn client(desired: &Desired, in_use: &str) -> Secret {
-    let mut secret = secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use));
-    secret.metadata.owner_references = Some(vec![owner(desired)]);
-    secret
+    secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use))
 }
 
 /// The data of [`client`].
@@ -52,12 +49,12 @@ pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteStri
     ])
 }
 
-/// The standbys' password: one may be made anew at any time, since the primary takes over what it is given at its start.
+/// The password by which standbys follow and dumps are taken: one may be made anew at any time, since the primary takes over what
+/// it is given at its start.
 #[must_use]
 pub fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
     let mut secret = secret(desired, names::replication(&desired.key.name), data);
-    secret.metadata.owner_references = Some(vec![owner(desired)]);
     secret.immutable = Some(true);
     secret
 }

@@ -3,49 +3,60 @@
 //! Primary and standbys are two: one script that decides by ordinal whether to begin an empty database or to copy another's
 //! could be wrong once, and a change of the standbys would restart the primary.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use super::{Object, claim_spec, from_secret, labels, network::PORT, object, pod_labels, pod_spec, selector};
-use crate::postgresql::{build::secrets::PASSWORD, desired::Desired, names, world::Kind};
+use super::{Object, claim_spec, labels, network::PORT, object, pod_labels, pod_spec, selector};
+use crate::postgresql::{
+    build::secrets::PASSWORD,
+    desired::Desired,
+    names,
+    world::{Detail, Id, Kind, ObjectView},
+};
 
 /// Where the volume is. Not the image's own place: that has moved between its versions.
-const VOLUME: &str = "/volume";
+pub(super) const VOLUME: &str = "/volume";
 /// PostgreSQL wants a directory for itself, which the root of a volume is not.
-const PGDATA: &str = "/volume/data";
-const HBA: &str = "/scripts/pg_hba.conf";
-const REPLICATION_PASSWORD: &str = "/replication/password";
-/// What a standby that was away may be behind without having to begin anew.
-const WAL_KEPT: &str = "wal_keep_size=128MB";
+pub(super) const PGDATA: &str = "/volume/data";
+const OPEN: &str = "/scripts/pg_hba.conf";
+const CLOSED: &str = "/scripts/closed.conf";
+pub(super) const REPLICATION_PASSWORD: &str = "/replication/password";
+/// What a standby may be behind, in bytes, and still be read from: two segments of the log.
+const LAG: &str = "33554432";
 /// On a pod: uid of the Secret with the standbys' password.
 const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
+/// On a pod of the primary: the deletion for whose last dump it lets no client in.
+pub const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 
-/// The primary. `storage` is the size its volume is made with: what is there already grows by a patch of its own, since a
-/// StatefulSet's template for volumes cannot be changed.
+/// The primary, open for clients or closed for a deletion.
 #[must_use]
-pub fn primary(desired: &Desired, storage: &str, replication: &str) -> Object {
+pub fn primary(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str, closed: Option<&str>) -> Object {
     let name = &desired.key.name;
     let container = json!({
         "name": "postgres",
         "image": desired.image,
-        // The image's entrypoint makes the database where there is none.
-        "args": ["postgres", "-c", format!("hba_file={HBA}"), "-c", WAL_KEPT],
+        "command": ["sh", "/scripts/primary.sh"],
         "env": [
             {"name": "PGDATA", "value": PGDATA},
+            {"name": "HBA_FILE", "value": if closed.is_some() { CLOSED } else { OPEN }},
             {"name": "POSTGRES_USER", "value": desired.user},
-            {"name": "POSTGRES_DB", "value": desired.database},
-            from_secret("POSTGRES_PASSWORD", names::credentials(name), PASSWORD),
-            {"name": "POSTGRES_INITDB_ARGS", "value": "--data-checksums"},
             {"name": "REPLICATION_PASSWORD_FILE", "value": REPLICATION_PASSWORD},
         ],
-        "lifecycle": {"postStart": {"exec": {"command": ["sh", "/scripts/primary.sh"]}}},
+        "lifecycle": {"postStart": {"exec": {"command": ["sh", "/scripts/roles.sh"]}}},
+        "readinessProbe": {
+            "exec": {"command": ["pg_isready", "--quiet", "--host=127.0.0.1", format!("--port={PORT}")]},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
     });
-    let set = Set { name: names::primary(name), role: "primary", replicas: 1, storage, replication };
-    stateful_set(desired, &set, container)
+    let set = Set { name: names::primary(name), role: "primary", replicas: 1, replication, closed };
+    stateful_set(desired, found, &set, container)
 }
 
 /// The standbys.
 #[must_use]
-pub fn standby(desired: &Desired, storage: &str, replication: &str) -> Object {
+pub fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str) -> Object {
     let name = &desired.key.name;
     let container = json!({
         "name": "postgres",
@@ -57,30 +68,45 @@ pub fn standby(desired: &Desired, storage: &str, replication: &str) -> Object {
             {"name": "PRIMARY_PORT", "value": PORT.to_string()},
             {"name": "REPLICATION_PASSWORD_FILE", "value": REPLICATION_PASSWORD},
             {"name": "PGPASSFILE", "value": "/tmp/pgpass"},
-            {"name": "HBA_FILE", "value": HBA},
+            {"name": "HBA_FILE", "value": OPEN},
+            {"name": "LAG", "value": LAG},
         ],
+        "readinessProbe": {
+            "exec": {"command": ["sh", "/scripts/standby-ready.sh"]},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "livenessProbe": {
+            "exec": {"command": ["sh", "/scripts/standby-alive.sh"]},
+            "periodSeconds": 30,
+            "timeoutSeconds": 15,
+        },
     });
-    let set = Set { name: names::standby(name), role: "standby", replicas: desired.standbys, storage, replication };
-    stateful_set(desired, &set, container)
+    let standbys = desired.standbys;
+    let set = Set { name: names::standby(name), role: "standby", replicas: standbys, replication, closed: None };
+    stateful_set(desired, found, &set, container)
 }
 
 struct Set<'a> {
     name: String,
     role: &'static str,
     replicas: i32,
-    storage: &'a str,
     replication: &'a str,
+    closed: Option<&'a str>,
 }
 
-fn stateful_set(desired: &Desired, set: &Set<'_>, mut container: Value) -> Object {
+/// The size that volumes are made with: those that are there already grow by a patch of their own, since a StatefulSet's template
+/// for volumes cannot be changed.
+fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &str) -> &'a str {
+    match found.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
+        Some(Detail::StatefulSet { storage: Some(storage), .. }) => storage,
+        _ => &desired.storage.text,
+    }
+}
+
+fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'_>, mut container: Value) -> Object {
     let name = &desired.key.name;
     container["ports"] = json!([{"name": "postgresql", "containerPort": PORT, "protocol": "TCP"}]);
-    // By TCP: while the image makes the database, a server is there that listens on its socket only.
-    container["readinessProbe"] = json!({
-        "exec": {"command": ["pg_isready", "--quiet", "--host=127.0.0.1", format!("--port={PORT}")]},
-        "periodSeconds": 5,
-        "timeoutSeconds": 5,
-    });
     container["volumeMounts"] = json!([
         {"name": "data", "mountPath": VOLUME},
         {"name": "scripts", "mountPath": "/scripts", "readOnly": true},
@@ -103,7 +129,11 @@ fn stateful_set(desired: &Desired, set: &Set<'_>, mut container: Value) -> Objec
     let mut pod = pod_spec(container, volumes);
     // A shutdown writes out what is in memory.
     pod["terminationGracePeriodSeconds"] = json!(120);
-    let mut spec = json!({
+    let mut annotations = json!({REPLICATION_ANNOTATION: set.replication});
+    if let Some(deletion) = set.closed {
+        annotations[CLOSED_ANNOTATION] = json!(deletion);
+    }
+    let spec = json!({
         "serviceName": names::headless(name),
         "replicas": set.replicas,
         "podManagementPolicy": "Parallel",
@@ -111,7 +141,7 @@ fn stateful_set(desired: &Desired, set: &Set<'_>, mut container: Value) -> Objec
         "template": {
             "metadata": {
                 "labels": pod_labels(desired, set.role),
-                "annotations": {REPLICATION_ANNOTATION: set.replication},
+                "annotations": annotations,
             },
             "spec": pod,
         },
@@ -119,12 +149,10 @@ fn stateful_set(desired: &Desired, set: &Set<'_>, mut container: Value) -> Objec
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": "data", "labels": labels(desired)},
-            "spec": claim_spec(desired, set.storage),
+            "spec": claim_spec(desired, storage(desired, found, &set.name)),
         }],
+        // Not even a standby's: after a promotion it may be all there is.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
     });
-    if set.role == "standby" {
-        // Its data are a copy: kept, they would only be out of date when it comes back.
-        spec["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
-    }
     object(desired, Kind::StatefulSet, set.name.clone(), json!({"spec": spec}))
 }

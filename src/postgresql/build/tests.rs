@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::postgresql::{desired, world::ObjectView};
+use crate::postgresql::{
+    desired,
+    world::{Detail, ObjectView},
+};
 
 fn of(spec: Value) -> Desired {
     let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
@@ -21,10 +24,12 @@ fn documents() {
     let mut documents: Vec<_> =
         objects(&desired, &World::default(), "uid-2").into_iter().map(|object| object.document).collect();
     let backup = desired.backup.as_ref().unwrap();
-    documents.push(backup::last_dump(&desired, backup).document);
+    documents.push(backup::last_dump(&desired, backup, "2026-01-01T00:00:00Z").document);
     documents.push(backup::dump(&desired, backup, "before-30").document);
+    documents.push(initialize::claim(&desired).document);
+    documents.push(initialize::job(&desired, "uid-3", true).document);
     // The scripts have files of their own.
-    for text in documents[0]["data"].as_object_mut().unwrap().values_mut() {
+    for text in documents[1]["data"].as_object_mut().unwrap().values_mut() {
         *text = json!("…");
     }
     insta::assert_yaml_snapshot!(documents);
@@ -34,7 +39,16 @@ fn documents() {
 fn without_standbys_and_dumps_there_is_one_server() {
     let objects = objects(&of(json!({})), &World::default(), "uid-2");
     let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0.as_str(), object.id.1)).collect();
-    assert_eq!(ids, ["ConfigMap acme-scripts", "Service acme-headless", "Service acme", "StatefulSet acme"]);
+    assert_eq!(
+        ids,
+        [
+            "ConfigMap acme-witness",
+            "ConfigMap acme-scripts",
+            "Service acme-headless",
+            "Service acme",
+            "StatefulSet acme"
+        ]
+    );
 }
 
 #[test]
@@ -58,6 +72,34 @@ fn a_port_restarts_nothing_and_a_new_replication_password_does() {
     };
     assert_eq!(set(json!({}), "a"), set(json!({"port": 5433, "replicas": 3}), "a"));
     assert_ne!(set(json!({}), "a"), set(json!({}), "b"));
+}
+
+/// The garbage collector takes only what is owned: never before the last dump, nor what a finalizer was edited out of.
+#[test]
+fn nothing_but_the_witness_is_owned() {
+    let desired = full();
+    let backup = desired.backup.as_ref().unwrap();
+    let mut all = objects(&desired, &World::default(), "uid-2");
+    all.extend([initialize::claim(&desired), initialize::job(&desired, "uid-3", true)]);
+    all.extend([backup::dump(&desired, backup, "x"), backup::last_dump(&desired, backup, "x")]);
+    for object in all {
+        let owned = !object.document["metadata"]["ownerReferences"].is_null();
+        assert_eq!(owned, object.id.1 == "acme-witness", "{:?}", object.id);
+    }
+    for secret in [secrets::credentials(&desired, "x"), secrets::client(&desired, "x"), secrets::replication(&desired)]
+    {
+        assert_eq!(secret.metadata.owner_references, None);
+    }
+}
+
+#[test]
+fn a_primary_that_is_closed_is_another() {
+    let set = |closed| servers::primary(&full(), &World::default().objects, "r", closed);
+    let (open, closed) = (set(None), set(Some("2026-01-01T00:00:00Z")));
+    assert_ne!(open.digest, closed.digest);
+    let file =
+        |object: &Object| object.document["spec"]["template"]["spec"]["containers"][0]["env"][1]["value"].clone();
+    assert_eq!((file(&open), file(&closed)), (json!("/scripts/pg_hba.conf"), json!("/scripts/closed.conf")));
 }
 
 #[test]

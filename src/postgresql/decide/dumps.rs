@@ -5,7 +5,7 @@
 
 use super::{Plan, Step, primary};
 use crate::{
-    crd::{DumpRecord, DumpState},
+    crd::{BackupSummary, DumpRecord, DumpState},
     postgresql::{
         build::backup,
         desired::Desired,
@@ -64,6 +64,34 @@ fn seen(desired: &Desired, request: &str, job: String, view: &JobView) -> DumpRe
     DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
 }
 
+/// How the dumps went, whatever asked for them: what is known, and what their Jobs add to it.
+#[must_use]
+pub fn summary(desired: &Desired, world: &World) -> Option<BackupSummary> {
+    let mut summary = world.recorded.backup.clone();
+    let prefix = names::initialize_prefix(&desired.key.name);
+    for ((_, name), view) in
+        world.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && !name.starts_with(&prefix))
+    {
+        let ObjectView {
+            owner: Owner::Ours,
+            detail: Detail::Job(JobView { succeeded: Some(succeeded), ended: Some(ended), .. }),
+            ..
+        } = view
+        else {
+            continue;
+        };
+        let summary = summary.get_or_insert_default();
+        let last = if *succeeded { &mut summary.last_success } else { &mut summary.last_failure };
+        if last.as_ref().is_none_or(|last| last.0 < ended.0) {
+            *last = Some(ended.clone());
+            if !succeeded {
+                summary.failed_job = Some(name.clone());
+            }
+        }
+    }
+    summary
+}
+
 /// Makes the Job that is asked for as soon as it can dump, and takes those of earlier requests away that have ended.
 pub(super) fn steps(plan: &mut Plan, desired: &Desired, world: &World) {
     let Some((backup, request)) = desired.backup.as_ref().and_then(|backup| Some((backup, backup.request.as_ref()?)))
@@ -92,7 +120,7 @@ fn can_dump(desired: &Desired, world: &World) -> bool {
     let serves = primary(desired, &world.pods).is_some_and(|pod| pod.waiting.is_none());
     let volume = world.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
     let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);
-    serves && usable && matches!(world.credentials.kept, SecretView::Ours { .. })
+    serves && usable && matches!(world.replication, SecretView::Ours { .. })
 }
 
 fn wanted(desired: &Desired) -> Option<&String> {

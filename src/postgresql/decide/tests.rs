@@ -2,8 +2,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    crd::SecretRecord,
-    postgresql::{desired, world::CredentialsView},
+    crd::{SecretRecord, VolumeRecord},
+    postgresql::{
+        desired,
+        world::{CredentialsView, OwnSecret},
+    },
 };
 
 pub(super) fn of(spec: Value) -> Desired {
@@ -16,11 +19,13 @@ pub(super) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
 }
 
 fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
-    view(None, Detail::Claim { requested: Some(requested), capacity: capacity.map(str::to_owned) })
+    let made_for = Some("uid-1".to_owned());
+    view(None, Detail::Claim { requested: Some(requested), capacity: capacity.map(str::to_owned), made_for })
 }
 
-fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
-    PodView { name: name.to_owned(), uid: "p".to_owned(), role: role.to_owned(), waiting: waiting.map(str::to_owned) }
+pub(super) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
+    let waiting = waiting.map(str::to_owned);
+    PodView { name: name.to_owned(), uid: "p".to_owned(), role: role.to_owned(), waiting, refused: None, closed: None }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -34,6 +39,8 @@ pub(super) fn settled(desired: &Desired) -> World {
         pods: vec![pod("acme-0", "primary", None)],
         ..World::default()
     };
+    world.recorded.volume =
+        Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized: true });
     world.recorded.version = Some(desired.version.clone());
     world.recorded.secret =
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
@@ -43,7 +50,9 @@ pub(super) fn settled(desired: &Desired) -> World {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
                 storage: Some(desired.storage.text.clone()),
             },
-            Kind::PersistentVolumeClaim => Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()) },
+            Kind::PersistentVolumeClaim => {
+                Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()), made_for: None }
+            }
             _ => Detail::None,
         };
         world.objects.insert(object.id.clone(), view(Some(object.digest), detail));
@@ -61,6 +70,9 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
         Step::KeepPassword(origin) => format!("keep {origin:?}"),
         Step::CreateReplication => "replication".to_owned(),
         Step::ApplyClientSecret => "client".to_owned(),
+        Step::Settle { secret } => format!("settle {secret}"),
+        Step::CreateVolume => "create volume".to_owned(),
+        Step::Initialize(job) => format!("initialize {}", job.id.1),
         Step::Grow { claim, to } => format!("grow {claim} {to}"),
         Step::Apply(object) => format!("apply {} {}", object.id.0.as_str(), object.id.1),
         Step::Delete { id, .. } => format!("delete {} {}", id.0.as_str(), id.1),
@@ -90,9 +102,19 @@ fn the_way_up() {
     world.credentials.client = ClientSecret::Current;
     world.replication = SecretView::Ours { uid: "r".to_owned() };
     let plan = decide(&desired, &world);
-    let all = ["ConfigMap acme-scripts", "Service acme-headless", "Service acme", "StatefulSet acme"];
-    assert_eq!(steps(&plan), all.map(|object| format!("apply {object}")));
+    // No server before there is a database: see volume/tests.rs.
+    let first = ["ConfigMap acme-witness", "ConfigMap acme-scripts", "Service acme-headless", "Service acme"];
+    let first = first.map(|object| format!("apply {object}")).into_iter().chain(["create volume".to_owned()]);
+    assert_eq!(steps(&plan), first.collect::<Vec<_>>());
     assert_eq!(reason(&plan), Some(("Provisioning", false)));
+}
+
+#[test]
+fn a_secret_is_taken_from_the_garbage_collector() {
+    let desired = of(json!({}));
+    let mut world = settled(&desired);
+    world.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "s".to_owned(), unsettled: true });
+    assert_eq!(steps(&decide(&desired, &world)), ["settle acme-app"]);
 }
 
 /// One row: what is different from a settled world, and the steps and the reason that follow.
@@ -166,6 +188,17 @@ fn what_is_different_has_its_consequence() {
             Some(("NotReady", false)),
         ),
         ("there is no pod", json!({}), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
+        (
+            "a claim that only looks like one of its own",
+            json!({}),
+            |w| {
+                let mut forged = claim(9.0 * GI, Some("9Gi"));
+                forged.owner = Owner::Other("x".to_owned());
+                w.objects.insert((Kind::PersistentVolumeClaim, "another".to_owned()), forged);
+            },
+            &[],
+            None,
+        ),
         (
             "a standby is not ready",
             json!({"replicas": 2}),

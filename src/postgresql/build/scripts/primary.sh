@@ -1,16 +1,18 @@
 #!/bin/sh
-# Runs after each start of the primary: makes the role by which standbys connect, or gives it the password of its Secret.
-# Environment: POSTGRES_USER, REPLICATION_PASSWORD_FILE.
+# Runs the primary on the database that is there. It makes none: initialize.sh did, once.
+# Environment: PGDATA, HBA_FILE. Arguments: more settings of the server.
+# Exit codes: those of initialize.sh.
 set -eu
-# The password reaches psql by a file, not by its arguments, and no log if a statement fails. The server may be on its way
-# up, or restart in between while it is made.
-until psql --no-psqlrc --quiet --username="$POSTGRES_USER" --dbname=postgres --set=ON_ERROR_STOP=1 >/dev/null <<'SQL'
-\set password `cat "$REPLICATION_PASSWORD_FILE"`
-SET log_statement = 'none';
-SET log_min_error_statement = 'panic';
-SELECT 'CREATE ROLE replicator' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'replicator') \gexec
-ALTER ROLE replicator WITH LOGIN REPLICATION PASSWORD :'password';
-SQL
-do
-    sleep 1
-done
+umask 077
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    echo "there is no database in $PGDATA, where there was one: no other is made in its place" >&2
+    exit 71
+fi
+found=$(cat "$PGDATA/PG_VERSION")
+major=$(postgres --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+if [ "$found" != "$major" ]; then
+    echo "the volume has a database of PostgreSQL $found, and this is $major: it is left as it is" >&2
+    exit 72
+fi
+# So much is kept for a standby that is away; after more it begins anew.
+exec postgres -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c wal_keep_size=128MB -c max_slot_wal_keep_size=256MB "$@"

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Runs a hot standby: it begins as a base backup of the primary, and follows it from then on.
-# Environment: PGDATA, PRIMARY_HOST, PRIMARY_PORT, REPLICATION_PASSWORD_FILE, PGPASSFILE, HBA_FILE, HOSTNAME.
+# Runs a hot standby: it begins as a base backup of the primary, and follows it from then on by a replication slot of its own.
+# Environment: PGDATA, PRIMARY_HOST, PRIMARY_PORT, REPLICATION_PASSWORD_FILE, PGPASSFILE, HBA_FILE, HOSTNAME. Arguments: more
+# settings of the server.
+# Exit codes: 73 it was promoted; 74 the primary is another server.
 set -eu
 umask 077
 # The first process of a container ignores what it does not ask for.
@@ -9,27 +11,81 @@ trap 'exit 143' TERM INT
 # libpq wants a file that nobody else can read, which a mounted Secret is not.
 printf '*:*:*:replicator:%s\n' "$(cat "$REPLICATION_PASSWORD_FILE")" >"$PGPASSFILE"
 export PGPASSFILE
+primary="host=$PRIMARY_HOST port=$PRIMARY_PORT user=replicator"
+slot=$(echo "$HOSTNAME" | tr - _)
+new=$PGDATA.new
 
-if [ -s "$PGDATA/PG_VERSION" ] && [ ! -f "$PGDATA/standby.signal" ]; then
-    echo "$PGDATA is of a server that was promoted, and follows no primary any more: it is left as it is. To make a standby" \
-        "of it, delete this pod's PersistentVolumeClaim and the pod." >&2
-    exit 1
-fi
+ask() {
+    psql --no-psqlrc --no-password --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --set=slot="$slot" "$@" \
+        "$primary dbname=postgres connect_timeout=10"
+}
+control() { LC_ALL=C pg_controldata "$PGDATA" | sed -n "s/^$1: *//p"; }
 
-if [ ! -s "$PGDATA/PG_VERSION" ]; then
-    # What is not complete is never in PGDATA, so that a backup that was cut off is not started from.
+# What the primary keeps for this standby. A slot that it has given up is of no use.
+take_slot() {
+    ask >/dev/null <<'SQL'
+SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+WHERE slot_name = :'slot' AND wal_status = 'lost' AND NOT active;
+SELECT pg_create_physical_replication_slot(:'slot', true)
+WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = :'slot');
+SQL
+}
+
+begin() {
+    # What is not complete is never in PGDATA, so that a backup that was cut off is not started from. What is in PGDATA stays until
+    # then: were the primary lost meanwhile, it would be all there is.
     until
-        rm -rf "$PGDATA.new"
-        pg_basebackup --host="$PRIMARY_HOST" --port="$PRIMARY_PORT" --username=replicator --no-password \
-            --pgdata="$PGDATA.new" --wal-method=stream --checkpoint=fast
+        rm -rf "$new"
+        # From here on the slot stands for the new copy, and says nothing of the old one: see below.
+        mkdir "$new"
+        take_slot && pg_basebackup --dbname="$primary" --no-password --pgdata="$new" --wal-method=stream --slot="$slot" \
+            --checkpoint=fast
     do
         echo "no base backup of $PRIMARY_HOST yet; trying again" >&2
         sleep 2
     done
-    touch "$PGDATA.new/standby.signal"
-    mv "$PGDATA.new" "$PGDATA"
+    touch "$new/standby.signal"
+    sync -f "$new"
+    if [ -e "$PGDATA" ]; then mv "$PGDATA" "$PGDATA.old"; fi
+    mv "$new" "$PGDATA"
+    rm -rf "$PGDATA.old"
+}
+
+# Whether the primary still has what comes after the last checkpoint that is here. True as well where it cannot be asked.
+can_follow() {
+    status=$(echo "SELECT wal_status FROM pg_replication_slots WHERE slot_name = :'slot'" | ask) || return 0
+    case $status in
+        reserved | extended | unreserved) return 0 ;;
+    esac
+    from=$(control "Latest checkpoint's REDO WAL file" | cut -c 9-)
+    has=$(echo "SELECT count(*) > 0 FROM pg_ls_waldir() WHERE substr(name, 9) = :'from'" | ask --set=from="$from") || return 0
+    [ "$has" = t ] || return 1
+    take_slot || echo "no replication slot on $PRIMARY_HOST yet" >&2
+}
+
+# A renaming that was cut off.
+if [ ! -e "$PGDATA" ] && [ -e "$PGDATA.old" ]; then mv "$PGDATA.old" "$PGDATA"; fi
+rm -rf "$PGDATA.old"
+
+if [ -s "$PGDATA/PG_VERSION" ] && [ ! -f "$PGDATA/standby.signal" ]; then
+    echo "$PGDATA is of a server that was promoted, and follows no primary any more: it is left as it is. To make a standby" \
+        "of it, delete this pod's PersistentVolumeClaim and the pod." >&2
+    exit 73
+fi
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    begin
+elif theirs=$(echo 'SELECT system_identifier FROM pg_control_system()' | ask); then
+    if [ "$theirs" != "$(control 'Database system identifier')" ]; then
+        echo "the primary is another server than the one that $PGDATA is a copy of: the copy is left as it is. To make a standby" \
+            "of that one, delete this pod's PersistentVolumeClaim and the pod." >&2
+        exit 74
+    fi
+    if [ -e "$new" ] || ! can_follow; then
+        echo "the primary has not kept what this standby has missed: it begins anew" >&2
+        begin
+    fi
 fi
 
-exec postgres -c "hba_file=$HBA_FILE" \
-    -c "primary_conninfo=host=$PRIMARY_HOST port=$PRIMARY_PORT user=replicator passfile=$PGPASSFILE application_name=$HOSTNAME" \
+exec postgres -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c "primary_slot_name=$slot" \
+    -c "primary_conninfo=$primary passfile=$PGPASSFILE application_name=$HOSTNAME" \
     "$@"

@@ -97,7 +97,16 @@ fn a_request_gets_one_dump() {
         ),
         ("there is no primary", on("one"), None, |w| w.pods.clear(), &[], None),
         ("it is not ready", on("one"), None, |w| w.pods[0].waiting = Some("x".to_owned()), &[], None),
-        ("there is no password", on("one"), None, |w| w.credentials.kept = SecretView::Absent, &[], None),
+        // Dumps take another password than clients.
+        (
+            "there is no password for clients",
+            on("one"),
+            None,
+            |w| w.credentials.kept = SecretView::Absent,
+            &[("apply", "one")],
+            None,
+        ),
+        ("there is none for dumps", on("one"), None, |w| w.replication = SecretView::Absent, &[], None),
         ("the volume goes", on("one"), None, |w| volume(w).deleting = true, &[], None),
         ("the volume is another's", on("one"), None, |w| volume(w).owner = Owner::Other("x".to_owned()), &[], None),
         (
@@ -183,6 +192,32 @@ fn a_request_gets_one_dump() {
         assert_eq!(dump.as_ref().map(|dump| (dump.request.as_str(), dump.state)), *after, "{what}");
         assert!(dump.is_none_or(|dump| dump.job == names::dump("acme", &dump.request)), "{what}");
     }
+}
+
+#[test]
+fn how_the_dumps_went() {
+    let time = |second: u8| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
+        serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok()
+    };
+    let desired = of(on("one"));
+    let mut world = settled(&desired);
+    assert_eq!(summary(&desired, &world), None);
+    world.recorded.backup =
+        Some(BackupSummary { last_success: time(2), last_failure: time(2), failed_job: Some("x".to_owned()) });
+    for (job, succeeded, ended) in [
+        ("acme-backup-1", Some(true), time(3)),
+        ("acme-backup-2", Some(false), time(4)),
+        // Older than what is known, not ended, and no dump.
+        ("acme-backup-0", Some(false), time(1)),
+        ("acme-dump-1", None, None),
+        ("acme-init-1", Some(false), time(9)),
+    ] {
+        let detail = Detail::Job(JobView { succeeded, ended, ..JobView::default() });
+        world.objects.insert((Kind::Job, job.to_owned()), view(None, detail));
+    }
+    let expected =
+        BackupSummary { last_success: time(3), last_failure: time(4), failed_job: Some("acme-backup-2".to_owned()) };
+    assert_eq!(summary(&desired, &world), Some(expected));
 }
 
 fn volume(world: &mut World) -> &mut ObjectView {

@@ -1,0 +1,71 @@
+#!/bin/sh
+# Makes the database, once: roles, database and all in a directory beside PGDATA, which gets its name when it is complete. What
+# was cut off is begun again; what is there is never touched.
+# Environment: PGDATA, INITIALIZE (yes, or it is only looked at what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE,
+# REPLICATION_PASSWORD_FILE.
+# Exit codes: 71 there is no database, and none is to be made; 72 there is one of another major version.
+set -eu
+umask 077
+# The first process of a container ignores what it does not ask for.
+trap 'exit 143' TERM INT
+major() { postgres --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
+
+# A pod that a node which is away still runs may be at work on the same volume.
+exec 9>"${PGDATA%/*}/initialize.lock"
+flock -n 9 || { echo "another pod is at work on this volume" >&2; exit 1; }
+
+if [ -s "$PGDATA/PG_VERSION" ]; then
+    found=$(cat "$PGDATA/PG_VERSION")
+    if [ "$found" != "$(major)" ]; then
+        echo "the volume has a database of PostgreSQL $found, and this is $(major): it is left as it is" >&2
+        exit 72
+    fi
+    echo "the volume has a database of PostgreSQL $found already"
+    exit 0
+fi
+if [ "$INITIALIZE" != yes ] || { [ -e "$PGDATA" ] && ! rmdir "$PGDATA" 2>/dev/null; }; then
+    echo "there is no database in $PGDATA, and none is made where there should be one: the volume is left as it is" >&2
+    exit 71
+fi
+
+new=$PGDATA.new
+run=$(mktemp -d)
+rm -rf "$new"
+# Codepoint order, which no library changes under the data.
+if [ "$(major)" -ge 17 ]; then provider=--locale-provider=builtin; else provider=; fi
+initdb --pgdata="$new" --username=postgres --encoding=UTF8 $provider --locale=C.UTF-8 --data-checksums \
+    --auth-local=trust --auth-host=scram-sha-256 --no-instructions
+# Only this script reaches it.
+postgres -D "$new" -c listen_addresses= -c unix_socket_directories="$run" &
+server=$!
+trap 'kill -INT $server; wait $server; exit 143' TERM INT
+until pg_isready --quiet --host="$run"; do
+    kill -0 $server
+    sleep 0.1
+done
+# Passwords reach psql by files, not by its arguments, and no log if a statement fails.
+if ! psql --no-psqlrc --quiet --host="$run" --username=postgres --dbname=postgres --set=ON_ERROR_STOP=1 \
+    --set=user="$POSTGRES_USER" --set=database="$POSTGRES_DB" >/dev/null <<'SQL'
+\set password `cat "$PASSWORD_FILE"`
+\set replication `cat "$REPLICATION_PASSWORD_FILE"`
+SET log_statement = 'none';
+SET log_min_error_statement = 'panic';
+CREATE ROLE replicator WITH LOGIN SUPERUSER REPLICATION PASSWORD :'replication';
+SELECT format('CREATE ROLE %I', :'user') WHERE :'user' <> 'postgres' \gexec
+ALTER ROLE :"user" WITH LOGIN PASSWORD :'password';
+SELECT format('CREATE DATABASE %I', :'database') WHERE :'database' <> 'postgres' \gexec
+ALTER DATABASE :"database" OWNER TO :"user";
+SQL
+then
+    kill -INT $server
+    wait $server || true
+    exit 1
+fi
+kill -INT $server
+wait $server
+# initdb and the server have written to the disk what they wrote; the names come last.
+sync -f "$new"
+mv "$new" "$PGDATA"
+sync -f "${PGDATA%/*}"
+rm -rf "$run"
+echo "made database $POSTGRES_DB of user $POSTGRES_USER"
