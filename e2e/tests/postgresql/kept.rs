@@ -1,0 +1,288 @@
+//! What must not be lost: volumes that are, deletions of every kind, objects that are not what they say.
+
+use super::*;
+
+async fn uid<K>(tenant: &Tenant, name: &str) -> Option<String>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    tenant.api::<K>().get_opt(name).await.unwrap().and_then(|object| object.uid())
+}
+
+/// Kind, name and uid of what holds or opens data.
+async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    let secrets = tenant.api::<Secret>().list(&ListParams::default()).await.unwrap();
+    let claims = claims.iter().map(|claim| (claim.name_any(), claim.uid()));
+    claims.chain(secrets.iter().map(|secret| (secret.name_any(), secret.uid()))).collect()
+}
+
+/// No pods beside those that are there: a Job is held up until the quota is gone.
+async fn no_more_pods(tenant: &Tenant, pods: &str) {
+    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": pods}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+}
+
+/// Deletes the volume with the database, and waits until the StatefulSet has another one.
+async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
+    let claim = format!("data-{name}-0");
+    let before = uid::<PersistentVolumeClaim>(tenant, &claim).await.unwrap();
+    delete::<PersistentVolumeClaim>(tenant, &claim).await;
+    held(tenant, name, "VolumeGoing").await;
+    delete::<Pod>(tenant, &format!("{name}-0")).await;
+    let another = |claim: Option<&PersistentVolumeClaim>| claim?.uid().filter(|uid| *uid != before);
+    let after = tenant.wait_for(&claim, "made anew", another).await;
+    (before, after)
+}
+
+#[tokio::test]
+async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
+    let tenant = Lab::shared().await.tenant("pg-volume-lost").await;
+    create(&tenant, "db", json!({})).await.unwrap();
+    let recorded = up(&tenant, "db").await.volume.unwrap();
+    assert!(recorded.initialized, "{recorded:?}");
+    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, "data-db-0").await, Some(recorded.uid.clone()));
+    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "the Job that made it has done its work");
+
+    let (before, after) = lose_volume(&tenant, "db").await;
+    assert_eq!(before, recorded.uid);
+    let accept =
+        format!("kubectl annotate db db -n pg-volume-lost --overwrite apps.bnerd-operator.local/accept-volume={after}");
+    let about = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        let words = ["data-db-0", "restore a dump", &accept].iter().all(|part| ready.message.contains(part));
+        (ready.reason == "VolumeLost" && words).then_some(())
+    };
+    tenant.wait_for("db", "on another volume", about).await;
+    let lost = tenant.api::<Postgresql>().get("db").await.unwrap().status.unwrap();
+    assert_eq!((lost.phase, lost.volume), (Some(Phase::Failed), Some(recorded)));
+    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "no database is made");
+    // Also when nothing of it is left but the record.
+    delete::<StatefulSet>(&tenant, "db").await;
+    gone::<Pod>(&tenant, "db-0").await;
+    delete::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
+    gone::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
+    let about = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        (ready.reason == "VolumeLost" && ready.message.contains("data-db-0 is gone")).then_some(())
+    };
+    tenant.wait_for("db", "without a volume", about).await;
+    replaced::<Service>(&tenant, "db").await;
+    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
+
+    // An administrator has the data back, as from a snapshot, and says so.
+    let claim = json!({
+        "metadata": {"name": "data-db-0", "labels": {
+            label::POSTGRESQL: "db",
+            label::POSTGRESQL_UID: tenant.api::<Postgresql>().get("db").await.unwrap().uid(),
+        }},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    let restored = tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
+    let uid = restored.uid().unwrap();
+    tenant.kubectl(&["annotate", "db", "db", &format!("apps.bnerd-operator.local/accept-volume={uid}")]).unwrap();
+    let there = |object: Option<&Postgresql>| {
+        let volume = object?.status.as_ref()?.volume.as_ref()?;
+        (volume.uid == uid && volume.initialized).then_some(())
+    };
+    tenant.wait_for("db", "on the volume that was put in its place", there).await;
+    up(&tenant, "db").await;
+
+    // The pod itself finds nothing.
+    let container = json!({
+        "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 71, "message": "there is no database in /volume/data"}},
+    });
+    let status = json!({"status": {
+        "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [container],
+    }});
+    tenant.api::<Pod>().patch_status("db-0", &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    let message = held(&tenant, "db", "VolumeLost").await;
+    assert!(message.contains("pod db-0 finds no database on PersistentVolumeClaim data-db-0"), "{message}");
+}
+
+#[tokio::test]
+async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
+    let tenant = Lab::shared().await.tenant("pg-not-on-record").await;
+    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
+    up(&tenant, "db").await;
+    let (_, after) = lose_volume(&tenant, "db").await;
+    held(&tenant, "db", "VolumeLost").await;
+    // One with the labels of its own, and its record edited by hand.
+    let labels = json!({
+        label::POSTGRESQL: "db",
+        label::POSTGRESQL_UID: tenant.api::<Postgresql>().get("db").await.unwrap().uid(),
+    });
+    let claim = json!({
+        "metadata": {"name": "precious", "labels": labels},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    let precious = tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
+    let owned = json!([{"kind": "PersistentVolumeClaim", "name": "precious", "uid": precious.uid()}]);
+    let forged = Patch::Merge(json!({"status": {"owned": owned}}));
+    tenant.api::<Postgresql>().patch_status("db", &PatchParams::default(), &forged).await.unwrap();
+
+    delete::<Postgresql>(&tenant, "db").await;
+    // There is nothing to dump.
+    let nothing = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        let words = ready.message.contains("nothing to dump") && ready.message.contains("spec.backup.onDelete");
+        (ready.reason == "VolumeLost" && words).then_some(())
+    };
+    tenant.wait_for("db", "without a dump", nothing).await;
+    patch(&tenant, "db", json!({"backup": null})).await.unwrap();
+    gone::<Postgresql>(&tenant, "db").await;
+    let claims = tenant.api::<PersistentVolumeClaim>();
+    let kept = claims.get("data-db-0").await.unwrap();
+    assert_eq!((kept.uid(), kept.labels()[label::RETAINED_FROM].as_str()), (Some(after), "db"));
+    assert_eq!(claims.get("precious").await.unwrap().uid(), precious.uid());
+    let told = tenant.events("db").await;
+    let words = "PersistentVolumeClaim data-db-0 stays: it is not on record in the status of Postgresql db";
+    assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains(words)), "{told:?}");
+    // And what opens it.
+    assert_eq!(names::<Secret>(&tenant).await, ["db-app", "db-credentials", "db-replication"]);
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_takes_the_last_dump_first() {
+    let tenant = Lab::shared().await.tenant("pg-foreground").await;
+    create(&tenant, "db", json!({"replicas": 2, "backup": {"onDelete": true}})).await.unwrap();
+    up(&tenant, "db").await;
+    let before = data(&tenant).await;
+    no_more_pods(&tenant, "2").await;
+    tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
+    held(&tenant, "db", "Dumping").await;
+    // The garbage collector has been through with what it may have.
+    gone::<ConfigMap>(&tenant, "db-witness").await;
+    assert_eq!(data(&tenant).await, before);
+    for set in ["db", "db-standby"] {
+        assert!(tenant.api::<StatefulSet>().get(set).await.unwrap().metadata.deletion_timestamp.is_none());
+    }
+    delete::<ResourceQuota>(&tenant, "full").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
+    assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_orphan_deletion_leaves_everything() {
+    let tenant = Lab::shared().await.tenant("pg-orphan").await;
+    create(&tenant, "db", json!({"replicas": 2, "backup": {"schedule": "@daily", "onDelete": true}})).await.unwrap();
+    up(&tenant, "db").await;
+    let before = data(&tenant).await;
+    let set = uid::<StatefulSet>(&tenant, "db").await;
+    tenant.kubectl(&["delete", "db", "db", "--cascade=orphan"]).unwrap();
+    assert_eq!((data(&tenant).await, uid::<StatefulSet>(&tenant, "db").await), (before, set));
+    assert!(uid::<Pod>(&tenant, "db-0").await.is_some() && uid::<Pod>(&tenant, "db-standby-0").await.is_some());
+    for claim in ["data-db-0", "data-db-standby-0", "db-backup"] {
+        let claim = tenant.api::<PersistentVolumeClaim>().get(claim).await.unwrap();
+        assert_eq!(claim.labels()[label::RETAINED_FROM], "db");
+    }
+}
+
+#[tokio::test]
+async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
+    let tenant = Lab::shared().await.tenant("pg-edited-out").await;
+    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
+    up(&tenant, "db").await;
+    let before = data(&tenant).await;
+    no_more_pods(&tenant, "1").await;
+    delete::<Postgresql>(&tenant, "db").await;
+    held(&tenant, "db", "Dumping").await;
+    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    tenant.api::<Postgresql>().patch("db", &PatchParams::default(), &none).await.unwrap();
+    gone::<Postgresql>(&tenant, "db").await;
+    // It took nothing along but the witness.
+    gone::<ConfigMap>(&tenant, "db-witness").await;
+    assert_eq!(data(&tenant).await, before);
+
+    create(&tenant, "db", json!({})).await.unwrap();
+    let message = held(&tenant, "db", "NotOurs").await;
+    assert!(message.contains("Secret db-credentials"), "{message}");
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(data(&tenant).await, before);
+}
+
+/// Lets the API server store what its schema refuses, or not any more.
+async fn strict(tenant: &Tenant, strict: bool) {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::CustomResourceExt as _;
+    let mut definition = serde_json::to_value(Postgresql::crd()).unwrap();
+    if !strict {
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
+    let definitions: Api<CustomResourceDefinition> = Api::all(tenant.client.clone());
+    definitions.patch("postgresqls.apps.bnerd-operator.local", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
+    // A plane of its own: its schema is changed, and its operator is away for a while.
+    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let start_operator =
+        async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
+    start_operator().await;
+    let spec = || json!({"backup": {"schedule": "@daily", "onDelete": true}});
+
+    let tenant = lab.tenant("pg-unclear").await;
+    for name in ["invalid", "undecodable"] {
+        create(&tenant, name, spec()).await.unwrap();
+        up(&tenant, name).await;
+    }
+    let before = data(&tenant).await;
+    strict(&tenant, false).await;
+    let kind = ApiResource::erase::<Postgresql>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
+    for (name, spec) in [("invalid", json!({"version": "13"})), ("undecodable", json!({"port": "many"}))] {
+        let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
+        // Until the API server has the loose schema.
+        while raw.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await.is_err() {
+            assert!(tokio::time::Instant::now() < deadline, "the loose schema is not there");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        raw.delete(name, &DeleteParams::default()).await.unwrap();
+        while raw.get_metadata_opt(name).await.unwrap().is_some() {
+            assert!(tokio::time::Instant::now() < deadline, "{name} does not go");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        for claim in [format!("data-{name}-0"), format!("{name}-backup")] {
+            let claim = tenant.api::<PersistentVolumeClaim>().get(&claim).await.unwrap();
+            assert_eq!(claim.labels()[label::RETAINED_FROM], name);
+        }
+        let told = tenant.events(name).await;
+        let words = format!("PersistentVolumeClaim {name}-backup stays: its spec cannot be understood");
+        assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains(&words)), "{told:?}");
+    }
+    assert_eq!(data(&tenant).await, before);
+    strict(&tenant, true).await;
+
+    // An orphan deletion that is all but over when the operator comes back.
+    let tenant = lab.tenant("pg-away").await;
+    create(&tenant, "db", spec()).await.unwrap();
+    up(&tenant, "db").await;
+    let before = data(&tenant).await;
+    let operator = lab.operator().take().unwrap();
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+    let orphan =
+        DeleteParams { propagation_policy: Some(kube::api::PropagationPolicy::Orphan), ..DeleteParams::default() };
+    tenant.api::<Postgresql>().delete("db", &orphan).await.unwrap();
+    let orphaned = |object: Option<&Postgresql>| {
+        (!object?.finalizers().iter().any(|finalizer| finalizer == "orphan")).then_some(())
+    };
+    tenant.wait_for("db", "orphaned", orphaned).await;
+    start_operator().await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(data(&tenant).await, before);
+    assert!(uid::<Pod>(&tenant, "db-0").await.is_some());
+    let operator = lab.operator().take().unwrap();
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+}

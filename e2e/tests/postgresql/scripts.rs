@@ -1,0 +1,740 @@
+//! What runs inside the pods, with a real PostgreSQL: run as there, cut off at any point, on volumes that are full, lost or another's.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Output;
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use e2e::lab::PATIENCE;
+use e2e::postgres::{Node, Pod};
+
+use super::*;
+
+const PASSWORD: &str = "n&w 'pass\\word";
+const REPLICATION: &str = "ReplicationCanary";
+
+/// A machine with the passwords as they are mounted.
+fn node() -> Node {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts");
+    let node = Node::new(&scripts).unwrap();
+    node.file("password", PASSWORD).unwrap();
+    node.file("replication", REPLICATION).unwrap();
+    node
+}
+
+fn port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The Job that makes the database.
+fn initialize(node: &Node, volume: &str, leave: &str) -> Command {
+    let mut command = node.command("exec sh $SCRIPTS/initialize.sh");
+    command
+        .envs([("INITIALIZE", leave), ("POSTGRES_USER", "shop"), ("POSTGRES_DB", "orders")])
+        .env("PGDATA", node.path(volume).join("data"))
+        .env("PASSWORD_FILE", node.path("password"))
+        .env("REPLICATION_PASSWORD_FILE", node.path("replication"));
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn succeeds(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    said(&output)
+}
+
+/// Runs a pod that fails, and returns its exit code and its words.
+fn fails(mut command: Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{}", said(&output));
+    (output.status.code(), said(&output))
+}
+
+/// A volume with a database. They are copies of two, each with a system identifier of its own: making one takes seconds.
+fn with_database(node: &Node, volume: &str, which: usize) -> PathBuf {
+    static MADE: LazyLock<[Mutex<Option<tempfile::TempDir>>; 2]> = LazyLock::new(Default::default);
+    let mut made = MADE[which].lock().unwrap();
+    let kept = made.get_or_insert_with(|| {
+        let name = format!("template-{which}");
+        node.volume(&name).unwrap();
+        succeeds(initialize(node, &name, "yes"));
+        let kept = tempfile::tempdir().unwrap();
+        let copied =
+            Command::new("cp").arg("-a").arg(node.path(&name)).arg(kept.path().join("volume")).status().unwrap();
+        assert!(copied.success());
+        kept
+    });
+    let path = node.path(volume);
+    let copied = Command::new("cp").arg("-a").arg(kept.path().join("volume")).arg(&path).status().unwrap();
+    assert!(copied.success());
+    path
+}
+
+/// A server, and how it is reached.
+struct Server<'a> {
+    node: &'a Node,
+    pod: Option<Pod>,
+    volume: String,
+    port: u16,
+}
+
+impl<'a> Server<'a> {
+    fn primary(node: &'a Node, volume: &str, hba: &str, settings: &str) -> Server<'a> {
+        let mut server = Server { node, pod: None, volume: volume.to_owned(), port: port() };
+        server.start(hba, settings);
+        server
+    }
+
+    /// Starts it, and returns once it answers.
+    fn start(&mut self, hba: &str, settings: &str) {
+        let Server { node, volume, port, .. } = self;
+        let script = format!("exec sh $SCRIPTS/primary.sh -c port={port} -c unix_socket_directories=$HOME {settings}");
+        let mut command = node.command(&script);
+        command.env("PGDATA", node.path(volume).join("data")).env("HBA_FILE", node.path("scripts").join(hba));
+        self.pod = Some(node.start(command, &format!("{volume}.log")).unwrap());
+        let port = self.port.to_string();
+        eventually(&format!("{} answers", self.volume), || {
+            let mut ready = self.node.command("pg_isready --quiet --host=$HOME --port=$PORT");
+            ready.env("PORT", &port).status().unwrap().success()
+        });
+    }
+
+    fn stop(&mut self) {
+        self.pod.take().unwrap().stop().unwrap();
+    }
+
+    /// What the hook does after each start.
+    fn roles(&self) -> Output {
+        let mut command = self.node.command("exec sh $SCRIPTS/roles.sh");
+        command.env("PGHOST", self.node.path("")).env("PGPORT", self.port.to_string()).env("POSTGRES_USER", "shop");
+        command.env("REPLICATION_PASSWORD_FILE", self.node.path("replication")).output().unwrap()
+    }
+
+    /// What a statement says, over the network.
+    fn over_tcp(&self, user: &str, password: &str, database: &str, statement: &str) -> Result<String, String> {
+        query(self.node, "127.0.0.1", self.port, user, password, database, statement)
+    }
+
+    /// What a statement says, from within the pod.
+    fn sql(&self, database: &str, statement: &str) -> String {
+        let home = self.node.path("");
+        query(self.node, home.to_str().unwrap(), self.port, "postgres", "", database, statement).unwrap()
+    }
+
+    fn system(&self) -> String {
+        self.sql("postgres", "SELECT system_identifier FROM pg_control_system()")
+    }
+
+    /// A Job that dumps.
+    fn dump(&self, pod: &str) -> Command {
+        self.dumping(pod, self.node.command("exec sh $SCRIPTS/dump.sh"))
+    }
+
+    fn dumping(&self, pod: &str, mut command: Command) -> Command {
+        command
+            .envs([("KEEP", "2"), ("HOSTNAME", pod), ("PGHOST", "127.0.0.1"), ("PGUSER", "replicator")])
+            .env("DUMPS", self.node.path("dumps"))
+            .env("PGPORT", self.port.to_string())
+            .env("PGPASSWORD", REPLICATION);
+        command
+    }
+}
+
+fn query(
+    node: &Node,
+    host: &str,
+    port: u16,
+    user: &str,
+    password: &str,
+    database: &str,
+    statement: &str,
+) -> Result<String, String> {
+    let script = "exec psql --no-psqlrc --no-password --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --command=\"$STATEMENT\"";
+    let mut command = node.command(script);
+    command
+        .envs([("PGHOST", host), ("PGUSER", user), ("PGPASSWORD", password), ("PGDATABASE", database)])
+        .env("PGPORT", port.to_string())
+        .env("STATEMENT", statement);
+    let output = command.output().unwrap();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned()),
+        false => Err(said(&output)),
+    }
+}
+
+/// Waits for what no event tells of.
+fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !check() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Names of what is in a directory.
+fn files(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = entries.collect();
+    names.sort();
+    names
+}
+
+/// Has a program stop where the script calls it, and waits until it does: then the pod can be ended there.
+struct Barrier {
+    begun: PathBuf,
+}
+
+impl Barrier {
+    /// `before`: what the program does first.
+    fn at(node: &Node, program: &str, before: &str) -> Barrier {
+        let begun = node.path("begun");
+        let _ = fs::remove_file(&begun);
+        assert!(Command::new("mkfifo").arg("-m").arg("666").arg(&begun).status().unwrap().success());
+        node.replace(program, &format!("{before}\necho >{}\nsleep 1000", begun.display())).unwrap();
+        Barrier { begun }
+    }
+
+    fn reached(&self) {
+        // Opening waits for the other side.
+        fs::read(&self.begun).unwrap();
+    }
+}
+
+#[test]
+fn a_database_is_made_whole_and_once() {
+    let node = node();
+    let volume = node.volume("data").unwrap();
+    let log = succeeds(initialize(&node, "data", "yes"));
+    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    let says = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
+    assert_eq!(says("SELECT current_user || ' ' || current_setting('data_checksums')"), "shop on");
+    says("CREATE TABLE t AS SELECT 1; CREATE SCHEMA s; CREATE EXTENSION IF NOT EXISTS plpgsql");
+    let roles =
+        "SELECT rolname || ' ' || rolsuper || ' ' || rolreplication FROM pg_roles WHERE rolname !~ '^pg_' ORDER BY 1";
+    assert_eq!(says(roles), "postgres true true\nreplicator true true\nshop false false");
+    let databases =
+        "SELECT datname || ' ' || rolname || ' ' || datcollate FROM pg_database d JOIN pg_roles r ON r.oid = datdba
+        WHERE NOT datistemplate ORDER BY 1";
+    assert_eq!(says(databases), "orders shop C.UTF-8\npostgres postgres C.UTF-8");
+    assert!(server.over_tcp("shop", "another", "orders", "SELECT").is_err());
+    assert!(server.over_tcp("postgres", "", "orders", "SELECT").is_err(), "the server's own user has no password");
+    let system = server.system();
+    server.stop();
+
+    // Once more, with and without leave: what is there stays.
+    for leave in ["yes", "no"] {
+        succeeds(initialize(&node, "data", leave));
+    }
+    server.start("pg_hba.conf", "");
+    assert_eq!((server.system(), server.sql("orders", "SELECT count(*) FROM t").as_str()), (system, "1"));
+    server.stop();
+    assert_eq!(files(&volume), ["data", "initialize.lock"]);
+    let logs = log + &fs::read_to_string(node.path("data.log")).unwrap();
+    assert!(!logs.contains(REPLICATION) && !logs.contains(PASSWORD), "{logs}");
+}
+
+#[test]
+fn a_user_and_a_database_of_the_servers_own_names() {
+    let node = node();
+    node.volume("data").unwrap();
+    let mut command = initialize(&node, "data", "yes");
+    command.envs([("POSTGRES_USER", "postgres"), ("POSTGRES_DB", "postgres")]);
+    succeeds(command);
+    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    assert_eq!(server.over_tcp("postgres", PASSWORD, "postgres", "SELECT 1").unwrap(), "1");
+    server.stop();
+}
+
+#[test]
+fn a_first_start_that_is_cut_off_is_begun_again() {
+    let node = node();
+    for (point, (program, before)) in [
+        // Half of initdb: what it makes last is not there.
+        (
+            "initdb",
+            r#"for a; do case $a in --pgdata=*) d=${a#--pgdata=};; esac; done; mkdir "$d"; echo 15 >"$d/PG_VERSION""#,
+        ),
+        ("initdb", r#"$REAL "$@""#),
+        ("psql", ""),
+        ("psql", r#"$REAL "$@""#),
+        ("sync", ""),
+        ("mv", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let volume = format!("data{point}");
+        node.volume(&volume).unwrap();
+        let barrier = Barrier::at(&node, program, before);
+        let pod = node.start(initialize(&node, &volume, "yes"), "cut.log").unwrap();
+        barrier.reached();
+        pod.kill().unwrap();
+        node.put_back(program).unwrap();
+        // No server starts on what is there.
+        assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
+        let mut primary = node.command("exec sh $SCRIPTS/primary.sh");
+        primary.env("PGDATA", node.path(&volume).join("data")).env("HBA_FILE", "/nowhere");
+        assert_eq!(fails(primary).0, Some(71));
+        succeeds(initialize(&node, &volume, "yes"));
+        let mut server = Server::primary(&node, &volume, "pg_hba.conf", "");
+        assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT 1").unwrap(), "1");
+        server.stop();
+        assert_eq!(files(&node.path(&volume)), ["data", "initialize.lock"], "{program}, {point}");
+    }
+    // After its name it is whole.
+    node.volume("named").unwrap();
+    let barrier = Barrier::at(&node, "mv", r#"$REAL "$@""#);
+    let pod = node.start(initialize(&node, "named", "yes"), "cut.log").unwrap();
+    barrier.reached();
+    pod.kill().unwrap();
+    node.put_back("mv").unwrap();
+    let mut server = Server::primary(&node, "named", "pg_hba.conf", "");
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT 1").unwrap(), "1");
+    server.stop();
+}
+
+#[test]
+fn two_pods_on_one_volume_do_not_make_it_together() {
+    let node = node();
+    node.volume("data").unwrap();
+    let barrier = Barrier::at(&node, "initdb", "");
+    let first = node.start(initialize(&node, "data", "yes"), "first.log").unwrap();
+    barrier.reached();
+    node.put_back("initdb").unwrap();
+    let (code, words) = fails(initialize(&node, "data", "yes"));
+    assert!(code == Some(1) && words.contains("another pod is at work"), "{words}");
+    first.kill().unwrap();
+    succeeds(initialize(&node, "data", "yes"));
+}
+
+#[test]
+fn what_was_lost_is_not_made_anew() {
+    let node = node();
+    let serve = |volume: &str| {
+        let mut command = node.command("exec sh $SCRIPTS/primary.sh");
+        command.env("PGDATA", node.path(volume).join("data")).env("HBA_FILE", node.path("scripts/pg_hba.conf"));
+        command
+    };
+    // An empty volume: a server makes no database on it, nor does the Job without leave.
+    let empty = node.volume("empty").unwrap();
+    for (command, words) in [(serve("empty"), "there was one"), (initialize(&node, "empty", "no"), "none is made")] {
+        let (code, said) = fails(command);
+        assert!(code == Some(71) && said.contains(words), "{said}");
+        assert!(!empty.join("data").exists());
+    }
+    // Something that is no database, even with leave.
+    let data = node.volume("other").unwrap().join("data");
+    node.volume("other/data").unwrap();
+    node.file("other/data/precious", "x").unwrap();
+    assert_eq!(fails(initialize(&node, "other", "yes")).0, Some(71));
+    assert_eq!(files(&data), ["precious"]);
+
+    // A database of another major version.
+    let data = with_database(&node, "old", 0).join("data");
+    node.file("old/data/PG_VERSION", "9.6\n").unwrap();
+    let before = files(&data);
+    for command in [serve("old"), initialize(&node, "old", "yes"), initialize(&node, "old", "no")] {
+        let (code, said) = fails(command);
+        assert!(code == Some(72) && said.contains("PostgreSQL 9.6"), "{said}");
+    }
+    assert_eq!(files(&data), before);
+}
+
+#[test]
+fn the_hook_ends_on_any_server() {
+    let node = node();
+    with_database(&node, "data", 0);
+    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    let follows =
+        |server: &Server<'_>, password: &str| server.over_tcp("replicator", password, "postgres", "SELECT").is_ok();
+    assert!(follows(&server, REPLICATION));
+    // A new password, on a server that only reads unless it is told otherwise.
+    server.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    node.file("replication", "Another").unwrap();
+    let ran = server.roles();
+    assert!(ran.status.success() && follows(&server, "Another"), "{}", said(&ran));
+    // One as an earlier version made it: its own user is the only superuser.
+    server.sql(
+        "postgres",
+        "SET transaction_read_only = off; ALTER ROLE shop SUPERUSER; ALTER ROLE replicator NOSUPERUSER",
+    );
+    let ran = server.roles();
+    assert!(ran.status.success() && follows(&server, "Another"), "{}", said(&ran));
+    let is = "SELECT rolsuper FROM pg_roles WHERE rolname = 'replicator'";
+    assert_eq!(server.sql("postgres", is), "t");
+    server.stop();
+    // A server that is a standby writes nothing at all.
+    node.file("data/data/standby.signal", "").unwrap();
+    server.start("pg_hba.conf", "");
+    node.file("replication", "Third").unwrap();
+    let ran = server.roles();
+    assert!(ran.status.success() && follows(&server, "Another"), "{}", said(&ran));
+    server.stop();
+}
+
+#[test]
+fn a_server_that_is_closed_lets_no_client_in() {
+    let node = node();
+    with_database(&node, "data", 0);
+    let mut server = Server::primary(&node, "data", "closed.conf", "");
+    server.sql("postgres", "ALTER ROLE shop SUPERUSER");
+    let refused = server.over_tcp("shop", PASSWORD, "orders", "SELECT").unwrap_err();
+    assert!(refused.contains("pg_hba.conf rejects"), "{refused}");
+    node.volume("dumps").unwrap();
+    succeeds(server.dump("x-a"));
+    server.stop();
+}
+
+/// The README's way back from a dump.
+fn restore(node: &Node, to: &Server<'_>, dump: &Path) {
+    let script = r#"
+        set -e
+        cd "$DUMP"
+        sha256sum --check --quiet SHA256SUMS
+        psql --no-psqlrc --quiet --dbname=postgres --file=globals.sql >/dev/null 2>"$HOME/globals.log"
+        while read -r word oid name; do
+            case $word:$name in
+                database:template1 | database:postgres) pg_restore --dbname="$name" "$oid.dump" ;;
+                database:*) pg_restore --create --clean --if-exists --dbname=postgres "$oid.dump" ;;
+            esac
+        done <MANIFEST"#;
+    let mut command = node.command(script);
+    command
+        .env("DUMP", dump)
+        .env("PGHOST", node.path(""))
+        .env("PGPORT", to.port.to_string())
+        .env("PGUSER", "replicator");
+    succeeds(command);
+}
+
+#[test]
+fn a_dump_is_the_whole_server() {
+    let node = node();
+    with_database(&node, "data", 0);
+    node.volume("dumps").unwrap();
+    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    server.over_tcp("shop", PASSWORD, "orders", "CREATE TABLE t AS SELECT generate_series(1, 1000) AS n").unwrap();
+    server.sql("postgres", "CREATE ROLE second LOGIN PASSWORD 'its own'");
+    server.sql("postgres", r#"CREATE DATABASE "odd & 'name" OWNER second"#);
+    server.sql("odd & 'name", "SELECT lo_from_bytea(0, 'large'); CREATE TABLE u AS SELECT 7 AS n");
+    server.sql("odd & 'name", "ALTER TABLE u OWNER TO second; ALTER TABLE u ENABLE ROW LEVEL SECURITY");
+    succeeds(server.dump("x-a"));
+    let system = server.system();
+    server.stop();
+    let [name] = files(&node.path("dumps")).try_into().unwrap();
+    let dump = node.path("dumps").join(&name);
+    let manifest = fs::read_to_string(dump.join("MANIFEST")).unwrap();
+    assert!(manifest.contains(&format!("system {system}\n")) && manifest.contains("odd & 'name\n"), "{manifest}");
+    assert!(manifest.contains("tables 3\n"), "{manifest}");
+    assert_eq!(fs::metadata(dump.join("globals.sql")).unwrap().mode() & 0o077, 0, "only its owner reads it");
+
+    // Into another server.
+    with_database(&node, "another", 1);
+    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
+    assert_ne!(another.system(), system);
+    restore(&node, &another, &dump);
+    assert_eq!(another.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
+    assert_eq!(another.over_tcp("second", "its own", "odd & 'name", "SELECT n FROM u").unwrap(), "7");
+    assert_eq!(
+        another.sql("odd & 'name", "SELECT convert_from(lo_get(oid), 'UTF8') FROM pg_largeobject_metadata"),
+        "large"
+    );
+    another.stop();
+}
+
+#[test]
+fn a_dump_is_complete_or_not_there() {
+    let node = node();
+    with_database(&node, "data", 0);
+    node.volume("dumps").unwrap();
+    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    server.sql("orders", "CREATE TABLE t AS SELECT random()::text AS x FROM generate_series(1, 100000)");
+    succeeds(server.dump("x-a"));
+    let kept = files(&node.path("dumps"));
+    let stays = |what: &str| assert_eq!(files(&node.path("dumps")), kept, "{what}");
+
+    for (what, program, script) in [
+        ("pg_dump fails", "pg_dump", "exit 1"),
+        ("pg_dumpall fails", "pg_dumpall", "exit 1"),
+        // Files that say nothing of what they lack.
+        (
+            "globals are cut off",
+            "pg_dumpall",
+            r#"for a; do case $a in --file=*) f=${a#--file=};; esac; done; $REAL "$@"; truncate -s 300 "$f""#,
+        ),
+        (
+            "half a dump",
+            "pg_dump",
+            r#"for a; do case $a in --file=*) f=${a#--file=};; esac; done; $REAL "$@"; truncate -s $(($(wc -c <"$f") / 2)) "$f""#,
+        ),
+        (
+            "all but its end",
+            "pg_dump",
+            r#"for a; do case $a in --file=*) f=${a#--file=};; esac; done; $REAL "$@"; truncate -s $(($(wc -c <"$f") - 9)) "$f""#,
+        ),
+        ("it does not reach the disk", "sync", "exit 1"),
+    ] {
+        node.replace(program, script).unwrap();
+        fails(server.dump("x-b"));
+        node.put_back(program).unwrap();
+        stays(what);
+    }
+    let mut wrong = server.dump("x-b");
+    wrong.env("PGPASSWORD", "wrong");
+    fails(wrong);
+    stays("the wrong password");
+    server.sql("postgres", "CREATE DATABASE shut ALLOW_CONNECTIONS false");
+    let (_, words) = fails(server.dump("x-b"));
+    assert!(words.contains("shut"), "{words}");
+    stays("a database that cannot be dumped");
+    server.sql("postgres", "DROP DATABASE shut");
+
+    // A volume that is full, and that has room again.
+    let script = "sh $SCRIPTS/dump.sh; echo \"first $?\"; ls -A $DUMPS; rm $DUMPS/ballast; sh $SCRIPTS/dump.sh; echo \"then $?\"";
+    let full = "mkdir $HOME/full && mount -t tmpfs -o mode=777,size=4m tmpfs $HOME/full && head -c 3700k /dev/zero >$HOME/full/ballast && chmod 777 $HOME/full/ballast";
+    let mut command = server.dumping("x-b", node.prepared(script, full));
+    let words = said(&command.env("DUMPS", node.path("full")).output().unwrap());
+    assert!(
+        words.contains("No space left on device") && words.contains("first 1\nballast\n") && words.contains("then 0"),
+        "{words}"
+    );
+
+    // It is stopped, or its node is gone.
+    for stopped in [true, false] {
+        let barrier =
+            Barrier::at(&node, "pg_dump", r#"for a; do case $a in --file=*) echo half >"${a#--file=}";; esac; done"#);
+        let mut pod = node.start(server.dump("x-b"), "dump.log").unwrap();
+        barrier.reached();
+        if stopped {
+            pod.terminate().unwrap();
+            assert_eq!(pod.wait().unwrap(), Some(143));
+            stays("it is stopped");
+        } else {
+            // While it is at work, another leaves it alone.
+            node.put_back("pg_dump").unwrap();
+            let words = succeeds(server.dump("x-c"));
+            assert!(words.contains("another dump is at work"), "{words}");
+            pod.kill().unwrap();
+            let left = |name: &String| name.ends_with(".partial");
+            assert_eq!(files(&node.path("dumps")).iter().filter(|name| left(name)).count(), 1);
+            succeeds(server.dump("x-d"));
+            assert!(!files(&node.path("dumps")).iter().any(left));
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn no_dump_goes_for_one_that_is_worth_less() {
+    let node = node();
+    with_database(&node, "data", 0);
+    with_database(&node, "another", 1);
+    let dumps = node.volume("dumps").unwrap();
+    node.file("dumps/notes", "mine").unwrap();
+    let [mut server, mut another] = ["data", "another"].map(|volume| Server::primary(&node, volume, "pg_hba.conf", ""));
+    // A clock of its own: each dump is of another second, whatever the machine does.
+    let mut second = 10;
+    let mut dump = |server: &Server<'_>, name: &str| {
+        second += 1;
+        node.replace("date", &format!("echo 20260101T0000{second}Z")).unwrap();
+        succeeds(server.dump(&format!("x-{name}")));
+        let names = files(&dumps).into_iter().filter_map(|name| Some(name.split_once("Z-")?.1.to_owned()));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    server.sql("orders", "CREATE TABLE t AS SELECT 1");
+    another.sql("orders", "CREATE TABLE t AS SELECT 1");
+    assert_eq!(dump(&server, "a"), "a");
+    assert_eq!(dump(&server, "b"), "a b");
+    assert_eq!(dump(&server, "c"), "b c", "two are kept");
+    // Another server on the same volume.
+    assert_eq!(dump(&another, "d"), "b c d");
+    assert_eq!(dump(&another, "e"), "b c d e");
+    assert_eq!(dump(&another, "f"), "b c e f");
+    // All is gone from the first.
+    server.sql("orders", "DROP TABLE t");
+    assert_eq!(dump(&server, "g"), "b c e f g");
+    assert_eq!(dump(&server, "h"), "b c e f g h");
+    assert_eq!(dump(&server, "i"), "b c e f h i");
+    // Something is there again; and one of the good ones is damaged.
+    let name = files(&dumps).into_iter().find(|name| name.ends_with("Z-c")).unwrap();
+    node.file(&format!("dumps/{name}/globals.sql"), "").unwrap();
+    server.sql("orders", "CREATE TABLE t AS SELECT 1");
+    assert_eq!(dump(&server, "j"), "b c e f i j");
+    assert_eq!(dump(&server, "k"), "c e f j k");
+    assert_eq!(fs::read_to_string(dumps.join("notes")).unwrap(), "mine");
+    server.stop();
+    another.stop();
+}
+
+/// A standby of a primary.
+struct Standby<'a> {
+    node: &'a Node,
+    primary: u16,
+    port: u16,
+    pod: Option<Pod>,
+}
+
+impl<'a> Standby<'a> {
+    fn of(primary: &Server<'a>) -> Standby<'a> {
+        Standby { node: primary.node, primary: primary.port, port: port(), pod: None }
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let node = self.node;
+        let mut command = node.command(script);
+        command
+            .envs([("HOSTNAME", "db-standby-0"), ("PRIMARY_HOST", "127.0.0.1"), ("LAG", "1000000")])
+            .env("PRIMARY_PORT", self.primary.to_string())
+            .env("PGDATA", node.path("copy/data"))
+            .env("PGPASSFILE", node.path("pgpass"))
+            .env("HBA_FILE", node.path("scripts/pg_hba.conf"))
+            .env("REPLICATION_PASSWORD_FILE", node.path("replication"));
+        command
+    }
+
+    fn serve(&self) -> Command {
+        let port = self.port;
+        self.command(&format!("exec sh $SCRIPTS/standby.sh -c port={port} -c unix_socket_directories=$HOME"))
+    }
+
+    fn start(&mut self) {
+        self.pod = Some(self.node.start(self.serve(), "standby.log").unwrap());
+    }
+
+    fn stop(&mut self) {
+        self.pod.take().unwrap().stop().unwrap();
+    }
+
+    /// What a probe says.
+    fn probe(&self, script: &str) -> bool {
+        let mut command = self.command(&format!("exec sh $SCRIPTS/{script}"));
+        command
+            .env("PGHOST", self.node.path(""))
+            .env("PGPORT", self.port.to_string())
+            .output()
+            .unwrap()
+            .status
+            .success()
+    }
+
+    fn ready(&self) -> bool {
+        self.probe("standby-ready.sh")
+    }
+
+    fn says(&self, statement: &str) -> Result<String, String> {
+        let home = self.node.path("");
+        query(self.node, home.to_str().unwrap(), self.port, "postgres", "", "orders", statement)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.node.path("standby.log")).unwrap()
+    }
+}
+
+/// Takes from the primary what it keeps for the standby.
+fn let_slot_go(primary: &Server<'_>) {
+    let home = primary.node.path("");
+    let drop = "SELECT pg_drop_replication_slot('db_standby_0')";
+    let dropped = || query(primary.node, home.to_str().unwrap(), primary.port, "postgres", "", "orders", drop).is_ok();
+    eventually("its slot is let go", dropped);
+}
+
+#[test]
+fn a_standby_follows_or_is_not_ready() {
+    let node = node();
+    with_database(&node, "data", 0);
+    node.volume("copy").unwrap();
+    // Little is kept, so that little has to be written.
+    let bounds = "-c wal_keep_size=0 -c max_slot_wal_keep_size=16MB -c max_wal_size=32MB -c min_wal_size=32MB";
+    let mut primary = Server::primary(&node, "data", "pg_hba.conf", bounds);
+    primary.sql("orders", "CREATE TABLE t AS SELECT 1 AS n");
+    let mut standby = Standby::of(&primary);
+    standby.start();
+    eventually("it is ready", || standby.ready());
+    eventually("it follows", || standby.says("SELECT pg_is_in_recovery(), count(*) FROM t").as_deref() == Ok("t|1"));
+    primary.sql("orders", "INSERT INTO t VALUES (2)");
+    eventually("it goes on", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("2"));
+    assert!(standby.probe("standby-alive.sh"));
+
+    // It was away for a little: what it has missed is kept for it.
+    standby.stop();
+    assert!(!standby.ready());
+    primary.sql("orders", "INSERT INTO t VALUES (3)");
+    standby.start();
+    eventually("it catches up", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("3") && standby.ready());
+    assert!(!standby.log().contains("begins anew"), "{}", standby.log());
+
+    // Without its primary it says what it has, but is not ready; nor does it end for that.
+    primary.stop();
+    eventually("it is not ready", || !standby.ready());
+    assert_eq!(standby.says("SELECT count(*) FROM t").unwrap(), "3");
+    assert!(standby.probe("standby-alive.sh"));
+    primary.start("pg_hba.conf", bounds);
+    eventually("it is again", || standby.ready());
+
+    // It was away for so long that the primary has given it up: stopped, or no more than behind.
+    standby.stop();
+    let write = || {
+        for _ in 0..6 {
+            primary.sql("orders", "CREATE TABLE big AS SELECT repeat('x', 1000) FROM generate_series(1, 12000)");
+            primary.sql("orders", "DROP TABLE big; SELECT pg_switch_wal()");
+        }
+        primary.sql("orders", "CHECKPOINT");
+    };
+    write();
+    let slot = "SELECT wal_status FROM pg_replication_slots";
+    eventually("it is given up", || {
+        primary.sql("orders", "CHECKPOINT");
+        primary.sql("orders", slot) == "lost"
+    });
+    assert!(!standby.probe("standby-alive.sh"), "such a one has to be started again");
+    primary.sql("orders", "INSERT INTO t VALUES (4)");
+    standby.start();
+    eventually("it begins anew", || standby.ready());
+    assert_eq!(standby.says("SELECT count(*) FROM t").unwrap(), "4");
+    assert!(standby.log().contains("begins anew"));
+    assert_eq!(files(&node.path("copy")), ["data"]);
+
+    // A base backup that is cut off; what was there stays until the new one is whole.
+    standby.stop();
+    let_slot_go(&primary);
+    write();
+    let barrier = Barrier::at(&node, "pg_basebackup", "");
+    standby.start();
+    barrier.reached();
+    assert!(node.path("copy/data/PG_VERSION").exists());
+    standby.pod.take().unwrap().kill().unwrap();
+    node.put_back("pg_basebackup").unwrap();
+    standby.start();
+    eventually("it begins once more", || standby.ready());
+
+    // Another server in the primary's place: the copy may be all that is left of the first.
+    standby.stop();
+    primary.stop();
+    with_database(&node, "other", 1);
+    let mut other = Server { node: &node, pod: None, volume: "other".to_owned(), port: primary.port };
+    other.start("pg_hba.conf", "");
+    let (code, words) = fails(standby.serve());
+    assert!(code == Some(74) && words.contains("left as it is"), "{words}");
+    other.stop();
+    primary.start("pg_hba.conf", bounds);
+
+    // A promoted standby is left alone.
+    standby.start();
+    eventually("it is ready", || standby.ready());
+    standby.says("SELECT pg_promote()").unwrap();
+    standby.says("INSERT INTO t VALUES (5)").unwrap();
+    let_slot_go(&primary);
+    assert!(!standby.ready());
+    assert!(standby.probe("standby-alive.sh"), "it is not ended for what it does not need");
+    standby.stop();
+    let (code, words) = fails(standby.serve());
+    assert!(code == Some(73) && words.contains("promoted"), "{words}");
+    primary.stop();
+    assert!(!standby.log().contains(REPLICATION));
+}
