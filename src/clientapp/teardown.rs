@@ -13,6 +13,7 @@ use kube::{Api, ResourceExt as _};
 use super::{
     Ctx,
     error::Error,
+    fate::{Deletion, Fate, Piece},
     observe,
     owned::{self, Seen},
     plan::Hold,
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     controller::key::Key,
-    crd::{ClientApp, ClientAppStatus, Guard, conditions::kind},
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard, conditions::kind},
     destroy::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
@@ -42,17 +43,6 @@ pub enum Progress {
     Done(Vec<Kept>),
 }
 
-/// What becomes of an app's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// They are deleted, one by one, each with its proof.
-    Delete,
-    /// They outlive the app; its release does not.
-    Retain,
-    /// They outlive it, and so does the release.
-    Orphan,
-}
-
 /// An app on its way out.
 struct Going<'a> {
     key: &'a Key,
@@ -60,7 +50,7 @@ struct Going<'a> {
     uid: &'a str,
     /// What is on record by now.
     status: &'a ClientAppStatus,
-    fate: Fate,
+    deletion: Deletion,
 }
 
 impl Going<'_> {
@@ -70,6 +60,11 @@ impl Going<'_> {
 
     fn leaving<'a>(&'a self, installed: Option<&'a crate::crd::InstalledChart>) -> Leaving<'a> {
         Leaving { key: self.key, uid: self.uid, installed }
+    }
+
+    /// Whether a piece is to go.
+    fn goes(&self, piece: Piece) -> bool {
+        piece.fate(self.deletion) == Fate::Deleted
     }
 
     /// Whether an object is on record as this app's.
@@ -104,30 +99,30 @@ pub async fn teardown(
     if status != *before && guard.object.is_ok() {
         return Ok(Progress::Record(Box::new(status)));
     }
-    let fate = match wish {
-        _ if status.orphaned == Some(true) => Fate::Orphan,
-        Ok(Wish::Delete) => Fate::Delete,
+    let policy = match wish {
+        Ok(Wish::Delete) => DeletionPolicy::Delete,
         // Who cannot read the policy keeps the data.
-        _ => Fate::Retain,
+        _ => DeletionPolicy::Retain,
     };
-    let going = Going { key, meta, uid, status: &status, fate };
+    let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
+    let going = Going { key, meta, uid, status: &status, deletion };
     let installed = upgrade::installed(&status);
     let leaving = going.leaving(installed.as_ref());
 
     let foreign = release.as_ref().is_some_and(|release| !release.known);
     if foreign {
         tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
-    } else if fate != Fate::Orphan
+    } else if going.goes(Piece::Release)
         && let Some(hold) = release::may_be_uninstalled(ctx, &going, release.as_ref())
     {
         return Ok(Progress::Hold(hold));
     }
     // First: whatever happens to the rest, what is retained can be found.
-    if fate != Fate::Delete {
+    if !going.goes(Piece::Volumes) {
         data::leave(ctx, &going, &leaving).await?;
     }
     if !foreign
-        && fate != Fate::Orphan
+        && going.goes(Piece::Release)
         && let Some(hold) = release::uninstall(ctx, &going, release.as_ref()).await?
     {
         return Ok(Progress::Hold(hold));

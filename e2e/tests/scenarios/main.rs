@@ -4,6 +4,7 @@
 mod data;
 mod database;
 mod deletion;
+mod faults;
 mod hostname;
 mod namespace;
 mod profile;

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 
-use super::{Fate, Going, Progress, hold};
+use super::{Going, Piece, Progress, hold};
 use crate::{
     clientapp::{
         Ctx,
@@ -45,7 +45,7 @@ pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Resul
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
         leave_one(ctx, going, leaving, Kind::Volume, &entry.name).await?;
     }
-    if going.fate == Fate::Orphan {
+    if !going.goes(Piece::RedisSecret) {
         // The release goes on with it.
         leave_one(ctx, going, leaving, Kind::Secret, &key.redis_secret()).await?;
     }
@@ -90,7 +90,7 @@ async fn leftovers(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, maker: M
 /// Destroys what is the app's own, as far as that goes now, each with a proof; what lacks one is told of.
 pub async fn destroy(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, foreign: bool) -> Result<Progress, Error> {
     let mut kept = Vec::new();
-    if going.fate == Fate::Delete {
+    if going.goes(Piece::Volumes) {
         if !foreign && let Some(hold) = volumes(ctx, going, &mut kept).await? {
             return Ok(Progress::Hold(hold));
         }

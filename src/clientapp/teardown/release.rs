@@ -8,14 +8,14 @@ use kube::{
     discovery,
 };
 
-use super::{Fate, Going, POLL, hold};
+use super::{Going, POLL, Piece, hold};
 use crate::{
     clientapp::{
         Ctx,
         error::{self, Error},
         inventory, observe,
         plan::{Hold, SAFETY_NET},
-        world::{Fate as HolderFate, Phase, ReleaseView},
+        world::{Fate, Phase, ReleaseView},
     },
     controller::key::Key,
     crd::{ClientApp, ReleaseObject},
@@ -41,7 +41,7 @@ pub fn may_be_uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&Release
         );
         return Some(Hold { stalled: true, ..hold("ReleaseUnreadable", message, Some(ctx.now() + SAFETY_NET)) });
     };
-    if going.fate == Fate::Delete {
+    if going.goes(Piece::Volumes) {
         return None;
     }
     let claims = ctx.watches.claims(&key.namespace);
@@ -57,7 +57,7 @@ pub fn may_be_uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&Release
 
 /// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
 fn busy(release: &ReleaseView, now: jiff::Timestamp, helm_deadline: jiff::SignedDuration) -> Option<jiff::Timestamp> {
-    let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == HolderFate::Dead);
+    let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == Fate::Dead);
     let until = release.written.map(|written| written + helm_deadline)?;
     (release.phase == Phase::Pending && !dead && until > now).then_some(until)
 }

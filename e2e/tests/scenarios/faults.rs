@@ -1,0 +1,106 @@
+//! What happens around a release and a deletion at the wrong moment: a late watch, a look that fails, a leader that is frozen.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use clientapp_operator::crd::ClientApp;
+use e2e::charts;
+use e2e::lab::Lab;
+use e2e::operator::{Operator, Options};
+use e2e::proxy::{Fault, Proxy, Rule};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::deletion::nothing_is_left;
+use crate::{secret, small, with};
+
+#[tokio::test]
+async fn the_wrong_moment() {
+    // A control plane of its own, whose operator reaches it through a proxy.
+    let start = || {
+        let lab = Lab::start(true).expect("the lab starts");
+        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
+        lab.start_operator(&Options { kubeconfig: proxy.kubeconfig(), ..lab.options() }).expect("the operator starts");
+        (&*Box::leak(Box::new(lab)), proxy)
+    };
+    let (lab, proxy) = tokio::task::spawn_blocking(start).await.unwrap();
+    let lab: &'static Lab = lab;
+
+    // A watch that is late with what helm wrote: no further revision, and nothing is told as another Helm client's.
+    let tenant = lab.tenant("late-watch").await;
+    proxy.set([Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)))]);
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    proxy.set([]);
+    tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "3");
+    let told = tenant.events("acme").await;
+    assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
+
+    // helm exits with 0 although it could not look at an object: the deletion finishes what it has left.
+    let met = proxy.met();
+    proxy.set([Rule::new("get", "services", Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    tenant
+        .wait_for("acme", "told of", |app: Option<&ClientApp>| {
+            let ready = app?.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+            ready.message.contains("Service").then_some(())
+        })
+        .await;
+    proxy.set([]);
+    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    nothing_is_left(&tenant).await;
+
+    // A leader that is frozen in the middle of a deletion, and wakes up after its successor has finished it and the app was
+    // made anew: nothing of the new one is touched.
+    let tenant = lab.tenant("frozen").await;
+    let spec = with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}));
+    tenant.create("acme", spec.clone()).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let files = "acme-nextcloud-nextcloud";
+    let old = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap().uid();
+    let met = proxy.met();
+    proxy.set([Rule::new("delete", "persistentvolumeclaims", Fault::Hang)]);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    lab.operator().as_ref().unwrap().signal(Signal::SIGSTOP);
+    let successor = tokio::task::spawn_blocking(|| Operator::leading(&lab.options()).unwrap()).await.unwrap();
+    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let before = (
+        tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap().uid(),
+        tenant.api::<Secret>().get("acme-admin-secret").await.unwrap().uid(),
+        secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
+    );
+    assert_ne!(before.0, old);
+    // What it had sent arrives only now, and it goes on where it was.
+    proxy.set([]);
+    let frozen = lab.operator().take().unwrap();
+    frozen.signal(Signal::SIGCONT);
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut frozen = frozen;
+        frozen.wait().map(|clean| (clean, frozen.log()))
+    });
+    let (clean, log) = ended.await.unwrap().unwrap();
+    assert!(!clean, "it has lost its lead, and says so: {log}");
+    let claim = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap();
+    assert_eq!(claim.metadata.deletion_timestamp, None);
+    let after = (
+        claim.uid(),
+        tenant.api::<Secret>().get("acme-admin-secret").await.unwrap().uid(),
+        secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
+    );
+    assert_eq!(after, before);
+    tenant.ready("acme", 1).await;
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+    drop(successor);
+}
