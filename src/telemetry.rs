@@ -4,12 +4,18 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
+use crate::controller::panic::words;
+
 /// What is logged when `RUST_LOG` does not say. kube reports every retry of a watch as an error of its own; the
 /// operator says the same in one line.
 const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=off";
 
-/// Starts logging to standard error.
+/// Starts logging to standard error, panics included: where they were is what a report of them needs.
 pub fn init() {
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string);
+        tracing::error!(at, "panic: {}", words(panic.payload()));
+    }));
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
     let logs = tracing_subscriber::registry().with(filter);
     if std::io::stderr().is_terminal() {

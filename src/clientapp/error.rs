@@ -6,8 +6,9 @@ use jiff::SignedDuration;
 
 use crate::{
     controller::{
-        error::{Disposition, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
+        error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
         key::Key,
+        panic::Panic,
     },
     crd::conditions::{State, kind},
     destroy,
@@ -45,6 +46,9 @@ pub enum Error {
         /// helm's sentence.
         message: String,
     },
+    /// The reconcile has panicked.
+    #[error(transparent)]
+    Panicked(Panic),
     /// The operator is stopping.
     #[error("the operator is stopping")]
     Shutdown,
@@ -82,6 +86,7 @@ impl Error {
             }
             // Nobody reads failures of a deletion off a count: it is tried until it works.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
+            Error::Panicked(_) => INTERNAL_ERROR,
             Error::Shutdown => of(None, State::Unknown, "Shutdown", false, Retry::OnChange),
         }
     }

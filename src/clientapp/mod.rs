@@ -70,6 +70,7 @@ use crate::{
     controller::{
         error::jitter,
         key::{Key, key_of},
+        panic::caught,
         watch::{driven, interrupted, stored_objects},
     },
     crd::{ClientApp, ClientAppStatus, Guard},
@@ -237,10 +238,14 @@ async fn reconcile(guard: Arc<Guard<ClientApp>>, ctx: Arc<Ctx>) -> Result<Action
         // The watches end with the operator; one that had not begun by then never will.
         () = ctx.stop.cancelled() => return Ok(Action::await_change()),
     }
+    // Before the token does, the clock tells a process that was frozen.
+    if !ctx.lead.holds() {
+        return Ok(Action::await_change());
+    }
     let key = key_of(guard.as_ref());
     let span = tracing::info_span!("reconcile", clientapp = %key, generation = guard.metadata.generation);
     let _timer = ctx.metrics.reconcile();
-    let result = drive(&ctx, &key, &guard).instrument(span.clone()).await;
+    let result = caught(drive(&ctx, &key, &guard), Error::Panicked).instrument(span.clone()).await;
     match &result {
         Ok(_) => {
             ctx.memory.failures.take(&key);
@@ -263,13 +268,13 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<Action,
             ctx.memory.forget(key);
             return Ok(Action::await_change());
         }
-        (true, true) => take_down(ctx, key, guard, &subject, &before).await,
+        (true, true) => caught(take_down(ctx, key, guard, &subject, &before), Error::Panicked).await,
         // What does not decode is not acted for, and needs no teardown.
         (false, false) if guard.object.is_ok() => {
             // The change itself brings the next reconcile.
             finalizer::add(ctx, key, meta).await.map(|()| Action::await_change())
         }
-        (false, _) => bring_up(ctx, key, guard, &subject, &before).await,
+        (false, _) => caught(bring_up(ctx, key, guard, &subject, &before), Error::Panicked).await,
     };
     if let Err(error) = &result {
         let recorded = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());

@@ -58,6 +58,15 @@ pub struct Disposition {
     pub retry: Retry,
 }
 
+/// What follows from a panic.
+pub const INTERNAL_ERROR: Disposition = Disposition {
+    condition: Some(kind::READY),
+    state: State::Unknown,
+    reason: "InternalError",
+    stalled: true,
+    retry: Retry::Doubling(Duration::from_secs(30), Duration::from_secs(600)),
+};
+
 /// What follows from a refusal of the API server, whatever was asked of it.
 #[must_use]
 pub fn api_disposition(error: &kube::Error) -> Disposition {

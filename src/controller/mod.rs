@@ -5,6 +5,7 @@
 //! | what objects are called | [`key`] | pure |
 //! | what is watched | [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | what follows from a failure | [`error`] | pure |
+//! | what follows from a panic | [`panic`] | effect |
 //! | what is written about an object | [`finalizer`], [`status`], [`events`] | effect |
 //! | what is made up | [`password`] | effect |
 
@@ -14,6 +15,7 @@ pub mod error;
 pub mod events;
 pub mod finalizer;
 pub mod key;
+pub mod panic;
 pub mod password;
 pub mod status;
 pub mod watch;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    controller::error::{Disposition, Retry, api_disposition, api_sentence},
+    controller::{
+        error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
+        panic::Panic,
+    },
     crd::conditions::{State, kind},
 };
 
@@ -40,6 +43,9 @@ pub enum Error {
     /// The spec cannot be carried out.
     #[error("{0}")]
     Invalid(String),
+    /// The reconcile has panicked.
+    #[error(transparent)]
+    Panicked(Panic),
 }
 
 impl Error {
@@ -60,6 +66,7 @@ impl Error {
         };
         match self {
             Error::Api { source, .. } => api_disposition(source),
+            Error::Panicked(_) => INTERNAL_ERROR,
             Error::Database { class: Class { reason, stalled }, .. } => of(reason, *stalled, RETRY),
             Error::NotOurs { .. } => of("RowNotOurs", true, RETRY),
             Error::Invalid(_) => of("InvalidSpec", true, Retry::OnChange),

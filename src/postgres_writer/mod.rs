@@ -67,6 +67,7 @@ use crate::{
         events::{Note, publish_by},
         finalizer,
         key::{Key, key_of},
+        panic::caught,
         status::{Statuses, write_status},
         watch::{driven, interrupted, stored_objects},
     },
@@ -106,8 +107,6 @@ struct Ctx {
     claims: Claims,
     recorder: Recorder,
     metrics: Arc<Metrics>,
-    /// Whether this process still leads.
-    #[expect(dead_code, reason = "rows are not deleted by its leave yet")]
     lead: Lead,
     objects: Store<Object>,
     /// All objects are known.
@@ -229,6 +228,10 @@ async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken
 }
 
 async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {
+    // Before the token does, the clock tells a process that was frozen.
+    if !ctx.lead.holds() {
+        return Ok(Action::await_change());
+    }
     let key = key_of(guard.as_ref());
     let failing = ctx.failing.get(&key).filter(|failing| failing.attempt == attempt(&guard.metadata));
     let left = failing.and_then(|failing| failing.until?.checked_duration_since(Instant::now()));
@@ -237,7 +240,7 @@ async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {
     }
     let span = tracing::info_span!("reconcile", postgreswriter = %key, generation = guard.metadata.generation);
     let _timer = ctx.metrics.reconcile();
-    let result = drive(&ctx, &key, &guard).instrument(span.clone()).await;
+    let result = caught(drive(&ctx, &key, &guard), Error::Panicked).instrument(span.clone()).await;
     match &result {
         Ok(()) => {
             ctx.failing.take(&key);
@@ -267,7 +270,7 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Object) -> Result<(), Error> {
         written: recorded.row.as_ref(),
         drifted: ctx.drifted.get(key).is_some(),
     };
-    let done = act(ctx, key, guard, &decide(&world), claim).await;
+    let done = caught(async { act(ctx, key, guard, &decide(&world), claim).await }, Error::Panicked).await;
     let status = match &done {
         Ok(Done::Gone) => {
             ctx.statuses.forget(key);

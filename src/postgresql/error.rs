@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    controller::error::{Disposition, Retry, api_disposition, api_sentence},
+    controller::{
+        error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
+        panic::Panic,
+    },
     crd::conditions::{State, kind},
     destroy,
 };
@@ -61,6 +64,9 @@ pub enum Error {
         /// The API server's words.
         problem: String,
     },
+    /// The reconcile has panicked.
+    #[error(transparent)]
+    Panicked(Panic),
 }
 
 impl Error {
@@ -89,6 +95,7 @@ impl Error {
         };
         match self {
             Error::Api { source, .. } => api_disposition(source),
+            Error::Panicked(_) => INTERNAL_ERROR,
             // Nothing tells when it is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled("NotOurs", 1),
             Error::NotLeading { .. } => Disposition {

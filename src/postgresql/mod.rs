@@ -55,6 +55,7 @@ use crate::{
         events::publish_by,
         finalizer,
         key::{Key, key_of},
+        panic::caught,
         status::Statuses,
         watch::{driven, interrupted, stored_objects},
     },
@@ -163,10 +164,14 @@ async fn reconcile(guard: Arc<Guard<Postgresql>>, ctx: Arc<Ctx>) -> Result<Actio
         // The watches end with the operator; one that had not begun by then never will.
         () = ctx.stop.cancelled() => return Ok(Action::await_change()),
     }
+    // Before the token does, the clock tells a process that was frozen.
+    if !ctx.lead.holds() {
+        return Ok(Action::await_change());
+    }
     let key = key_of(guard.as_ref());
     let span = tracing::info_span!("reconcile", postgresql = %key, generation = guard.metadata.generation);
     let _timer = ctx.metrics.reconcile();
-    let result = drive(&ctx, &key, &guard).instrument(span.clone()).await;
+    let result = caught(drive(&ctx, &key, &guard), Error::Panicked).instrument(span.clone()).await;
     match &result {
         Ok(_) => {
             ctx.failures.take(&key);
@@ -191,10 +196,10 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<Postgresql>) -> Result<Action
             ctx.forget(key);
             return Ok(Action::await_change());
         }
-        (true, true) => pass.take_down().await,
+        (true, true) => caught(pass.take_down(), Error::Panicked).await,
         // The change itself brings the next reconcile. What does not decode is not acted for, and needs no teardown.
         (false, false) if guard.object.is_ok() => pass.finalizer(true).await,
-        (false, _) => pass.bring_up().await,
+        (false, _) => caught(pass.bring_up(), Error::Panicked).await,
     };
     if let Err(error) = &result {
         // As it was put on record since.
