@@ -10,6 +10,7 @@ pub mod demo;
 pub mod detached;
 pub mod helm;
 pub mod lab;
+pub mod lives;
 pub mod manifests;
 pub mod operator;
 pub mod percona;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::tools::Tools;
-use e2e::{bench, demo, detached};
+use e2e::{bench, demo, detached, lives};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -33,6 +33,8 @@ enum Command {
     /// Measure it beside what it replaces, in one interleaved run
     #[command(subcommand)]
     Bench(bench::What),
+    /// Live random lives of apps and databases, and see that nothing is lost
+    Lives(lives::Options),
     /// What `up` runs in the background
     #[command(hide = true)]
     Hold {
@@ -65,6 +67,13 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Demo(options) => return demo::run(&options),
         Command::Bench(what) => bench::run(what, &progress)?,
+        Command::Lives(options) => {
+            let outcome = lives::run(&options, &progress)?;
+            outcome.failures.iter().for_each(|failure| println!("{}", failure.story));
+            let (wrong, all) = (outcome.failures.len(), options.count);
+            eprintln!("{wrong} of {all} lives went wrong, from seed {} on", outcome.seed);
+            return Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Command::Hold { nodes } => detached::hold(nodes)?,
     }
     Ok(ExitCode::SUCCESS)

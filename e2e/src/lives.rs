@@ -1,0 +1,395 @@
+//! The oracle as a property: random lives of apps and databases, many side by side, on a real control plane with a real
+//! helm, while the operator is killed, and frozen, at random moments. After each life everything that held data, or opened
+//! some, is there unless a step has asked for its deletion; or something says why.
+//!
+//! | | module | |
+//! |---|---|---|
+//! | what happens | [`step`], [`script`] | pure |
+//! | does it | [`act`] | effect |
+//! | befalls the operator | [`fleet`], [`chaos`] | effect |
+//! | sees everything | [`recorder`], [`audit`], [`history`] | effect |
+//! | when it is over | [`quiet`] | pure |
+//! | whose everything is, and what is wrong | [`model`], [`judge`] | pure |
+
+pub mod act;
+pub mod audit;
+pub mod chaos;
+pub mod fleet;
+pub mod history;
+pub mod judge;
+pub mod model;
+pub mod quiet;
+pub mod recorder;
+pub mod script;
+pub mod step;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, stream};
+use http::{HeaderValue, header};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, Config};
+use serde_json::json;
+use tempfile::TempDir;
+
+use self::act::{Done, ECHO, Life};
+use self::audit::{Audit, LIFE, PERCONA};
+use self::fleet::Fleet;
+use self::history::Time;
+use self::judge::{Violation, judge};
+use self::model::Facts;
+use self::recorder::Recorder;
+use self::script::{Script, script};
+use self::step::Move;
+use crate::charts::{self, Content};
+use crate::lab::Lab;
+use crate::percona::PerconaStandIn;
+use crate::progress::Progress;
+
+/// How long a life has after its last step for what may pass: a deletion that still goes on, a word that is not said yet.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Looked at again at least this often, for what no watch shows.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Which lives are lived.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// How many lives
+    #[arg(long, default_value_t = 40)]
+    pub count: u64,
+    /// Seed of the first life; the next ones count on from it. Absent: one of this moment
+    #[arg(long, env = "LIVES_SEED")]
+    pub seed: Option<u64>,
+    /// How many lives at the same time
+    #[arg(long, default_value_t = 10)]
+    pub parallel: usize,
+    /// Leave the operator alone
+    #[arg(long)]
+    pub calm: bool,
+    /// Look for the least steps by which each failure comes about, without trouble for the operator
+    #[arg(long)]
+    pub shrink: bool,
+    /// Print the script of each life
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// What all lives share.
+pub struct Stage {
+    /// The control plane and what runs on it.
+    pub lab: &'static Lab,
+    /// What is seen.
+    pub recorder: Recorder,
+    /// The operators.
+    pub fleet: Fleet,
+    /// For the HTTP API.
+    pub http: reqwest::Client,
+    audit: Mutex<Audit>,
+    charts: TempDir,
+    noted: Mutex<Vec<(Timestamp, String)>>,
+}
+
+impl Stage {
+    async fn start() -> Result<Stage> {
+        // Another part of this process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let lab = tokio::task::block_in_place(|| Lab::start(false))?;
+        // As long as this process: its watchdog takes it down.
+        let lab: &'static Lab = Box::leak(Box::new(lab));
+        let client = lab.plane.client().await?;
+        PerconaStandIn::install_crd(&client).await?;
+        install_snapshots(&client).await?;
+        let percona = PerconaStandIn::start(named(lab.plane.config().await?, PERCONA))?;
+        Box::leak(Box::new(percona));
+        let echo = serde_json::from_value(json!({"metadata": {"name": ECHO}}))?;
+        Api::<Namespace>::all(client).create(&PostParams::default(), &echo).await?;
+        let charts = tempfile::tempdir()?;
+        charts::package(charts.path(), charts::DEFAULT, Content::Genuine)?;
+        Ok(Stage {
+            lab,
+            recorder: Recorder::start(lab.plane.config().await?)?,
+            fleet: tokio::task::block_in_place(|| Fleet::start(lab))?,
+            http: reqwest::Client::new(),
+            audit: Mutex::new(Audit::new(lab.plane.audit_log().context("the plane keeps no audit log")?)),
+            charts,
+            noted: Mutex::default(),
+        })
+    }
+
+    /// A client of a life.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<Client> {
+        Ok(Client::try_from(named(self.lab.plane.config().await?, LIFE))?)
+    }
+
+    /// Asks again whenever something has changed, until there is an answer or the time is over.
+    pub async fn until<T>(&self, within: Duration, mut ask: impl FnMut(&Stage) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + within;
+        let mut changes = self.recorder.changes();
+        loop {
+            changes.borrow_and_update();
+            if let Some(found) = ask(self) {
+                return Some(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let _ = tokio::time::timeout(left.min(POLL), changes.changed()).await;
+        }
+    }
+
+    /// The newest version seen.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        *self.recorder.changes().borrow()
+    }
+
+    /// What the API server has answered.
+    pub fn audit(&self) -> MutexGuard<'_, Audit> {
+        self.audit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The packaged chart, for other clients of helm.
+    #[must_use]
+    pub fn chart(&self) -> PathBuf {
+        self.charts.path().join(charts::file_name(charts::DEFAULT))
+    }
+
+    /// Keeps in mind what befell the operator.
+    pub fn note(&self, text: &str) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).push((Timestamp::now(), text.to_owned()));
+    }
+}
+
+fn named(mut config: Config, agent: &'static str) -> Config {
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(agent)));
+    config
+}
+
+/// A kind that holds data and that the operator does not know.
+async fn install_snapshots(client: &Client) -> Result<()> {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let name = "volumesnapshots.snapshot.storage.k8s.io";
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+        },
+        "spec": {
+            "group": "snapshot.storage.k8s.io", "scope": "Namespaced",
+            "names": {"kind": "VolumeSnapshot", "plural": "volumesnapshots", "singular": "volumesnapshot"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }))?;
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    api.create(&PostParams::default(), &definition).await?;
+    await_condition(api, name, conditions::is_crd_established()).await?;
+    Ok(())
+}
+
+/// A life that went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What happened.
+    pub script: Script,
+    /// What is wrong.
+    pub violations: Vec<Violation>,
+    /// All of that, for people.
+    pub story: String,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed of the first life.
+    pub seed: u64,
+    /// The lives that went wrong, as stories.
+    pub failures: Vec<Failure>,
+}
+
+/// Lives as many lives as asked for.
+///
+/// # Errors
+/// When the surroundings cannot be started, or no operator leads any more.
+pub fn run(options: &Options, progress: &Progress) -> Result<Outcome> {
+    tokio::runtime::Runtime::new()?.block_on(live(options, progress))
+}
+
+async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
+    let seed = options.seed.unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
+    progress.note(&format!("lives: {} from seed {seed} on", options.count));
+    let scripts: Vec<Script> = (0..options.count).map(|life| script(seed.wrapping_add(life))).collect();
+    if options.print {
+        scripts.iter().for_each(|script| progress.note(&told(script)));
+    }
+    let stage = Arc::new(Stage::start().await?);
+    let task = progress.task("lives");
+    task.steps(scripts.len());
+    let trouble = (!options.calm).then(|| {
+        let stage = stage.clone();
+        tokio::spawn(async move { chaos::trouble(&stage, seed).await })
+    });
+    let lives = stream::iter(scripts.into_iter().enumerate())
+        .map(|(number, script)| spawned(&stage, format!("life-{number}"), script))
+        .buffer_unordered(options.parallel.max(1))
+        .inspect(|_| task.step())
+        .collect::<Vec<_>>();
+    let lived = match trouble {
+        None => lives.await,
+        Some(mut trouble) => tokio::select! {
+            lived = lives => {
+                trouble.abort();
+                // It may be in the middle of starting an operator.
+                let _ = trouble.await;
+                lived
+            }
+            ended = &mut trouble => return Err(ended?.expect_err("trouble has no end")),
+        },
+    };
+    task.done();
+    let mut failures: Vec<Failure> = lived.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    failures.sort_by_key(|failure| failure.script.seed);
+    if options.shrink {
+        for failure in &mut failures {
+            *failure = shrink(&stage, failure.clone(), options.parallel, progress).await?;
+        }
+    }
+    stage.fleet.stop();
+    Ok(Outcome { seed, failures })
+}
+
+/// One life, on a task of its own.
+async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Result<Option<Failure>> {
+    tokio::spawn(one(stage.clone(), namespace, script)).await?
+}
+
+/// Lives one life. `None`: nothing is wrong.
+async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Option<Failure>> {
+    let began = Timestamp::now();
+    let mut life = Life::new(stage.clone(), namespace, script.made_namespace).await?;
+    for moved in &script.moves {
+        life.take(moved).await;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        life.settled(left).await?;
+        life.audit().await?;
+        let rest = life.rest().await?;
+        let (violations, details) = verdict(&life, &rest);
+        if violations.is_empty() {
+            return Ok(None);
+        }
+        if Instant::now() > deadline || !violations.iter().any(Violation::may_pass) {
+            let story = story(&stage, &life, &script, began, &violations, &details);
+            return Ok(Some(Failure { script, violations, story }));
+        }
+        let seen = stage.now();
+        stage.until(POLL, |stage| (stage.now() > seen).then_some(())).await;
+    }
+}
+
+/// What is wrong, and who deleted what is lost.
+fn verdict(life: &Life, rest: &[judge::Rest]) -> (Vec<Violation>, Vec<String>) {
+    let audit = life.stage.audit();
+    let requests = audit.requests.get(&life.namespace).map(Vec::as_slice).unwrap_or_default();
+    let record = life.stage.recorder.record();
+    let facts = Facts::new(&record, &life.namespace, requests, &life.asked);
+    let violations = judge(&facts, rest);
+    let lost = facts.objects.iter().filter(|seen| violations.iter().any(|violation| violation.what == seen.what()));
+    let details = lost.map(|seen| {
+        let maker = facts.maker(seen).map_or("an unknown client".to_owned(), ToString::to_string);
+        let mut text = format!("{} uid {} was made by {maker}", seen.what(), seen.uid);
+        if let Some(request) = facts.deleter(seen) {
+            let _ = write!(text, "; {} by {} at {}", request.verb, request.actor, clock(request.at));
+        } else if seen.gone.is_some() {
+            text += "; no request for its deletion is on record";
+        }
+        text
+    });
+    let details = details.collect();
+    (violations, details)
+}
+
+/// Which steps a failure needs: those are left out without which it comes about as well.
+async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress: &Progress) -> Result<Failure> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let same = |found: &Failure| found.violations.iter().any(|new| {
+        failure.violations.iter().any(|old| (old.wrong, &old.what) == (new.wrong, &new.what))
+    });
+    let mut least = failure.clone();
+    loop {
+        let all = &least.script.moves;
+        progress.note(&format!("shrinking seed {}: {} steps", failure.script.seed, all.len()));
+        let candidates: Vec<Vec<Move>> = (0..all.len())
+            .map(|left_out| {
+                let kept = all.iter().enumerate().filter(|(index, _)| *index != left_out);
+                kept.map(|(_, moved)| moved.clone()).collect()
+            })
+            .collect();
+        let lives = stream::iter(candidates).map(|moves| {
+            let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            spawned(stage, format!("life-less-{number}"), Script { moves, ..least.script.clone() })
+        });
+        let tried = lives.buffered(parallel.max(1)).collect::<Vec<_>>().await;
+        let tried = tried.into_iter().collect::<Result<Vec<_>>>()?;
+        match tried.into_iter().flatten().find(|found| same(found)) {
+            Some(shorter) => least = shorter,
+            None => return Ok(least),
+        }
+    }
+}
+
+fn clock(at: Timestamp) -> String {
+    at.strftime("%H:%M:%S%.3f").to_string()
+}
+
+fn told(script: &Script) -> String {
+    let mut text = format!("seed {}{}:", script.seed, if script.made_namespace { ", in a namespace made for acme" } else { "" });
+    for moved in &script.moves {
+        let _ = write!(text, "\n  {moved}");
+    }
+    text
+}
+
+/// A failure for people: the steps with times, what is wrong, who did it.
+fn story(
+    stage: &Stage,
+    life: &Life,
+    script: &Script,
+    began: Timestamp,
+    violations: &[Violation],
+    details: &[String],
+) -> String {
+    let made = if script.made_namespace { ", which has the mark of one made for acme" } else { "" };
+    let mut text = format!("seed {}, in namespace {}{made}:\n", script.seed, life.namespace);
+    let mut lines: Vec<(Timestamp, String)> = life
+        .done
+        .iter()
+        .map(|Done { at, step, outcome }| (*at, format!("{step}\n                   -> {outcome}")))
+        .collect();
+    let noted = stage.noted.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.extend(noted.iter().filter(|(at, _)| *at >= began).map(|(at, note)| (*at, format!("* {note}"))));
+    lines.sort();
+    for (at, line) in lines {
+        let _ = writeln!(text, "  {}  {line}", clock(at));
+    }
+    for violation in violations {
+        let _ = writeln!(text, "  {violation}");
+    }
+    for detail in details {
+        let _ = writeln!(text, "    {detail}");
+    }
+    let _ = writeln!(text, "  again: cargo e2e lives --seed {} --count 1", script.seed);
+    text
+}

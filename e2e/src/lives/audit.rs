@@ -1,0 +1,137 @@
+//! Who made an object, and who deleted it, by the API server's own word. Reading the log is an **effect**.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::manifests;
+
+/// The user agent of what a life does.
+pub const LIFE: &str = "life";
+/// The user agent of Percona's stand-in.
+pub const PERCONA: &str = "percona-stand-in";
+
+/// Who asked the API server for something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Actor {
+    /// The step of a life.
+    Life,
+    /// The operator itself.
+    Operator,
+    /// The operator's helm.
+    OperatorHelm,
+    /// helm as another client runs it.
+    OtherHelm,
+    /// Percona's stand-in.
+    Percona,
+    /// A controller of Kubernetes, or anything else: the user's name.
+    Other(String),
+}
+
+impl std::fmt::Display for Actor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Actor::Life => "a step of this life",
+            Actor::Operator => "the operator",
+            Actor::OperatorHelm => "the operator's helm",
+            Actor::OtherHelm => "another client's helm",
+            Actor::Percona => "Percona",
+            Actor::Other(user) => user.strip_prefix("system:serviceaccount:kube-system:").unwrap_or(user),
+        })
+    }
+}
+
+/// A request that made an object, or asked for its deletion.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// When it arrived.
+    pub at: Timestamp,
+    /// `create`, `delete`, `deletecollection`, or the verb of an apply that made it.
+    pub verb: String,
+    /// Plural of the kind.
+    pub resource: String,
+    /// Where.
+    pub namespace: String,
+    /// Empty for a collection.
+    pub name: String,
+    /// Who.
+    pub actor: Actor,
+    /// Whether it made an object.
+    pub created: bool,
+}
+
+/// The log as far as it was read.
+pub struct Audit {
+    path: PathBuf,
+    read: u64,
+    /// The requests so far, by namespace, in the order in which they were answered.
+    pub requests: BTreeMap<String, Vec<Request>>,
+}
+
+impl Audit {
+    /// Of this log.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Audit {
+        Audit { path, read: 0, requests: BTreeMap::new() }
+    }
+
+    /// Reads what was written since. Returns whether there is a line with this text among it.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn read_on(&mut self, marker: &str) -> Result<bool> {
+        let mut file = File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut lines = BufReader::new(file);
+        let (mut line, mut found) = (String::new(), false);
+        loop {
+            line.clear();
+            let length = lines.read_line(&mut line)?;
+            // A line that is being written is read the next time.
+            if length == 0 || !line.ends_with('\n') {
+                return Ok(found);
+            }
+            self.read += length as u64;
+            found |= line.contains(marker);
+            // Most lines are reads and updates, and not worth decoding.
+            if (line.contains(r#""verb":"delete"#) || line.contains(r#""code":201"#))
+                && let Some(request) = serde_json::from_str(&line).ok().as_ref().and_then(request)
+            {
+                self.requests.entry(request.namespace.clone()).or_default().push(request);
+            }
+        }
+    }
+}
+
+fn request(line: &Value) -> Option<Request> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &line["objectRef"];
+    let code = line["responseStatus"]["code"].as_u64()?;
+    if object["subresource"].is_string() || !(200..300).contains(&code) {
+        return None;
+    }
+    let (user, agent) = (word(&line["user"]["username"]), word(&line["userAgent"]));
+    let helm = agent.starts_with("Helm/");
+    let actor = match (user == manifests::user(), helm) {
+        (true, false) => Actor::Operator,
+        (true, true) => Actor::OperatorHelm,
+        (false, true) => Actor::OtherHelm,
+        (false, false) if agent == LIFE => Actor::Life,
+        (false, false) if agent == PERCONA => Actor::Percona,
+        (false, false) => Actor::Other(user),
+    };
+    Some(Request {
+        at: line["requestReceivedTimestamp"].as_str()?.parse().ok()?,
+        verb: word(&line["verb"]),
+        resource: word(&object["resource"]),
+        namespace: word(&object["namespace"]),
+        name: word(&object["name"]),
+        actor,
+        created: code == 201,
+    })
+}

@@ -1,0 +1,273 @@
+//! The oracle: what is wrong at the end of a life. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::audit::Actor;
+use super::history::{Kind, Seen, Time, condition, is_terminating, label};
+use super::model::{Facts, Fate, NOW, Owner};
+use super::recorder::RELEASE;
+
+/// The keys of passwords in Secrets.
+const PASSWORDS: [&str; 3] = ["nextcloud-password", "redis-password", "password"];
+
+/// An object that holds no data, as it is at the end.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    /// Kind and name.
+    pub what: String,
+    /// The release that it says it is of.
+    pub release: Option<String>,
+    /// The Postgresql that it says it is of.
+    pub postgresql: Option<String>,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wrong {
+    /// Something is lost that was not to be deleted.
+    Lost,
+    /// A foreign object was changed.
+    Touched,
+    /// A password was replaced, or is gone, and no condition or event tells of it.
+    Untold,
+    /// Something was to be deleted, is there, and is named nowhere.
+    Left,
+    /// A deletion goes on, and says nothing of what a user could do.
+    Hangs,
+    /// Something is there without the release, the database or the ClientApp that it belongs to.
+    Orphaned,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// What.
+    pub wrong: Wrong,
+    /// With which object: kind and name.
+    pub what: String,
+    /// One sentence.
+    pub why: String,
+}
+
+impl Violation {
+    /// Whether time may mend it.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self.wrong {
+            Wrong::Lost | Wrong::Touched => false,
+            Wrong::Untold | Wrong::Left | Wrong::Hangs | Wrong::Orphaned => true,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}: {}", self.wrong, self.what, self.why)
+    }
+}
+
+/// All that is wrong.
+#[must_use]
+pub fn judge(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for seen in facts.objects.iter().copied() {
+        found.extend(touched(facts, seen));
+        found.extend(hangs(facts, seen));
+        if facts.is_data(seen) {
+            found.extend(lost(facts, seen));
+            found.extend(left(facts, seen));
+        }
+    }
+    found.extend(passwords(facts));
+    found.extend(orphaned(facts, rest));
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn lost<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
+    let by = seen.doomed()?;
+    let Fate::Stays(why) = facts.fate(seen, by) else { return None };
+    let how = if seen.gone.is_some() { "is gone" } else { "is being deleted" };
+    Some(Violation { wrong: Wrong::Lost, what: seen.what(), why: format!("it {how}, and had to stay: {why}") })
+}
+
+fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
+    if seen.gone.is_some() {
+        return None;
+    }
+    let Fate::Goes(why) = facts.fate(seen, NOW) else { return None };
+    let wrong = |wrong, why| Some(Violation { wrong, what: seen.what(), why });
+    if is_terminating(seen.last()) {
+        return wrong(Wrong::Hangs, format!("it is being deleted, and stays: {why}"));
+    }
+    if is_told(facts, &seen.name, seen.created()) {
+        return None;
+    }
+    wrong(Wrong::Left, format!("it is still there, and neither a condition nor an event names it: {why}"))
+}
+
+/// A foreign object that is there has to be as it was planted.
+fn touched<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
+    let planted = facts.asked.planted.get(&seen.uid)?;
+    if seen.gone.is_some() || facts.fate(seen, NOW) == Fate::MayGo {
+        return None;
+    }
+    let (before, after) = (visible(seen.at(*planted)), visible(seen.last()));
+    let differs = before.iter().chain(&after).find(|(key, _)| before.get(*key) != after.get(*key))?;
+    let text = |of: &BTreeMap<String, Value>| of.get(differs.0).map_or("nothing".to_owned(), Value::to_string);
+    let why = format!("its {} was {} and is {}", differs.0, text(&before), text(&after));
+    Some(Violation { wrong: Wrong::Touched, what: seen.what(), why })
+}
+
+/// What of an object is its owner's own.
+fn visible(object: &Value) -> BTreeMap<String, Value> {
+    let empty = Map::new();
+    let metadata = &object["metadata"];
+    let mut found = BTreeMap::new();
+    for part in ["labels", "annotations"] {
+        for (key, value) in metadata[part].as_object().unwrap_or(&empty) {
+            // Of Kubernetes itself, and of Percona: pv.kubernetes.io/bind-completed and the like.
+            if !["volume", "pv.", "storage", "pgv2.percona.com", "endpointslice"].iter().any(|of| key.starts_with(of)) {
+                found.insert(format!("{part}.{key}"), value.clone());
+            }
+        }
+    }
+    let finalizers = metadata["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for finalizer in finalizers.iter().filter_map(Value::as_str) {
+        // Put on by the deletion that is asked for: the API server's; the object's own kind's.
+        let of_kind = finalizer.starts_with("kubernetes.io/")
+            || finalizer.starts_with("internal.percona.com/")
+            || finalizer == clientapp_operator::crd::POSTGRESQL_FINALIZER;
+        if !of_kind {
+            found.insert(format!("finalizer {finalizer}"), Value::Bool(true));
+        }
+    }
+    found.insert("ownerReferences".to_owned(), metadata["ownerReferences"].clone());
+    found.insert("data".to_owned(), object["data"].clone());
+    let mut spec = object["spec"].clone();
+    if let Some(spec) = spec.as_object_mut() {
+        // Written by what binds the claim, and by Percona for a backup.
+        spec.retain(|key, _| !["volumeName", "volumeMode", "storageClassName", "backups"].contains(&key.as_str()));
+    }
+    found.insert("spec".to_owned(), spec);
+    found
+}
+
+fn hangs(facts: &Facts<'_>, seen: &Seen) -> Option<Violation> {
+    let deletes = matches!(seen.kind, Kind::App | Kind::Postgresql) && seen.gone.is_none();
+    if !deletes || !is_terminating(seen.last()) || facts.asked.planted.contains_key(&seen.uid) {
+        return None;
+    }
+    let conditions = seen.last()["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let held = conditions.iter().any(|condition| condition["reason"] == "Suspended")
+        || condition(seen.last(), "Stalled").is_some_and(|(status, ..)| status == "True");
+    if held {
+        return None;
+    }
+    let (_, reason, message) = condition(seen.last(), "Ready").unwrap_or_default();
+    let why = format!("its deletion does not end, and it is not stalled; Ready says {reason}: {message}");
+    Some(Violation { wrong: Wrong::Hangs, what: seen.what(), why })
+}
+
+/// Whether a condition or an event has named an object since a time.
+fn is_told(facts: &Facts<'_>, name: &str, since: Time) -> bool {
+    let names = |text: &str| {
+        let ends = |index: usize| {
+            let next = text[index + name.len()..].chars().next();
+            let before = text[..index].chars().next_back();
+            let inside = |char: Option<char>| char.is_some_and(|char| char.is_ascii_alphanumeric() || char == '-');
+            !inside(next) && !inside(before)
+        };
+        text.match_indices(name).any(|(index, _)| ends(index))
+    };
+    facts.objects.iter().any(|seen| {
+        let versions = seen.versions.iter().filter(|(time, _)| *time >= since).map(|(_, object)| object);
+        match seen.kind {
+            Kind::Event => versions.into_iter().any(|event| event["note"].as_str().is_some_and(names)),
+            Kind::App | Kind::Postgresql => versions.into_iter().any(|object| {
+                let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+                conditions.iter().any(|condition| condition["message"].as_str().is_some_and(names))
+            }),
+            _ => false,
+        }
+    })
+}
+
+fn password(secret: &Value) -> Vec<&Value> {
+    PASSWORDS.iter().map(|key| &secret["data"][*key]).filter(|value| value.is_string()).collect()
+}
+
+/// Passwords that were replaced or lost while what they open is there.
+fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let secrets: Vec<_> =
+        facts.of_kind(Kind::Secret).filter(|seen| facts.is_data(seen) && !password(seen.first()).is_empty()).collect();
+    for secret in &secrets {
+        let untold = |why: String| Violation { wrong: Wrong::Untold, what: secret.what(), why };
+        let changed = secret.versions.windows(2).find(|pair| password(&pair[0].1) != password(&pair[1].1));
+        if changed.is_some() && !facts.asked.planted.contains_key(&secret.uid) {
+            found.push(Violation { wrong: Wrong::Lost, what: secret.what(), why: "its password was replaced".into() });
+        }
+        let (Some(doomed), Owner::App(app)) = (secret.doomed(), facts.owner(secret)) else { continue };
+        // Percona puts another password into the database together with the Secret.
+        let by_percona = facts.maker(secret) == Some(&Actor::Percona);
+        if by_percona || !facts.was_released(app, doomed) || app.doomed().is_some_and(|gone| gone <= doomed) {
+            continue;
+        }
+        let next = secrets.iter().find(|next| next.name == secret.name && next.created() > doomed);
+        let successor = next.filter(|next| app.doomed().is_none_or(|gone| next.created() < gone));
+        let same = successor.is_some_and(|next| password(next.first()) == password(secret.last()));
+        let alive = app.doomed().is_none() && app.last()["spec"]["suspend"] != true;
+        // What has its password from another Secret is made anew from there.
+        let derived = secret.name.ends_with("-pg-app") || secret.name.ends_with("-pg-replication");
+        if same || derived || (successor.is_none() && !alive) || is_told(facts, &secret.name, doomed) {
+            continue;
+        }
+        found.push(untold(match successor {
+            Some(_) => "another password is in its place, and neither a condition nor an event tells of it".to_owned(),
+            None => "it is gone, and neither a condition nor an event tells of it".to_owned(),
+        }));
+    }
+    found
+}
+
+/// What is there without what it belongs to.
+fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
+    let orphan = |what: String, why: String| Violation { wrong: Wrong::Orphaned, what, why };
+    let last_app = |name: &str| facts.of_kind(Kind::App).rfind(|app| app.name == name);
+    // Whether its deletion has to have taken the release along.
+    let is_over = |app: &Seen| {
+        let cascade = app.deletion().unwrap_or(app.last())["metadata"]["finalizers"].to_string();
+        app.gone.is_some() && !facts.asked.cut.contains(&app.uid) && !cascade.contains("\"orphan\"")
+    };
+    let releases: Vec<_> = facts
+        .of_kind(Kind::Secret)
+        .filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE)
+        .collect();
+    let mut found = Vec::new();
+    for secret in &releases {
+        let Some(app) = label(secret.first(), "name").and_then(last_app) else { continue };
+        if is_over(app) && facts.maker(secret) == Some(&Actor::OperatorHelm) && secret.created() < app.gone.unwrap_or(0)
+        {
+            found.push(orphan(secret.what(), format!("ClientApp {} is gone, and its release is not", app.name)));
+        }
+    }
+    for object in rest {
+        if let Some(release) = &object.release
+            && let Some(app) = last_app(release).filter(|app| is_over(app))
+            && releases.iter().all(|secret| label(secret.first(), "name") != Some(&app.name))
+        {
+            found.push(orphan(object.what.clone(), format!("there is neither release nor ClientApp {release} any more")));
+        }
+        if let Some(name) = &object.postgresql
+            && !facts.of_kind(Kind::Postgresql).any(|seen| seen.name == *name && seen.gone.is_none())
+        {
+            found.push(orphan(object.what.clone(), format!("there is no Postgresql {name} any more")));
+        }
+    }
+    found
+}
