@@ -257,20 +257,24 @@ async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
         },
     };
     task.done();
-    let mut failures: Vec<Failure> = lived.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    let mut failures: Vec<Failure> = lived.into_iter().flatten().collect();
     failures.sort_by_key(|failure| failure.script.seed);
     if options.shrink {
         for failure in &mut failures {
-            *failure = shrink(&stage, failure.clone(), options.parallel, progress).await?;
+            *failure = shrink(&stage, failure.clone(), options.parallel, progress).await;
         }
     }
     stage.fleet.stop();
     Ok(Outcome { seed, failures })
 }
 
-/// One life, on a task of its own.
-async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Result<Option<Failure>> {
-    tokio::spawn(one(stage.clone(), namespace, script)).await?
+/// One life, on a task of its own. One that could not be lived has gone wrong.
+async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Option<Failure> {
+    let lived = tokio::spawn(one(stage.clone(), namespace.clone(), script.clone())).await;
+    lived.map_err(anyhow::Error::from).flatten().unwrap_or_else(|error| {
+        let story = format!("{}\n  in namespace {namespace}: {error:#}\n", told(&script));
+        Some(Failure { script, violations: Vec::new(), story })
+    })
 }
 
 /// Lives one life. `None`: nothing is wrong.
@@ -322,7 +326,7 @@ fn verdict(life: &Life, rest: &[judge::Rest]) -> (Vec<Violation>, Vec<String>) {
 }
 
 /// Which steps a failure needs: those are left out without which it comes about as well.
-async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress: &Progress) -> Result<Failure> {
+async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress: &Progress) -> Failure {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let same = |found: &Failure| found.violations.iter().any(|new| {
         failure.violations.iter().any(|old| (old.wrong, &old.what) == (new.wrong, &new.what))
@@ -342,10 +346,9 @@ async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress:
             spawned(stage, format!("life-less-{number}"), Script { moves, ..least.script.clone() })
         });
         let tried = lives.buffered(parallel.max(1)).collect::<Vec<_>>().await;
-        let tried = tried.into_iter().collect::<Result<Vec<_>>>()?;
         match tried.into_iter().flatten().find(|found| same(found)) {
             Some(shorter) => least = shorter,
-            None => return Ok(least),
+            None => return least,
         }
     }
 }

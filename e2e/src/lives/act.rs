@@ -22,6 +22,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Stage;
+use super::audit::MARKER;
 use super::history::{Kind, Time};
 use super::model::Asked;
 use super::recorder::resource;
@@ -563,7 +564,7 @@ impl Life {
     /// # Errors
     /// When it does not grow.
     pub async fn audit(&self) -> Result<()> {
-        let marker = format!("marker-{}-{}", self.namespace, Timestamp::now().as_nanosecond());
+        let marker = format!("{MARKER}{}-{}", self.namespace, Timestamp::now().as_nanosecond());
         let _ = self.api(Kind::Volume).get_metadata_opt(&marker).await;
         let read = |stage: &Stage| stage.audit().read_on(&marker).is_ok_and(|found| found).then_some(());
         self.stage.until(PATIENCE, read).await.context("the audit log does not grow")

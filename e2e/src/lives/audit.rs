@@ -1,6 +1,6 @@
 //! Who made an object, and who deleted it, by the API server's own word. Reading the log is an **effect**.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::PathBuf;
@@ -15,6 +15,9 @@ use crate::manifests;
 pub const LIFE: &str = "life";
 /// The user agent of Percona's stand-in.
 pub const PERCONA: &str = "percona-stand-in";
+
+/// What the names of markers begin with.
+pub const MARKER: &str = "life-marker-";
 
 /// Who asked the API server for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Request {
 pub struct Audit {
     path: PathBuf,
     read: u64,
+    /// The markers that were met.
+    markers: BTreeSet<String>,
     /// The requests so far, by namespace, in the order in which they were answered.
     pub requests: BTreeMap<String, Vec<Request>>,
 }
@@ -77,10 +82,11 @@ impl Audit {
     /// Of this log.
     #[must_use]
     pub fn new(path: PathBuf) -> Audit {
-        Audit { path, read: 0, requests: BTreeMap::new() }
+        Audit { path, read: 0, markers: BTreeSet::new(), requests: BTreeMap::new() }
     }
 
-    /// Reads what was written since. Returns whether there is a line with this text among it.
+    /// Reads what was written since. Returns whether this marker has been met: a request for an object of such a name was
+    /// answered.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -88,16 +94,18 @@ impl Audit {
         let mut file = File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut lines = BufReader::new(file);
-        let (mut line, mut found) = (String::new(), false);
+        let mut line = String::new();
         loop {
             line.clear();
             let length = lines.read_line(&mut line)?;
             // A line that is being written is read the next time.
             if length == 0 || !line.ends_with('\n') {
-                return Ok(found);
+                return Ok(self.markers.contains(marker));
             }
             self.read += length as u64;
-            found |= line.contains(marker);
+            if let Some(found) = line.split('"').find(|word| word.starts_with(MARKER)) {
+                self.markers.insert(found.to_owned());
+            }
             // Most lines are reads and updates, and not worth decoding.
             if (line.contains(r#""verb":"delete"#) || line.contains(r#""code":201"#))
                 && let Some(request) = serde_json::from_str(&line).ok().as_ref().and_then(request)
