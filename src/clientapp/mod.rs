@@ -23,7 +23,7 @@ pub mod gate;
 pub mod inventory;
 pub mod memory;
 pub mod names;
-mod namespace;
+pub mod namespace;
 pub mod observe;
 pub mod owned;
 pub mod plan;

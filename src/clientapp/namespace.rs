@@ -3,35 +3,30 @@
 //! A namespace takes everything in it along, so it is deleted only where it carries the mark of having been made for an
 //! app ([`label::INSTANCE`]) and nothing is in it that could be anybody's.
 
-use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment, StatefulSet},
-    batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
-    networking::v1::Ingress,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{
-    Api, Resource, ResourceExt as _,
-    api::{DeleteParams, ListParams, Preconditions},
-};
-use serde::de::DeserializeOwned;
+pub mod contents;
+
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Ctx, error::Error};
-use crate::{
-    controller::{
-        events::Note,
-        key::{Key, key_of},
-    },
-    crd::{
-        ClientApp, Guard, Postgresql, label,
-        percona::{CLUSTER_LABEL, PerconaPGBackup, PerconaPGCluster},
-    },
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions},
 };
 
-/// In every namespace, made by Kubernetes itself.
-const OF_KUBERNETES: &[(&str, &str)] = &[("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
+use self::contents::{Kinds, describe};
+use super::{Ctx, error::Error};
+use crate::{
+    controller::{error::api_sentence, events::Note, key::Key},
+    crd::label,
+    lease::Lead,
+};
+
+/// Objects in one answer; most namespaces have fewer of each kind.
+const PAGE: u32 = 100;
+/// Kinds that are asked for at a time.
+const AT_ONCE: usize = 4;
 /// A namespace without an app may belong to one that is just being made.
 const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
@@ -44,18 +39,24 @@ pub enum Fate {
     Deleting,
     /// It stays, because this is in it.
     Kept(String),
+    /// It stays, because it is not clear what is in it.
+    Unclear(String),
 }
 
 impl Fate {
     /// What to tell about the app that was deleted.
     #[must_use]
     pub fn note(self, namespace: &str) -> Option<Note> {
-        let Fate::Kept(object) = self else { return None };
+        let because = match self {
+            Fate::NotOurs | Fate::Deleting => return None,
+            Fate::Kept(object) => format!("{object} is in it"),
+            Fate::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
+        };
         Some(Note {
             action: "Deleting".to_owned(),
             warning: false,
             reason: "NamespaceKept".to_owned(),
-            message: format!("namespace {namespace} was made for this ClientApp and stays, since {object} is in it"),
+            message: format!("namespace {namespace} was made for this ClientApp and stays, since {because}"),
         })
     }
 }
@@ -69,8 +70,22 @@ pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
-        Some(namespace) => delete_if_empty(ctx, &namespace, Some((app, uid))).await,
+        Some(namespace) => delete_if_empty(&ctx.client, &namespace, Some((app, uid)), Some(&ctx.lead)).await,
         None => Ok(Fate::NotOurs),
+    }
+}
+
+/// Deletes a namespace again that was made for an app which was refused then.
+///
+/// # Errors
+/// A request failed.
+pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Fate, Error> {
+    let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
+    match found.map_err(Error::api(format!("look at namespace {name}")))? {
+        Some(namespace) if namespace.uid().as_deref() == Some(uid) => {
+            delete_if_empty(client, &namespace, None, None).await
+        }
+        _ => Ok(Fate::NotOurs),
     }
 }
 
@@ -100,7 +115,7 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
     let (forsaken, wait) = forsaken(&made.items, &with_app, ctx.now());
     for namespace in forsaken {
-        if delete_if_empty(ctx, namespace, None).await? == Fate::Deleting {
+        if delete_if_empty(&ctx.client, namespace, None, Some(&ctx.lead)).await? == Fate::Deleting {
             tracing::warn!(namespace = namespace.name_any(), "was made for a ClientApp that never came to be: deleted");
         }
     }
@@ -128,7 +143,13 @@ fn forsaken<'a>(
     (old, wait)
 }
 
-async fn delete_if_empty(ctx: &Ctx, namespace: &Namespace, app: Option<(&Key, &str)>) -> Result<Fate, Error> {
+/// `lead` is that of the controller; who has just made the namespace needs none.
+async fn delete_if_empty(
+    client: &Client,
+    namespace: &Namespace,
+    app: Option<(&Key, &str)>,
+    lead: Option<&Lead>,
+) -> Result<Fate, Error> {
     let labels = namespace.labels();
     let ours = labels.contains_key(label::INSTANCE)
         && labels.get(label::MANAGED_BY).map(String::as_str) == Some(label::OPERATOR);
@@ -138,10 +159,17 @@ async fn delete_if_empty(ctx: &Ctx, namespace: &Namespace, app: Option<(&Key, &s
     if namespace.metadata.deletion_timestamp.is_some() {
         return Ok(Fate::Deleting);
     }
-    let name = namespace.name_any();
-    if let Some(object) = content(ctx, &name, app).await? {
-        return Ok(Fate::Kept(object));
+    if let Some(kept) = kept(client, &namespace.name_any(), app).await? {
+        return Ok(kept);
     }
+    if lead.is_some_and(|lead| !lead.holds()) {
+        return Err(Error::Shutdown);
+    }
+    delete(client, namespace).await
+}
+
+async fn delete(client: &Client, namespace: &Namespace) -> Result<Fate, Error> {
+    let name = namespace.name_any();
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: namespace.metadata.uid.clone(),
@@ -150,118 +178,73 @@ async fn delete_if_empty(ctx: &Ctx, namespace: &Namespace, app: Option<(&Key, &s
         }),
         ..DeleteParams::default()
     };
-    match Api::<Namespace>::all(ctx.client.clone()).delete(&name, &params).await {
+    #[expect(clippy::disallowed_methods, reason = "nothing is in it that would be missed")]
+    let deleted = Api::<Namespace>::all(client.clone()).delete(&name, &params).await;
+    match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Fate::NotOurs),
         Err(error) => Err(Error::api(format!("delete namespace {name}"))(error)),
         Ok(_) => Ok(Fate::Deleting),
     }
 }
 
-/// The first object found that is not the app's own.
-async fn content(ctx: &Ctx, namespace: &str, app: Option<(&Key, &str)>) -> Result<Option<String>, Error> {
-    macro_rules! first_of {
-        ($($kind:ty),*) => {
-            $(
-                if let Some(found) = first::<$kind>(ctx, namespace, app).await? {
-                    return Ok(Some(found));
-                }
-            )*
-        };
+/// Why a namespace stays: what is in it that is not the app's own, of whatever kind.
+async fn kept(client: &Client, namespace: &str, app: Option<(&Key, &str)>) -> Result<Option<Fate>, Error> {
+    let discover = || Error::api("ask the API server for its kinds");
+    let core = client.list_core_api_versions_aggregated().await.map_err(discover())?;
+    let groups = client.list_api_groups_aggregated().await.map_err(discover())?;
+    let kinds = match Kinds::of(&core.items, &groups.items) {
+        Ok(kinds) => kinds,
+        Err(unclear) => return Ok(Some(Fate::Unclear(unclear))),
+    };
+    let mut looks = Vec::new();
+    for kind in &kinds.stored {
+        looks.push(first(client, namespace, app, &kinds, kind).map(move |found| (kind, found)).boxed());
     }
-    if let Some(other) = ctx
-        .watches
-        .apps
-        .state()
-        .iter()
-        .map(|app| key_of(app.as_ref()))
-        .find(|other| other.namespace == namespace && app.is_none_or(|(app, _)| app != other))
-    {
-        return Ok(Some(format!("ClientApp {}", other.name)));
+    let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
+    let mut unclear = None;
+    while let Some((kind, found)) = looks.next().await {
+        match found {
+            Ok(None) => {}
+            Ok(Some(name)) => return Ok(Some(Fate::Kept(format!("{} {name}", kind.kind)))),
+            // Its definition has just been deleted, and all objects with it.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error @ kube::Error::Api(_)) => {
+                let problem = format!("{} cannot be listed: {}", describe(kind), api_sentence(&error));
+                unclear.get_or_insert(Fate::Unclear(problem));
+            }
+            Err(error) => return Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
+        }
     }
-    // What is data or holds some, what runs, and what leads to it. Objects of kinds that are not known here hold their
-    // data in one of these.
-    first_of!(PersistentVolumeClaim, Secret, ConfigMap, Deployment, StatefulSet, DaemonSet, CronJob, Job, Pod, Service);
-    first_of!(Ingress, ServiceAccount, Guard<ClientApp>);
-    if ctx.watches.clusters.installed() {
-        first_of!(PerconaPGCluster);
-    }
-    if ctx.watches.backups.installed() {
-        first_of!(PerconaPGBackup);
-    }
-    if ctx.watches.postgresqls.installed() {
-        first_of!(Postgresql);
-    }
-    Ok(None)
+    Ok(unclear)
 }
 
-async fn first<K>(ctx: &Ctx, namespace: &str, app: Option<(&Key, &str)>) -> Result<Option<String>, Error>
-where
-    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
-    let kind = K::kind(&());
-    let api: Api<K> = Api::namespaced(ctx.client.clone(), namespace);
-    let objects = api
-        .list_metadata(&ListParams::default())
-        .await
-        .map_err(Error::api(format!("list each {kind} in namespace {namespace}")))?;
-    let other = objects.items.iter().find(|object| is_anybodys(&kind, &object.metadata, app));
-    Ok(other.map(|object| format!("{kind} {}", object.name_any())))
-}
-
-/// Whether an object in an app's namespace could be missed by somebody once that app is gone. **Pure.**
-fn is_anybodys(kind: &str, meta: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
-    let name = meta.name.as_deref().unwrap_or_default();
-    if meta.deletion_timestamp.is_some() || OF_KUBERNETES.contains(&(kind, name)) {
-        return false;
+/// The first object of a kind that would be missed.
+async fn first(
+    client: &Client,
+    namespace: &str,
+    app: Option<(&Key, &str)>,
+    kinds: &Kinds,
+    kind: &ApiResource,
+) -> kube::Result<Option<String>> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let objects = api.list_metadata(&page).await?;
+        if let Some(found) = objects.items.iter().find(|object| kinds.counts(kind, &object.metadata, app)) {
+            return Ok(Some(found.name_any()));
+        }
+        match objects.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(None),
+        }
     }
-    let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
-    let Some((app, uid)) = app else { return true };
-    let owned = meta.owner_references.iter().flatten().any(|owner| owner.uid == uid);
-    let itself = kind == "ClientApp" && name == app.name && meta.uid.as_deref() == Some(uid);
-    // The garbage collector is on its way to the pods of the workloads that are gone.
-    let leftover = kind == "Pod"
-        && (label("app.kubernetes.io/instance") == Some(&app.name) || label(CLUSTER_LABEL) == Some(&app.cluster()));
-    !(owned || itself || leftover)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn what_keeps_a_namespace() {
-        let app = Key::new("acme", "acme");
-        let own = json!([{"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": "1"}]);
-        let other = json!([{"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": "2"}]);
-        for (kind, meta, keeps) in [
-            ("ConfigMap", json!({"name": "kube-root-ca.crt"}), false),
-            ("ConfigMap", json!({"name": "notes"}), true),
-            ("ServiceAccount", json!({"name": "default"}), false),
-            ("Secret", json!({"name": "default"}), true),
-            ("Secret", json!({"name": "acme-admin-secret", "ownerReferences": own}), false),
-            ("Secret", json!({"name": "acme-admin-secret", "ownerReferences": other}), true),
-            ("Secret", json!({"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}), false),
-            ("ClientApp", json!({"name": "acme", "uid": "1"}), false),
-            ("ClientApp", json!({"name": "acme", "uid": "2"}), true),
-            ("ClientApp", json!({"name": "other", "uid": "1"}), true),
-            ("Pod", json!({"name": "p", "labels": {"app.kubernetes.io/instance": "acme"}}), false),
-            ("Pod", json!({"name": "p"}), true),
-            ("Pod", json!({"name": "p", "labels": {"postgres-operator.crunchydata.com/cluster": "acme-pg"}}), false),
-            // A volume that is kept is data, whatever it says.
-            ("PersistentVolumeClaim", json!({"name": "v", "labels": {"app.kubernetes.io/instance": "acme"}}), true),
-        ] {
-            let decoded: ObjectMeta = serde_json::from_value(meta.clone()).unwrap();
-            assert_eq!(is_anybodys(kind, &decoded, Some((&app, "1"))), keeps, "{kind} {meta}");
-        }
-        let orphan: ObjectMeta =
-            serde_json::from_value::<ObjectMeta>(json!({"name": "p", "ownerReferences": Value::Null})).unwrap();
-        assert!(is_anybodys("Pod", &orphan, None));
-    }
 
     #[test]
     fn namespaces_whose_app_never_came_to_be() {
@@ -287,5 +270,7 @@ mod tests {
         assert!(Fate::Deleting.note("acme").is_none());
         let note = Fate::Kept("Secret keys".to_owned()).note("acme").unwrap();
         assert_eq!(note.message, "namespace acme was made for this ClientApp and stays, since Secret keys is in it");
+        let note = Fate::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
+        assert!(note.message.ends_with("not clear what else is in it: things.example.com cannot be listed"));
     }
 }

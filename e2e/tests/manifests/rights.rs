@@ -31,6 +31,8 @@ async fn the_account_may_do_this_and_no_more() {
         ("patch", OURS, "postgreswriters", "ada"),
         ("create", "", "namespaces", ""),
         ("delete", "", "namespaces", "acme"),
+        // What is in them, before.
+        ("list", "snapshot.storage.k8s.io", "volumesnapshots", ""),
         ("create", "authentication.k8s.io", "tokenreviews", ""),
         ("create", "authorization.k8s.io", "subjectaccessreviews", ""),
         ("update", OURS, "clientapps/finalizers", "acme"),
@@ -68,7 +70,7 @@ async fn the_account_may_do_this_and_no_more() {
         ("deletecollection", "", "secrets", ""),
         ("delete", "", "persistentvolumes", "acme"),
         ("create", "", "serviceaccounts/token", "default"),
-        ("list", "apiextensions.k8s.io", CRDS, ""),
+        ("watch", "apiextensions.k8s.io", CRDS, ""),
         ("get", "apiextensions.k8s.io", CRDS, "clientapps.apps.bnerd-operator.local"),
         ("patch", "apiextensions.k8s.io", CRDS, "perconapgclusters.pgv2.percona.com"),
         // No way to more rights.
@@ -90,7 +92,7 @@ async fn the_account_may_do_this_and_no_more() {
     ];
     let no_other_lease: &[Question] = &[
         ("get", "coordination.k8s.io", "leases", "another"),
-        ("list", "coordination.k8s.io", "leases", ""),
+        ("watch", "coordination.k8s.io", "leases", ""),
         ("delete", "coordination.k8s.io", "leases", "clientapp-operator"),
     ];
     for (namespace, questions, expected) in [

@@ -1,0 +1,307 @@
+//! Which kinds of objects a namespace may hold, and which objects would be missed if it were deleted. **Pure.**
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::{
+    Resource as _,
+    api::ApiResource,
+    core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
+};
+
+use crate::{
+    controller::key::Key,
+    crd::{ClientApp, annotation, label},
+};
+
+/// In every namespace, made by Kubernetes itself, as group, kind and name.
+const OF_KUBERNETES: &[(&str, &str, &str)] =
+    &[("", "ConfigMap", "kube-root-ca.crt"), ("", "ServiceAccount", "default")];
+/// What only tells of other objects: what happened to them, and at which addresses they are.
+const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Event"), ("", "Endpoints")];
+/// What holds data, or opens them.
+const DATA: &[(&str, &str)] = &[("", "PersistentVolumeClaim"), ("", "Secret")];
+/// The databases of apps, and what they are made into.
+const DATABASES: &[&str] = &["PerconaPGCluster", "PostgresCluster", "Postgresql"];
+
+/// The kinds of objects that live in namespaces.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    /// Those that are stored, in the order in which they are looked at.
+    pub stored: Vec<ApiResource>,
+    namespaced: BTreeSet<(String, String)>,
+}
+
+impl Kinds {
+    /// By the API server's own account, of which `core` is the group without a name.
+    ///
+    /// # Errors
+    /// What of it is not clear.
+    pub fn of(core: &[APIGroupDiscovery], groups: &[APIGroupDiscovery]) -> Result<Kinds, String> {
+        // A server that does not speak this form of discovery answers with what reads as nothing at all.
+        if core.is_empty() || groups.is_empty() {
+            return Err("the API server does not tell its kinds (aggregated discovery)".to_owned());
+        }
+        let mut kinds = Kinds::default();
+        let mut seen = BTreeSet::new();
+        for group in core.iter().chain(groups) {
+            let name = group.metadata.as_ref().and_then(|meta| meta.name.clone()).unwrap_or_default();
+            // In the order of preference: a resource is the same in each version that has it.
+            for version in &group.versions {
+                let number = version.version.as_deref().unwrap_or_default();
+                if version.freshness.as_deref() == Some("Stale") {
+                    return Err(format!("the kinds of {name}/{number} are not known: its API server does not answer"));
+                }
+                for resource in version.resources.iter().filter(|found| found.scope.as_deref() == Some("Namespaced")) {
+                    let found = api_resource(&name, number, resource);
+                    kinds.namespaced.insert((name.clone(), found.kind.clone()));
+                    let may = |verb: &str| resource.verbs.iter().any(|known| known == verb);
+                    // What cannot be deleted goes with no namespace: it is computed at each request, or a question.
+                    if !may("delete") || !seen.insert((name.clone(), found.plural.clone())) {
+                        continue;
+                    }
+                    if !may("list") {
+                        return Err(format!("{} cannot be listed", describe(&found)));
+                    }
+                    kinds.stored.push(found);
+                }
+            }
+        }
+        // Another app's namespace is that app's, whatever else is in it.
+        kinds.stored.sort_by_key(|kind| kind.group != ClientApp::group(&()));
+        Ok(kinds)
+    }
+
+    /// Whether an object would be missed if the namespace went with this app (its name and uid), or without any.
+    #[must_use]
+    pub fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
+        let kind = (of.group.as_str(), of.kind.as_str());
+        let name = object.name.as_deref().unwrap_or_default();
+        if kind == (&*ClientApp::group(&()), &*ClientApp::kind(&())) {
+            // One that is on its way out looks after the namespace itself.
+            return app.is_none_or(|(_, uid)| object.uid.as_deref() != Some(uid));
+        }
+        if object.deletion_timestamp.is_some()
+            || TELLS_OF_OTHERS.contains(&kind)
+            || OF_KUBERNETES.contains(&(kind.0, kind.1, name))
+        {
+            return false;
+        }
+        if object.labels.as_ref().is_some_and(|labels| labels.contains_key(label::RETAINED_FROM)) {
+            return true;
+        }
+        let owners = || object.owner_references.iter().flatten();
+        let controller = owners().find(|owner| owner.controller == Some(true));
+        let of_app = |(app, uid): (&Key, &str)| {
+            let stamp = object.annotations.as_ref().and_then(|found| found.get(annotation::OWNER_UID));
+            let of_database = |owner: &OwnerReference| owner.name == app.cluster() && DATABASES.contains(&&*owner.kind);
+            stamp.is_some_and(|stamp| stamp == uid)
+                || owners().any(|owner| owner.uid == uid)
+                || controller.is_some_and(of_database)
+        };
+        if app.is_some_and(of_app) {
+            return false;
+        }
+        // An owner in the namespace counts itself, or is gone, and the garbage collector on its way. For data that is not
+        // enough: it may be told to leave them.
+        DATA.contains(&kind) || !controller.is_some_and(|owner| self.is_namespaced(owner))
+    }
+
+    fn is_namespaced(&self, owner: &OwnerReference) -> bool {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        self.namespaced.contains(&(group.to_owned(), owner.kind.clone()))
+    }
+}
+
+/// A kind as a user would ask for it.
+#[must_use]
+pub fn describe(kind: &ApiResource) -> String {
+    match kind.group.as_str() {
+        "" => kind.plural.clone(),
+        group => format!("{}.{group}", kind.plural),
+    }
+}
+
+fn api_resource(group: &str, version: &str, found: &APIResourceDiscovery) -> ApiResource {
+    let kind = found.response_kind.as_ref().and_then(|kind| kind.kind.clone()).unwrap_or_default();
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version,
+        kind,
+        plural: found.resource.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resource(plural: &str, kind: &str, scope: &str, verbs: &[&str]) -> Value {
+        json!({"resource": plural, "responseKind": {"kind": kind}, "scope": scope, "verbs": verbs})
+    }
+
+    fn group(name: &str, versions: &[(&str, &[Value])]) -> APIGroupDiscovery {
+        let version = |(version, resources): &(&str, &[Value])| json!({"version": version, "resources": resources, "freshness": "Current"});
+        let versions: Vec<_> = versions.iter().map(version).collect();
+        serde_json::from_value(json!({"metadata": {"name": name}, "versions": versions})).unwrap()
+    }
+
+    const STORED: &[&str] = &["create", "delete", "get", "list", "watch"];
+
+    fn core() -> Vec<APIGroupDiscovery> {
+        vec![group(
+            "",
+            &[(
+                "v1",
+                &[
+                    resource("nodes", "Node", "Cluster", STORED),
+                    resource("bindings", "Binding", "Namespaced", &["create"]),
+                    resource("pods", "Pod", "Namespaced", STORED),
+                    resource("secrets", "Secret", "Namespaced", STORED),
+                ],
+            )],
+        )]
+    }
+
+    #[test]
+    fn the_kinds_that_are_stored_in_namespaces() {
+        let both = resource("things", "Thing", "Namespaced", STORED);
+        let older = resource("relics", "Relic", "Namespaced", STORED);
+        let groups = [
+            group("apps.example.com", &[("v2", std::slice::from_ref(&both)), ("v1", &[both.clone(), older])]),
+            group("metrics.k8s.io", &[("v1", &[resource("pods", "PodMetrics", "Namespaced", &["get", "list"])])]),
+            group(
+                "apps.bnerd-operator.local",
+                &[(
+                    "v1alpha1",
+                    &[
+                        resource("clientapps", "ClientApp", "Namespaced", STORED),
+                        resource("profiles", "Profile", "Cluster", STORED),
+                    ],
+                )],
+            ),
+        ];
+        let kinds = Kinds::of(&core(), &groups).unwrap();
+        let stored: Vec<_> = kinds.stored.iter().map(|kind| format!("{} {}", kind.api_version, kind.plural)).collect();
+        assert_eq!(
+            stored,
+            [
+                "apps.bnerd-operator.local/v1alpha1 clientapps",
+                "v1 pods",
+                "v1 secrets",
+                "apps.example.com/v2 things",
+                "apps.example.com/v1 relics",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_clear() {
+        let mut stale = group("metrics.example.com", &[("v1", &[])]);
+        stale.versions[0].freshness = Some("Stale".to_owned());
+        let deaf = group("deaf.example.com", &[("v1", &[resource("x", "X", "Namespaced", &["delete"])])]);
+        let clear = || group("apps.example.com", &[("v1", &[])]);
+        for (core, groups, problem) in [
+            (core(), vec![], "does not tell its kinds"),
+            (vec![], vec![clear()], "does not tell its kinds"),
+            (core(), vec![clear(), stale], "metrics.example.com/v1 are not known"),
+            (core(), vec![clear(), deaf], "x.deaf.example.com cannot be listed"),
+        ] {
+            let unclear = Kinds::of(&core, &groups).unwrap_err();
+            assert!(unclear.contains(problem), "{unclear}");
+        }
+        assert!(Kinds::of(&core(), &[clear()]).is_ok());
+    }
+
+    #[test]
+    fn what_keeps_a_namespace() {
+        let app = Key::new("acme", "acme");
+        let owner = |api_version: &str, kind: &str, name: &str, uid: &str, controller: bool| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": controller}]);
+        let own = owner("apps.bnerd-operator.local/v1alpha1", "ClientApp", "acme", "1", true);
+        let other = owner("apps.bnerd-operator.local/v1alpha1", "ClientApp", "acme", "2", true);
+        let server = owner("postgres-operator.crunchydata.com/v1beta1", "PostgresCluster", "acme-pg", "3", true);
+        let another_server = owner("postgres-operator.crunchydata.com/v1beta1", "PostgresCluster", "theirs", "3", true);
+        let workload = owner("apps/v1", "ReplicaSet", "x", "4", true);
+        let beside = owner("apps/v1", "ReplicaSet", "x", "4", false);
+        let node = owner("v1", "Node", "x", "5", true);
+        let unknown = owner("gone.example.com/v1", "Thing", "x", "6", true);
+        let deleted = "2026-01-01T00:00:00Z";
+        let stamped = |uid: &str| json!({"apps.bnerd-operator.local/clientapp-uid": uid});
+        let retained = json!({"apps.bnerd-operator.local/retained-from": "acme"});
+        let table = [
+            ("v1", "ConfigMap", json!({"name": "kube-root-ca.crt"}), false),
+            ("v1", "ConfigMap", json!({"name": "notes"}), true),
+            ("v1", "ConfigMap", json!({"name": "x", "deletionTimestamp": deleted}), false),
+            ("v1", "ServiceAccount", json!({"name": "default"}), false),
+            ("v1", "Secret", json!({"name": "default"}), true),
+            ("v1", "Event", json!({"name": "x"}), false),
+            ("events.k8s.io/v1", "Event", json!({"name": "x"}), false),
+            ("example.com/v1", "Event", json!({"name": "x"}), true),
+            ("v1", "Endpoints", json!({"name": "x"}), false),
+            ("discovery.k8s.io/v1", "EndpointSlice", json!({"name": "x"}), true),
+            ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", json!({"name": "x"}), true),
+            // By whom it is owned.
+            ("v1", "Pod", json!({"name": "x"}), true),
+            ("v1", "Pod", json!({"name": "x", "labels": {"app.kubernetes.io/instance": "acme"}}), true),
+            ("v1", "Pod", json!({"name": "x", "ownerReferences": workload}), false),
+            ("v1", "Pod", json!({"name": "x", "ownerReferences": beside}), true),
+            ("v1", "Pod", json!({"name": "x", "ownerReferences": node}), true),
+            ("v1", "Pod", json!({"name": "x", "ownerReferences": unknown}), true),
+            ("v1", "Pod", json!({"name": "x", "ownerReferences": server}), false),
+            ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", json!({"name": "x", "ownerReferences": workload}), false),
+            ("v1", "ConfigMap", json!({"name": "x", "ownerReferences": other}), false),
+            // Data are not collected for want of an owner alone.
+            ("v1", "Secret", json!({"name": "x", "ownerReferences": own}), false),
+            ("v1", "Secret", json!({"name": "x", "ownerReferences": other}), true),
+            ("v1", "Secret", json!({"name": "x", "ownerReferences": workload}), true),
+            ("v1", "Secret", json!({"name": "x", "ownerReferences": server}), false),
+            ("v1", "Secret", json!({"name": "x", "ownerReferences": another_server}), true),
+            ("v1", "Secret", json!({"name": "x", "annotations": stamped("1")}), false),
+            ("v1", "Secret", json!({"name": "x", "annotations": stamped("2")}), true),
+            ("v1", "Secret", json!({"name": "x", "annotations": stamped("1"), "labels": retained}), true),
+            ("v1", "Secret", json!({"name": "x", "deletionTimestamp": deleted}), false),
+            ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": workload}), true),
+            ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": server}), false),
+            ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": own, "labels": retained}), true),
+            (
+                "v1",
+                "PersistentVolumeClaim",
+                json!({"name": "x", "labels": {"app.kubernetes.io/instance": "acme"}}),
+                true,
+            ),
+            // Apps.
+            ("apps.bnerd-operator.local/v1alpha1", "ClientApp", json!({"name": "acme", "uid": "1"}), false),
+            ("apps.bnerd-operator.local/v1alpha1", "ClientApp", json!({"name": "acme", "uid": "2"}), true),
+            (
+                "apps.bnerd-operator.local/v1alpha1",
+                "ClientApp",
+                json!({"name": "x", "uid": "3", "deletionTimestamp": deleted}),
+                true,
+            ),
+        ];
+        let namespaced = [("apps", "ReplicaSet"), ("apps.bnerd-operator.local", "ClientApp")];
+        let namespaced = namespaced.map(|(group, kind)| (group.to_owned(), kind.to_owned())).into();
+        let kinds = Kinds { stored: Vec::new(), namespaced };
+        let secret = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
+        let own_secret = serde_json::from_value(json!({"name": "x", "ownerReferences": own})).unwrap();
+        assert!(kinds.counts(&secret, &own_secret, None));
+        for (api_version, kind, meta, counts) in table {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let of = ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+                plural: String::new(),
+            };
+            let decoded: ObjectMeta = serde_json::from_value(meta.clone()).unwrap();
+            assert_eq!(kinds.counts(&of, &decoded, Some((&app, "1"))), counts, "{kind} {meta}");
+            // Without an app nothing is its own.
+            assert!(!counts || kinds.counts(&of, &decoded, None), "{kind} {meta}");
+        }
+    }
+}
