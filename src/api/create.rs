@@ -1,7 +1,9 @@
 //! How an instance is made: namespace, ClientApp, Secret, in this order, and all of them or none.
 //!
 //! Every object's creation is an atomic decision of the API server, so that any number of requests and replicas may meet at
-//! the same names: who creates the ClientApp has made the instance, and everybody else is told so.
+//! the same names: who creates the ClientApp has made the instance, and all others are told so. Whatever can be refused is
+//! looked at before, and undone is only what this very request has made. What adopts data has made the instance with its
+//! ClientApp: the Secret is the retained one, and the controller's to adopt.
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use axum::http::StatusCode;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
+    api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
 };
 
 use super::{
@@ -24,6 +26,7 @@ use crate::{
     clientapp::{
         build::secrets::{self, ADMIN_PASSWORD},
         desired::{InvalidSpec, StoredProfile, desired, is_label},
+        namespace::{self, Fate},
     },
     controller::key::Key,
     crd::{ClientApp, Guard, Profile, annotation, label},
@@ -60,9 +63,9 @@ enum Failure {
 
 /// Where the ClientApp goes.
 enum Space {
-    /// A namespace that this request made, with its uid.
+    /// A namespace that this very call made, with its uid.
     Made(String),
-    /// One that was there.
+    /// One that was there, be it from an earlier attempt of the request.
     Found,
 }
 
@@ -119,6 +122,11 @@ pub async fn create(shared: &Shared, request: &Request) -> Result<Answer, Proble
 }
 
 impl Request {
+    /// Whether it goes on with what an earlier instance of its name has left.
+    fn adopts(&self) -> bool {
+        self.instance.postgres.as_ref().is_some_and(|postgres| postgres.adopt)
+    }
+
     /// Where the instance is made at this attempt.
     fn key(&self, attempt: u32) -> Key {
         let name = match (&self.instance.name, &self.stamp) {
@@ -188,6 +196,13 @@ fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<A
     if stamp.compare(found) != Match::Same {
         return Err(reused());
     }
+    if instance.deleting {
+        let detail = format!(
+            "instance {}/{}, which this request has made, is being deleted: repeat it when that is gone",
+            instance.namespace, instance.name
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(SOON));
+    }
     Ok(Answer::Replayed(Created {
         name: instance.name.clone(),
         namespace: instance.namespace.clone(),
@@ -205,16 +220,60 @@ fn reused() -> Problem {
 
 /// One attempt at one name.
 async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
-    let space = namespace(shared, request, key).await?;
-    let made = make_in(shared, request, key).await;
-    if let (Err(_), Space::Made(uid)) = (&made, &space) {
-        undo_namespace(shared, &key.namespace, uid).await;
+    match space(shared, request, key).await? {
+        Space::Made(uid) => {
+            let made = make_in(shared, request, key).await;
+            if made.is_err() {
+                undo_namespace(shared, &key.namespace, &uid).await;
+            }
+            made
+        }
+        Space::Found => match in_the_way(shared, request, key).await? {
+            Some(answer) => Ok(answer),
+            None => make_in(shared, request, key).await,
+        },
     }
-    made
+}
+
+/// What a namespace that was there has of this name already: an instance that is the answer, or a reason against one.
+async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Option<Answer>, Failure> {
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace);
+    let app = apps.get_opt(&key.name).await;
+    let app = app.map_err(|error| Failure::Refused(refused(&format!("get ClientApp {key}"), &error)))?;
+    if let Some(app) = app {
+        return earlier(request, key, &app).map(Some);
+    }
+    let name = key.admin_secret();
+    let secrets = Api::<Secret>::namespaced(shared.client.clone(), &key.namespace);
+    let secret = secrets.get_metadata_opt(&name).await;
+    let operation = || format!("get Secret {}/{name}", key.namespace);
+    let secret = secret.map_err(|error| Failure::Refused(refused(&operation(), &error)))?;
+    match secret.map(|secret| secret.labels().get(label::RETAINED_FROM) == Some(&key.name)) {
+        None => Ok(None),
+        Some(true) if request.adopts() => Ok(None),
+        Some(true) => Err(Failure::Refused(data_retained(key))),
+        Some(false) => Err(Failure::Refused(secret_not_ours(key))),
+    }
+}
+
+fn data_retained(key: &Key) -> Problem {
+    let detail = format!(
+        "metadata.name: an earlier instance {key} has left its data: set postgres.adopt to true to go on with them, or choose another name"
+    );
+    Problem::new(StatusCode::CONFLICT, "DataRetained", detail).about("name")
+}
+
+fn secret_not_ours(key: &Key) -> Problem {
+    let detail = format!(
+        "metadata.name: Secret {}/{} belongs to something else: choose another name, or remove it",
+        key.namespace,
+        key.admin_secret()
+    );
+    Problem::new(StatusCode::CONFLICT, "SecretNotOurs", detail).about("name")
 }
 
 /// Makes the namespace, or finds that it is one of ours.
-async fn namespace(shared: &Shared, request: &Request, key: &Key) -> Result<Space, Failure> {
+async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, Failure> {
     let namespaces = Api::<Namespace>::all(shared.client.clone());
     let name = key.namespace.as_str();
     let fresh = Namespace {
@@ -257,9 +316,8 @@ async fn namespace(shared: &Shared, request: &Request, key: &Key) -> Result<Spac
         return Err(Failure::Refused(problem.retry_after(SOON)));
     }
     Ok(match earlier {
-        Match::Same => Space::Made(found.uid().unwrap_or_default()),
         Match::Reused if generated => return Err(Failure::Refused(reused())),
-        Match::Reused | Match::Other => Space::Found,
+        Match::Same | Match::Reused | Match::Other => Space::Found,
     })
 }
 
@@ -274,25 +332,36 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
         Err(error) => return Err(Failure::Refused(refused(&format!("create ClientApp {key}"), &error))),
     };
     let uid = made.uid().unwrap_or_default();
-    match password(shared, key, &made).await {
-        Ok(password) => {
-            shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
-            Ok(Answer::Made(Created {
-                name: key.name.clone(),
-                namespace: key.namespace.clone(),
-                hostname: made.spec.hostname,
-                admin_secret: key.admin_secret(),
-                admin_password: Some(password),
-                chart_version: made.spec.chart_version,
-            }))
-        }
-        Err(problem) => {
-            match apps.delete(&key.name, &only(&uid)).await {
-                Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason(), "took the ClientApp away again"),
-                Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
+    let admin_password = match request.adopts() {
+        // Whatever a request may do to it later, nothing that was retained depends on it: there is nothing to be undone.
+        true => None,
+        false => match password(shared, key, &uid).await {
+            Ok(password) => Some(password),
+            Err(problem) => {
+                undo_app(shared, key, &uid, &problem).await;
+                return Err(Failure::Refused(problem));
             }
-            Err(Failure::Refused(problem))
-        }
+        },
+    };
+    shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
+    Ok(Answer::Made(Created {
+        name: key.name.clone(),
+        namespace: key.namespace.clone(),
+        hostname: made.spec.hostname,
+        admin_secret: key.admin_secret(),
+        admin_password,
+        chart_version: made.spec.chart_version,
+    }))
+}
+
+/// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.
+async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace);
+    #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
+    let deleted = apps.delete(&key.name, &only(uid)).await;
+    match deleted {
+        Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason(), "took the ClientApp away again"),
+        Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
     }
 }
 
@@ -300,10 +369,14 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
 async fn found(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
     let found = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace).get(&key.name).await;
     let found = found.map_err(|error| Failure::Refused(refused(&format!("get ClientApp {key}"), &error)))?;
+    earlier(request, key, &found)
+}
+
+fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Answer, Failure> {
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
     match &request.stamp {
         Some(stamp) if stamp.compare(stamped.as_ref()) != Match::Other => {
-            replay(stamp, stamped.as_ref(), &Instance::of(&found)).map_err(Failure::Refused)
+            replay(stamp, stamped.as_ref(), &Instance::of(found)).map_err(Failure::Refused)
         }
         _ => {
             let detail = format!("metadata.name: there is an instance {key} already: choose another name, or none");
@@ -313,22 +386,17 @@ async fn found(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, 
 }
 
 /// The administrator's password as it is in the cluster: the controller may have been faster in making one.
-async fn password(shared: &Shared, key: &Key, app: &ClientApp) -> Result<String, Problem> {
-    let uid = app.uid().unwrap_or_default();
+async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Problem> {
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.client.clone(), &key.namespace);
-    let secret = secrets::admin(key, &uid);
+    let secret = secrets::admin(key, uid);
     let stored = match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => secret,
         Err(error) if exists(&error) => {
             let found = secrets.get(&name).await;
             let found = found.map_err(|error| refused(&format!("get Secret {}/{name}", key.namespace), &error))?;
-            if found.annotations().get(annotation::OWNER_UID) != Some(&uid) {
-                let detail = format!(
-                    "metadata.name: Secret {}/{name} belongs to something else: choose another name, or remove it",
-                    key.namespace
-                );
-                return Err(Problem::new(StatusCode::CONFLICT, "SecretNotOurs", detail).about("name"));
+            if found.annotations().get(annotation::OWNER_UID).map(String::as_str) != Some(uid) {
+                return Err(secret_not_ours(key));
             }
             found
         }
@@ -342,20 +410,11 @@ async fn password(shared: &Shared, key: &Key, app: &ClientApp) -> Result<String,
     })
 }
 
-/// Takes a namespace away that was made for an instance which was not. One with a ClientApp in it stays: it goes with the
-/// last of them.
+/// Takes a namespace away that this call has made for an instance which was not, unless there is something in it.
 async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
-    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), name);
-    match apps.list(&ListParams::default().limit(1)).await {
-        Ok(apps) if apps.items.is_empty() => {}
-        Ok(_) => return,
-        Err(error) => {
-            tracing::warn!(namespace = name, %error, "could not take the namespace away again");
-            return;
-        }
-    }
-    match Api::<Namespace>::all(shared.client.clone()).delete(name, &only(uid)).await {
-        Ok(_) => tracing::info!(namespace = name, "took the namespace away again"),
+    match namespace::undo(&shared.client, name, uid).await {
+        Ok(Fate::Deleting) => tracing::info!(namespace = name, "took the namespace away again"),
+        Ok(fate) => tracing::info!(namespace = name, ?fate, "the namespace stays"),
         Err(error) => tracing::warn!(namespace = name, %error, "could not take the namespace away again"),
     }
 }

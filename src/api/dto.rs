@@ -79,7 +79,8 @@ pub struct Created {
     pub hostname: String,
     /// The Secret with the administrator's name and password.
     pub admin_secret: String,
-    /// The administrator's password. Absent where the answer repeats an earlier one.
+    /// The administrator's password. Absent where the answer repeats an earlier one, and with `postgres.adopt`: there it is
+    /// in the Secret, which is the one that was retained with the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_password: Option<String>,
     /// The version of the chart.

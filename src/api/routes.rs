@@ -51,7 +51,8 @@ pub fn routes() -> Router<Arc<Shared>> {
 /// Make an instance
 ///
 /// Namespace, ClientApp and the administrator's Secret are made before the answer; all else follows, and
-/// `/instances/{name}/events` tells of it. The password is in this one answer and in no other.
+/// `/instances/{name}/events` tells of it. The password is in this one answer and in no other. With `postgres.adopt`, which
+/// goes on with what an earlier instance of the name has left, it is in none: the Secret is the one that was retained.
 #[utoipa::path(
     post, path = "/instances", tag = "instances", request_body = NewInstance,
     params(("Idempotency-Key" = Option<String>, Header,
@@ -64,7 +65,7 @@ pub fn routes() -> Router<Arc<Shared>> {
         (status = 400, description = "The body is not JSON", body = Problem, content_type = "application/problem+json"),
         (status = 401, description = "Who asks is not known", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "Who asks may not", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, or a quota is used up", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, an earlier instance of the name has left data, or a quota is used up", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
         (status = 415, description = "The body is not declared as JSON", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "A field cannot be carried out; it is named", body = Problem, content_type = "application/problem+json"),

@@ -1,5 +1,6 @@
 //! The HTTP API as its users see it: a real operator serves it, on a real control plane.
 
+mod adoption;
 mod bodies;
 mod crowd;
 mod idempotency;

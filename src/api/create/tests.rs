@@ -42,7 +42,8 @@ impl Scripted {
 
     fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
         let kind = ["secrets", "clientapps", "profiles", "namespaces"].into_iter().find(|kind| path.contains(kind));
-        let verb = if *method == Method::GET && path.ends_with("clientapps") { "LIST" } else { method.as_str() };
+        let lists = *method == Method::GET && kind.is_some_and(|kind| path.ends_with(kind));
+        let verb = if lists { "LIST" } else { method.as_str() };
         let asked = format!("{verb} {}", kind.unwrap_or(path));
         self.asked.lock().unwrap().push(asked.clone());
         let nth = self.asked.lock().unwrap().iter().filter(|earlier| **earlier == asked).count();
@@ -80,6 +81,10 @@ impl Scripted {
 
     /// What becomes of a request, and what was asked for it.
     async fn create(&self, instance: Value) -> (Result<Answer, Problem>, Vec<String>) {
+        self.create_with(instance, None).await
+    }
+
+    async fn create_with(&self, instance: Value, stamp: Option<Stamp>) -> (Result<Answer, Problem>, Vec<String>) {
         let instances = Instances::default();
         for event in [watcher::Event::Init, watcher::Event::InitDone] {
             instances.apply(event);
@@ -95,7 +100,7 @@ impl Scripted {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        let request = Request { instance: serde_json::from_value(instance).unwrap(), stamp: None };
+        let request = Request { instance: serde_json::from_value(instance).unwrap(), stamp };
         let result = create(&shared, &request).await;
         (result, self.asked.lock().unwrap().clone())
     }
@@ -131,8 +136,7 @@ async fn the_password_is_the_controllers_where_that_was_faster() {
 
 #[tokio::test]
 async fn a_generated_name_that_is_taken_is_followed_by_another() {
-    let theirs =
-        (200, json!({"metadata": {"name": "x", "labels": {"app.kubernetes.io/managed-by": "clientapp-operator"}}}));
+    let theirs = made_namespace(Value::Null);
     let server = Scripted::new([("POST namespaces 1", taken()), ("GET namespaces", theirs)]);
     let (result, asked) = server.create(json!({"hostname": "a.example"})).await;
     assert!(matches!(result, Ok(Answer::Made(_))));
@@ -140,31 +144,117 @@ async fn a_generated_name_that_is_taken_is_followed_by_another() {
     assert_eq!(asked, again);
 }
 
-#[tokio::test]
-async fn what_fails_is_undone() {
-    let quota = || refusal(403, "Forbidden", "clientapps is forbidden: exceeded quota: few");
-    let made_for_nothing = ["POST namespaces", "POST clientapps", "LIST clientapps", "DELETE namespaces"];
-    let (result, asked) = Scripted::new([("POST clientapps", quota())]).create(json!({"hostname": "a.example"})).await;
-    assert_eq!((refused_with(result), asked), ((409, "QuotaExceeded"), made_for_nothing.map(str::to_owned).to_vec()));
+/// A namespace that was made for an instance.
+fn made_namespace(annotations: Value) -> (u16, Value) {
+    let labels = json!({
+        "app.kubernetes.io/managed-by": "clientapp-operator", "apps.bnerd-operator.local/instance": "a",
+    });
+    (200, json!({"metadata": {"name": "a", "uid": UID, "labels": labels, "annotations": annotations}}))
+}
 
-    // Somebody has made a ClientApp there meanwhile: it keeps its namespace.
-    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{"metadata": {"name": "b"}}]});
-    let server = Scripted::new([("POST clientapps", quota()), ("LIST clientapps", (200, list))]);
-    let (_, asked) = server.create(json!({"hostname": "a.example"})).await;
-    assert_eq!(asked, made_for_nothing[..3]);
+/// The kinds of objects that namespaces may hold here.
+fn discovery(group: &str, plural: &str, kind: &str) -> (u16, Value) {
+    let verbs = ["list", "delete"];
+    let resource = json!({"resource": plural, "responseKind": {"kind": kind}, "scope": "Namespaced", "verbs": verbs});
+    let versions = [json!({"version": "v1", "resources": [resource]})];
+    (200, json!({"items": [{"metadata": {"name": group}, "versions": versions}]}))
+}
+
+#[tokio::test]
+async fn what_fails_is_undone_if_this_request_has_made_it_and_nothing_is_in_it() {
+    let instance = || json!({"hostname": "a.example", "name": "a"});
+    let quota = || ("POST clientapps", refusal(403, "Forbidden", "clientapps is forbidden: exceeded quota: few"));
+    let surroundings = [
+        ("GET namespaces", made_namespace(Value::Null)),
+        ("GET /api", discovery("", "secrets", "Secret")),
+        ("GET /apis", discovery("apps.bnerd-operator.local", "clientapps", "ClientApp")),
+    ];
+    let with = |more: Vec<(&'static str, (u16, Value))>| Scripted {
+        answers: Arc::new(surroundings.clone().into_iter().chain(more).collect()),
+        asked: Arc::default(),
+    };
+    let looked_at = ["POST namespaces", "POST clientapps", "GET namespaces", "GET /api", "GET /apis"];
+    let emptied = |asked: &[String]| asked.contains(&"DELETE namespaces".to_owned());
+
+    let (result, asked) = with(vec![quota()]).create(instance()).await;
+    assert_eq!((refused_with(result), emptied(&asked)), ((409, "QuotaExceeded"), true), "{asked:?}");
+    assert_eq!(asked[..5], looked_at);
+
+    // A user has put something there meanwhile, another one of this name is there, or it is not clear what is there.
+    let list = |name: &str| {
+        (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{"metadata": {"name": name}}]}))
+    };
+    for more in [
+        ("LIST clientapps", list("b")),
+        ("LIST secrets", list("keys")),
+        ("LIST secrets", refusal(403, "Forbidden", "secrets is forbidden")),
+        ("GET /apis", (200, json!({"kind": "APIGroupList", "groups": []}))),
+        ("GET namespaces", {
+            let (status, mut namespace) = made_namespace(Value::Null);
+            namespace["metadata"]["uid"] = json!("another");
+            (status, namespace)
+        }),
+    ] {
+        let (_, asked) = with(vec![quota(), more.clone()]).create(instance()).await;
+        assert!(!emptied(&asked), "{more:?} {asked:?}");
+    }
 
     // Without its Secret no instance stays; the namespace goes with its ClientApp.
-    let unavailable = || refusal(503, "ServiceUnavailable", "etcd is gone");
-    let (result, asked) =
-        Scripted::new([("POST secrets", unavailable())]).create(json!({"hostname": "a.example"})).await;
+    let unavailable = refusal(503, "ServiceUnavailable", "etcd is gone");
+    let server = with(vec![("POST secrets", unavailable), ("LIST clientapps", list("a"))]);
+    let (result, asked) = server.create(instance()).await;
     assert_eq!(refused_with(result), (503, "ApiUnavailable"));
-    let undone = ["POST namespaces", "POST clientapps", "POST secrets", "DELETE clientapps", "LIST clientapps"];
-    assert_eq!(asked[..5], undone);
+    assert_eq!(asked[2..4], ["POST secrets", "DELETE clientapps"]);
+    assert!(!emptied(&asked), "{asked:?}");
 
-    let server = Scripted::new([("POST secrets", taken()), ("GET secrets", secret_of("another"))]);
-    let (result, asked) = server.create(json!({"hostname": "a.example"})).await;
+    let server = with(vec![("POST secrets", taken()), ("GET secrets", secret_of("another"))]);
+    let (result, asked) = server.create(instance()).await;
     assert_eq!(refused_with(result), (409, "SecretNotOurs"));
     assert!(asked.contains(&"DELETE clientapps".to_owned()), "{asked:?}");
+}
+
+#[tokio::test]
+async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
+    let stamp = {
+        let user = crate::api::auth::User { name: "jo".to_owned(), ..Default::default() };
+        let headers = axum::http::HeaderMap::from_iter([("idempotency-key".parse().unwrap(), "k".parse().unwrap())]);
+        Stamp::of(&headers, &user, &json!({})).unwrap().unwrap()
+    };
+    let there = || [("POST namespaces", taken()), ("GET namespaces", made_namespace(json!(stamp.annotations())))];
+    let retained = || {
+        let (status, mut secret) = secret_of("an-earlier-one");
+        secret["metadata"]["labels"] = json!({"apps.bnerd-operator.local/retained-from": "a"});
+        (status, secret)
+    };
+    let quota = refusal(403, "Forbidden", "clientapps is forbidden: exceeded quota: few");
+    let plain = json!({"hostname": "a.example", "name": "a"});
+    let adopts = json!({"hostname": "a.example", "name": "a", "postgres": {"adopt": true}});
+    let looked = ["POST namespaces", "GET namespaces", "GET clientapps", "GET secrets"];
+    let made = ["POST clientapps", "POST secrets"];
+    for (instance, more, expected, then) in [
+        (&plain, vec![], Ok(true), &made[..]),
+        (&plain, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &[]),
+        (&plain, vec![("GET secrets", retained())], Err((409, "DataRetained")), &[]),
+        (&plain, vec![("GET secrets", refusal(503, "ServiceUnavailable", "x"))], Err((503, "ApiUnavailable")), &[]),
+        // The Secret that was retained is the controller's to adopt, and its password in no answer.
+        (&adopts, vec![("GET secrets", retained())], Ok(false), &made[..1]),
+        (&adopts, vec![], Ok(false), &made[..1]),
+        (&adopts, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &[]),
+        // Neither the namespace nor what is in it is this request's, though an earlier attempt of it has made it.
+        (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &made[..1]),
+        (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &made[..1]),
+    ] {
+        let answers = there().into_iter().chain(more).collect();
+        let server = Scripted { answers: Arc::new(answers), asked: Arc::default() };
+        let (result, asked) = server.create_with(instance.clone(), Some(stamp.clone())).await;
+        let came = match result {
+            Ok(Answer::Made(created)) => Ok(created.admin_password.is_some()),
+            Ok(Answer::Replayed(_)) => panic!("nothing was there"),
+            Err(problem) => Err((problem.status().as_u16(), problem.reason())),
+        };
+        assert_eq!(came, expected, "{instance} {asked:?}");
+        assert_eq!(asked, looked.iter().chain(then).copied().collect::<Vec<_>>(), "{instance} {came:?}");
+    }
 }
 
 #[tokio::test]

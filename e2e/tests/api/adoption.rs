@@ -1,0 +1,164 @@
+//! Requests about names of which an earlier instance has left data: these are adopted, or nothing happens to them.
+
+use std::collections::BTreeMap;
+
+use clientapp_operator::api::auth::User;
+use clientapp_operator::api::idempotency::Stamp;
+use clientapp_operator::crd::ClientApp;
+use e2e::lab::{Lab, Tenant};
+use e2e::operator::{Operator, Options};
+use e2e::proxy::{Fault, Proxy, Rule};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
+use kube::ResourceExt as _;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use serde_json::{Value, json};
+
+use crate::{Http, make_namespace, ours, small, stored_password, with};
+
+const RETAINED: &str = "apps.bnerd-operator.local/retained-from";
+
+/// A tenant in a namespace where the API makes instances.
+async fn tenant(namespace: &str) -> Tenant {
+    let tenant = Lab::shared().await.tenant(namespace).await;
+    let labels = Patch::Merge(json!({"metadata": {"labels": ours()}}));
+    let namespaces = Api::<Namespace>::all(tenant.client.clone());
+    namespaces.patch(namespace, &PatchParams::default(), &labels).await.unwrap();
+    tenant
+}
+
+/// An instance with a database and a volume was there, and has left them; returns its password.
+async fn left(tenant: &Tenant, name: &str) -> String {
+    let spec = json!({"hostname": format!("{name}.{}.example", tenant.namespace), "deletionPolicy": "Retain"});
+    tenant.create(name, spec).await.unwrap();
+    tenant.ready(name, 1).await;
+    let password = stored_password(&tenant.client, &tenant.namespace, &format!("{name}-admin-secret")).await;
+    tenant.delete(name).await;
+    password
+}
+
+/// What holds or opens data in a namespace, with uid and whom it was retained from.
+async fn data(tenant: &Tenant) -> BTreeMap<String, (String, Option<String>)> {
+    let clusters = ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGCluster"));
+    let mut found = BTreeMap::new();
+    for kind in [ApiResource::erase::<PersistentVolumeClaim>(&()), ApiResource::erase::<Secret>(&()), clusters] {
+        let api = Api::<DynamicObject>::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
+        for object in api.list_metadata(&ListParams::default()).await.unwrap() {
+            let retained = object.labels().get(RETAINED).cloned();
+            found.insert(format!("{} {}", kind.kind, object.name_any()), (object.uid().unwrap(), retained));
+        }
+    }
+    found
+}
+
+fn adopting(hostname: &str, tenant: &Tenant, name: &str) -> Value {
+    json!({"hostname": hostname, "name": name, "namespace": tenant.namespace, "postgres": {"adopt": true}})
+}
+
+/// The API of an operator that stands by, and asks the API server through a proxy.
+async fn through_a_proxy(lab: &'static Lab) -> (Operator, Proxy, Http) {
+    let proxy = Proxy::start(&lab.operator_kubeconfig).unwrap();
+    let options = Options { kubeconfig: proxy.kubeconfig(), ..lab.options() };
+    let start = move || {
+        let mut operator = Operator::start(&options).unwrap();
+        let url = operator.api_url().unwrap();
+        (operator, url)
+    };
+    let (operator, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    (operator, proxy, Http::at(url).await)
+}
+
+#[tokio::test]
+async fn what_was_retained_is_adopted() {
+    let (_, http) = Http::shared().await;
+    let tenant = tenant("api-adopts").await;
+    let password = left(&tenant, "acme").await;
+    let before = data(&tenant).await;
+    assert!(before.len() >= 4, "{before:#?}");
+
+    let without = with(adopting("acme.adopts.example", &tenant, "acme"), "postgres", json!({}));
+    http.post(&without).await.is_problem(409, "DataRetained", Some("name"), "postgres.adopt");
+    assert_eq!(data(&tenant).await, before);
+
+    let answer = http.post(&adopting("acme.adopts.example", &tenant, "acme")).await;
+    answer.made();
+    assert!(answer.json.get("adminPassword").is_none() && !answer.text.contains(&password), "{answer:?}");
+    tenant.ready("acme", 1).await;
+    let after = data(&tenant).await;
+    for (object, (uid, _)) in &before {
+        assert_eq!(after.get(object), Some(&(uid.clone(), None)), "{object}");
+    }
+    assert_eq!(stored_password(&tenant.client, &tenant.namespace, &answer.word("adminSecret")).await, password);
+}
+
+#[tokio::test]
+async fn a_request_that_fails_leaves_what_was_retained() {
+    let (lab, shared) = Http::shared().await;
+    let tenant = tenant("api-refused").await;
+    left(&tenant, "acme").await;
+    let before = data(&tenant).await;
+    let (operator, proxy, http) = through_a_proxy(lab).await;
+    let adopt = adopting("acme.refused.example", &tenant, "acme");
+    let plain = with(adopt.clone(), "postgres", json!({}));
+
+    shared.post(&small("taken.refused.example")).await.made();
+    let taken = adopting("taken.refused.example", &tenant, "acme");
+    shared.post(&taken).await.is_problem(409, "HostnameConflict", Some("hostname"), "another instance");
+    assert_eq!(data(&tenant).await, before);
+
+    let unavailable = Fault::Answer(StatusCode::SERVICE_UNAVAILABLE);
+    for (verb, resource) in
+        [("create", "namespaces"), ("get", "clientapps"), ("get", "secrets"), ("create", "clientapps")]
+    {
+        proxy.set([Rule::new(verb, resource, unavailable)]);
+        assert_eq!(http.post(&adopt).await.status, 503, "{verb} {resource}");
+        assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none(), "{verb} {resource}");
+        assert_eq!(data(&tenant).await, before, "{verb} {resource}");
+    }
+
+    // An instance is made and taken away again, beside the data of which the Secret is lost.
+    tenant.api::<Secret>().delete("acme-admin-secret", &DeleteParams::default()).await.unwrap();
+    let before = data(&tenant).await;
+    proxy.set([Rule::new("create", "secrets", unavailable)]);
+    assert_eq!(http.post(&plain).await.status, 503);
+    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    let after = data(&tenant).await;
+    for (object, found) in &before {
+        assert_eq!(after.get(object), Some(found), "{object}");
+    }
+    assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_request_that_is_repeated_and_fails_leaves_the_namespace_of_before() {
+    let lab = Lab::shared().await;
+    let client = lab.plane.client().await.unwrap();
+    let (operator, proxy, http) = through_a_proxy(lab).await;
+    let body = small("before.repeated.example");
+    let headers = HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_static("before"))]);
+    let stamp = Stamp::of(&headers, &User { name: "anonymous".to_owned(), ..User::default() }, &body);
+    let stamp = stamp.unwrap().unwrap();
+    let name = stamp.name(0);
+    let mut labels = ours();
+    labels["apps.bnerd-operator.local/instance"] = json!(name);
+    make_namespace(&client, &name, json!({"labels": labels, "annotations": stamp.annotations()})).await;
+    let notes = serde_json::from_value(json!({"metadata": {"name": "notes"}})).unwrap();
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), &name);
+    maps.create(&PostParams::default(), &notes).await.unwrap();
+
+    for resource in ["clientapps", "secrets"] {
+        proxy.set([Rule::new("create", resource, Fault::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
+        assert_eq!(http.post_with_key("before", &body).await.status, 503, "{resource}");
+        let namespace = Api::<Namespace>::all(client.clone()).get(&name).await.unwrap();
+        assert!(namespace.metadata.deletion_timestamp.is_none(), "{resource}");
+        assert!(maps.get_opt("notes").await.unwrap().is_some(), "{resource}");
+    }
+    // What this very call has made goes again.
+    proxy.set([Rule::new("create", "clientapps", Fault::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
+    let answer = http.post(&with(small("made.repeated.example"), "name", "made-for-nothing")).await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(crate::is_gone(&client, "made-for-nothing").await);
+    assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
+}
