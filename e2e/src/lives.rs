@@ -328,9 +328,12 @@ fn verdict(life: &Life, rest: &[judge::Rest]) -> (Vec<Violation>, Vec<String>) {
 /// Which steps a failure needs: those are left out without which it comes about as well.
 async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress: &Progress) -> Failure {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let same = |found: &Failure| found.violations.iter().any(|new| {
-        failure.violations.iter().any(|old| (old.wrong, &old.what) == (new.wrong, &new.what))
-    });
+    let same = |found: &Failure| {
+        found
+            .violations
+            .iter()
+            .any(|new| failure.violations.iter().any(|old| (old.wrong, &old.what) == (new.wrong, &new.what)))
+    };
     let mut least = failure.clone();
     loop {
         let all = &least.script.moves;
@@ -358,7 +361,8 @@ fn clock(at: Timestamp) -> String {
 }
 
 fn told(script: &Script) -> String {
-    let mut text = format!("seed {}{}:", script.seed, if script.made_namespace { ", in a namespace made for acme" } else { "" });
+    let mut text =
+        format!("seed {}{}:", script.seed, if script.made_namespace { ", in a namespace made for acme" } else { "" });
     for moved in &script.moves {
         let _ = write!(text, "\n  {moved}");
     }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions},
+    api::{ApiResource, DynamicObject, ListParams},
 };
 
 use self::contents::{Kinds, describe};
@@ -20,6 +20,7 @@ use super::{Ctx, error::Error};
 use crate::{
     controller::{error::api_sentence, events::Note, key::Key},
     crd::label,
+    destroy::{self, Vacant},
     lease::Lead,
 };
 
@@ -162,28 +163,9 @@ async fn delete_if_empty(
     if let Some(kept) = kept(client, &namespace.name_any(), app).await? {
         return Ok(kept);
     }
-    if lead.is_some_and(|lead| !lead.holds()) {
-        return Err(Error::Shutdown);
-    }
-    delete(client, namespace).await
-}
-
-async fn delete(client: &Client, namespace: &Namespace) -> Result<Fate, Error> {
-    let name = namespace.name_any();
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: namespace.metadata.uid.clone(),
-            // Whoever has changed the namespace meanwhile may have made it their own.
-            resource_version: namespace.metadata.resource_version.clone(),
-        }),
-        ..DeleteParams::default()
-    };
-    #[expect(clippy::disallowed_methods, reason = "nothing is in it that would be missed")]
-    let deleted = Api::<Namespace>::all(client.clone()).delete(&name, &params).await;
-    match deleted {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Fate::NotOurs),
-        Err(error) => Err(Error::api(format!("delete namespace {name}"))(error)),
-        Ok(_) => Ok(Fate::Deleting),
+    match destroy::namespace(client, lead, Vacant(namespace)).await? {
+        true => Ok(Fate::Deleting),
+        false => Ok(Fate::NotOurs),
     }
 }
 

@@ -15,7 +15,7 @@ pub mod harmless;
 pub mod permit;
 
 use k8s_openapi::{
-    api::core::v1::{PersistentVolumeClaim, Secret},
+    api::core::v1::{Namespace, PersistentVolumeClaim, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -148,6 +148,32 @@ impl Destroyer<'_> {
             true => Ok(()),
             false => Err(Error::NotLeading { operation: operation.to_owned() }),
         }
+    }
+}
+
+/// A namespace that was made for an app, and in which nothing is that would be missed: said by who has looked at all of it.
+pub struct Vacant<'a>(pub &'a Namespace);
+
+/// Deletes a namespace, unless it has changed since it was looked at; `false`: it is gone. `lead` is that of a controller; the
+/// call that has just made the namespace needs none.
+///
+/// # Errors
+/// The API server's refusal; this process does not lead.
+pub async fn namespace(client: &Client, lead: Option<&Lead>, Vacant(namespace): Vacant<'_>) -> Result<bool, Error> {
+    let ObjectMeta { name, uid, resource_version, .. } = namespace.metadata.clone();
+    let name = name.unwrap_or_default();
+    let operation = format!("delete namespace {name}");
+    if lead.is_some_and(|lead| !lead.holds()) {
+        return Err(Error::NotLeading { operation });
+    }
+    let params =
+        DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
+    #[expect(clippy::disallowed_methods, reason = "the one place")]
+    let deleted = Api::<Namespace>::all(client.clone()).delete(&name, &params).await;
+    match deleted {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(Error::api(operation)(error)),
+        Ok(_) => Ok(true),
     }
 }
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use clientapp_operator::crd::label::{
-    APP, INSTANCE, MANAGED_BY, OPERATOR, POSTGRESQL, POSTGRESQL_UID, RETAINED_FROM,
-};
+use clientapp_operator::crd::label::{APP, INSTANCE, MANAGED_BY, OPERATOR, POSTGRESQL, POSTGRESQL_UID, RETAINED_FROM};
 use clientapp_operator::crd::percona::CLUSTER_LABEL;
 use clientapp_operator::crd::{GROUP, PostgresProvider};
 use http::{Method, Request, header};
@@ -27,8 +25,8 @@ use super::history::{Kind, Time};
 use super::model::Asked;
 use super::recorder::resource;
 use super::step::{
-    Cascade, Edit, Helm as HelmDoes, Hostname, Move, Name, Part, Plant, Policy, SOLO, Spec, Step, Then, external_secret,
-    given_secret,
+    Cascade, Edit, Helm as HelmDoes, Hostname, Move, Name, Part, Plant, Policy, SOLO, Spec, Step, Then,
+    external_secret, given_secret,
 };
 use crate::helm::Helm;
 

@@ -69,7 +69,9 @@ fn came(record: &Record, moment: Moment, since: Time) -> Option<Time> {
     let times = of_lives.filter_map(|seen| match (moment, seen.kind) {
         (Moment::Deletion, Kind::App | Kind::Postgresql) => deletion(seen),
         (Moment::Destruction, Kind::Volume | Kind::Cluster) => seen.doomed(),
-        (Moment::Revision, Kind::Secret) if seen.first()["type"] == RELEASE => seen.versions.last().map(|(time, _)| *time),
+        (Moment::Revision, Kind::Secret) if seen.first()["type"] == RELEASE => {
+            seen.versions.last().map(|(time, _)| *time)
+        }
         (Moment::Creation, Kind::App) => Some(seen.created()),
         _ => None,
     });
@@ -79,7 +81,8 @@ fn came(record: &Record, moment: Moment, since: Time) -> Option<Time> {
 /// Whether a ClientApp that was being deleted at a time is gone, and another of its name has got a volume since.
 fn overtaken(record: &Record, at: Time) -> bool {
     let apps = || record.objects.values().filter(|seen| seen.kind == Kind::App);
-    let deleted = apps().filter(|app| app.gone.is_some_and(|gone| gone > at) && app.doomed().is_some_and(|time| time <= at));
+    let deleted =
+        apps().filter(|app| app.gone.is_some_and(|gone| gone > at) && app.doomed().is_some_and(|time| time <= at));
     let has_volume = |app: &Seen| {
         record.objects.values().any(|seen| {
             seen.kind == Kind::Volume

@@ -257,8 +257,8 @@ impl Record {
     /// The object of this kind and name that is there.
     #[must_use]
     pub fn present(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Seen> {
-        self.objects.values().find(|seen| {
-            seen.gone.is_none() && seen.kind == kind && seen.name == name && seen.namespace == namespace
-        })
+        self.objects
+            .values()
+            .find(|seen| seen.gone.is_none() && seen.kind == kind && seen.name == name && seen.namespace == namespace)
     }
 }

@@ -244,10 +244,8 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
         let cascade = app.deletion().unwrap_or(app.last())["metadata"]["finalizers"].to_string();
         app.gone.is_some() && !facts.asked.cut.contains(&app.uid) && !cascade.contains("\"orphan\"")
     };
-    let releases: Vec<_> = facts
-        .of_kind(Kind::Secret)
-        .filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE)
-        .collect();
+    let releases: Vec<_> =
+        facts.of_kind(Kind::Secret).filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE).collect();
     let mut found = Vec::new();
     for secret in &releases {
         let Some(app) = label(secret.first(), "name").and_then(last_app) else { continue };
@@ -261,7 +259,10 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
             && let Some(app) = last_app(release).filter(|app| is_over(app))
             && releases.iter().all(|secret| label(secret.first(), "name") != Some(&app.name))
         {
-            found.push(orphan(object.what.clone(), format!("there is neither release nor ClientApp {release} any more")));
+            found.push(orphan(
+                object.what.clone(),
+                format!("there is neither release nor ClientApp {release} any more"),
+            ));
         }
         if let Some(name) = &object.postgresql
             && !facts.of_kind(Kind::Postgresql).any(|seen| seen.name == *name && seen.gone.is_none())

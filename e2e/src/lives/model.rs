@@ -126,8 +126,7 @@ impl<'a> Facts<'a> {
 
     /// The object of a name that was there at a time; or else the last one before.
     fn named_at(&self, kind: Kind, name: &str, time: Time) -> Option<&'a Seen> {
-        let mut named: Vec<_> =
-            self.of_kind(kind).filter(|seen| seen.name == name && seen.created() <= time).collect();
+        let mut named: Vec<_> = self.of_kind(kind).filter(|seen| seen.name == name && seen.created() <= time).collect();
         let there = named.iter().rposition(|seen| seen.is_there_at(time));
         there.map(|index| named[index]).or(named.pop())
     }
@@ -149,9 +148,7 @@ impl<'a> Facts<'a> {
                 let made_of = |name: &str| seen.name.starts_with(&format!("{name}-")) || seen.name == name;
                 self.part_of(Kind::Postgresql, seen.created(), made_of)
             }
-            Actor::Other(user) if user.ends_with(":statefulset-controller") => {
-                self.postgresql_of(self.set_of(seen)?)
-            }
+            Actor::Other(user) if user.ends_with(":statefulset-controller") => self.postgresql_of(self.set_of(seen)?),
             _ => None,
         }
     }
@@ -271,7 +268,9 @@ impl<'a> Facts<'a> {
         for adopter in later.filter(|other| other.created() <= by && adopts(other, by)) {
             let adopted = with(adopter, seen, by, self.asked);
             fate = match (fate, adopted) {
-                (_, adopted) if self.was_released(adopter, by) && self.is_of_provider(seen, provider(adopter)) => adopted,
+                (_, adopted) if self.was_released(adopter, by) && self.is_of_provider(seen, provider(adopter)) => {
+                    adopted
+                }
                 // It may have got as far as this object, or not.
                 (Fate::Stays(_), Fate::Stays(why)) => Fate::Stays(why),
                 _ => Fate::MayGo,

@@ -5,9 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::step::{
-    APPS, Cascade, Edit, Helm, Hostname, Move, Name, Part, Plant, Policy, SOLO, Solo, Spec, Step, Then,
-};
+use super::step::{APPS, Cascade, Edit, Helm, Hostname, Move, Name, Part, Plant, Policy, SOLO, Solo, Spec, Step, Then};
 
 /// The least and the most steps of a life, without those that end it.
 const STEPS: std::ops::RangeInclusive<usize> = 3..=8;
@@ -102,11 +100,7 @@ impl Writer {
                 self.push(Step::Hand(name, part));
             }
             78..84 => {
-                let helm = self.one_of(&[
-                    (Helm::Upgrade, 1),
-                    (Helm::Uninstall, 1),
-                    (Helm::UninstallKeepHistory, 1),
-                ]);
+                let helm = self.one_of(&[(Helm::Upgrade, 1), (Helm::Uninstall, 1), (Helm::UninstallKeepHistory, 1)]);
                 self.push(Step::Helm(name, helm));
             }
             84..94 => self.plant(name),

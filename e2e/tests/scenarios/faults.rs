@@ -85,12 +85,12 @@ async fn the_wrong_moment() {
     proxy.set([]);
     let frozen = lab.operator().take().unwrap();
     frozen.signal(Signal::SIGCONT);
-    let ended = tokio::task::spawn_blocking(move || {
+    let woken = move || {
         let mut frozen = frozen;
-        frozen.wait().map(|clean| (clean, frozen.log()))
-    });
-    let (clean, log) = ended.await.unwrap().unwrap();
-    assert!(!clean, "it has lost its lead, and says so: {log}");
+        // What was under way when it was frozen is refused: it was about the claim of before.
+        frozen.wait_for_log("does not match the UID in record").and_then(|()| frozen.wait_for_log("the lease is lost"))
+    };
+    tokio::task::spawn_blocking(woken).await.unwrap().unwrap();
     let claim = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap();
     assert_eq!(claim.metadata.deletion_timestamp, None);
     let after = (
