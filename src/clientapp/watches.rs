@@ -151,8 +151,9 @@ impl Watches {
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(client.clone()), config.clone());
         spawn(feed(watches.clone(), "secrets", secrets, |w| &w.secrets, secret, Watches::secret_changed).boxed());
         let claims = watcher(Api::<PartialObjectMeta<PersistentVolumeClaim>>::all(client.clone()), config.clone());
-        let changed = |_: &Watches, _: &Key| {};
-        spawn(feed(watches.clone(), "persistentvolumeclaims", claims, |w| &w.claims, claim, changed).boxed());
+        let feed_claims =
+            feed(watches.clone(), "persistentvolumeclaims", claims, |w| &w.claims, claim, Watches::claims_changed);
+        spawn(feed_claims.boxed());
         let deployments = watcher(Api::<Deployment>::all(client.clone()), helms.clone());
         spawn(
             feed(watches.clone(), "deployments", deployments, |w| &w.deployments, deployment, Watches::trigger).boxed(),
@@ -285,6 +286,13 @@ impl Watches {
         self.trigger_where(|app| {
             let key = key_of(app);
             key.namespace == server.namespace && key.cluster() == server.name
+        });
+    }
+
+    /// A deletion may wait for a claim to be gone. An app that lives puts its own on record when its workloads are ready.
+    fn claims_changed(&self, namespace: &Key) {
+        self.trigger_where(|app| {
+            app.metadata.deletion_timestamp.is_some() && app.metadata.namespace.as_ref() == Some(&namespace.name)
         });
     }
 
