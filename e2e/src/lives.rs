@@ -82,6 +82,22 @@ pub struct Options {
     pub print: bool,
 }
 
+impl Options {
+    /// Those of `cargo e2e lives` without a flag.
+    ///
+    /// # Panics
+    /// When the environment has a seed that is no number.
+    #[must_use]
+    pub fn from_environment() -> Options {
+        #[derive(clap::Parser)]
+        struct Arguments {
+            #[command(flatten)]
+            options: Options,
+        }
+        <Arguments as clap::Parser>::parse_from(["lives"]).options
+    }
+}
+
 /// What all lives share.
 pub struct Stage {
     /// The control plane and what runs on it.

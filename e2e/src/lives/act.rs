@@ -549,6 +549,8 @@ impl Life {
             for object in api.list_metadata(&ListParams::default()).await?.items {
                 found.push(super::judge::Rest {
                     what: format!("{kind} {}", object.name_any()),
+                    resource: resource.plural.clone(),
+                    name: object.name_any(),
                     release: object.annotations().get("meta.helm.sh/release-name").cloned(),
                     postgresql: object.labels().get(POSTGRESQL).cloned(),
                 });

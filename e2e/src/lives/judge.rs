@@ -18,6 +18,10 @@ const PASSWORDS: [&str; 3] = ["nextcloud-password", "redis-password", "password"
 pub struct Rest {
     /// Kind and name.
     pub what: String,
+    /// Plural of the kind.
+    pub resource: String,
+    /// Its name.
+    pub name: String,
     /// The release that it says it is of.
     pub release: Option<String>,
     /// The Postgresql that it says it is of.
@@ -113,6 +117,10 @@ fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
 /// A foreign object that is there has to be as it was planted.
 fn touched<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     let planted = facts.asked.planted.get(&seen.uid)?;
+    // Who marks it as a ClientApp's own has to see it marked as left by that one.
+    if facts.asked.marked.contains(&seen.uid) {
+        return None;
+    }
     if seen.gone.is_some() || facts.fate(seen, NOW) == Fate::MayGo {
         return None;
     }
@@ -254,7 +262,11 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
             found.push(orphan(secret.what(), format!("ClientApp {} is gone, and its release is not", app.name)));
         }
     }
-    for object in rest {
+    let by_operator = |object: &&Rest| {
+        let maker = facts.maker_of(&object.resource, &object.name);
+        matches!(maker, Some(Actor::Operator | Actor::OperatorHelm))
+    };
+    for object in rest.iter().filter(by_operator) {
         if let Some(release) = &object.release
             && let Some(app) = last_app(release).filter(|app| is_over(app))
             && releases.iter().all(|secret| label(secret.first(), "name") != Some(&app.name))
@@ -272,3 +284,6 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

@@ -124,6 +124,13 @@ impl<'a> Facts<'a> {
         seen.kind.is_data() && seen.first()["type"] != RELEASE && !certificate
     }
 
+    /// Who made the object that has a name now.
+    #[must_use]
+    pub fn maker_of(&self, resource: &str, name: &str) -> Option<&'a Actor> {
+        let made = |request: &&Request| request.created && request.resource == resource && request.name == name;
+        self.requests.iter().rfind(made).map(|request| &request.actor)
+    }
+
     /// The object of a name that was there at a time; or else the last one before.
     fn named_at(&self, kind: Kind, name: &str, time: Time) -> Option<&'a Seen> {
         let mut named: Vec<_> = self.of_kind(kind).filter(|seen| seen.name == name && seen.created() <= time).collect();
@@ -187,7 +194,7 @@ impl<'a> Facts<'a> {
                     Kind::Backup => return of_cluster(seen.first()["spec"]["pgCluster"].as_str()),
                     Kind::Secret if seen.name.ends_with("-redis-secret") => "-redis-secret",
                     Kind::Secret if seen.name.ends_with("-admin-secret") => "-admin-secret",
-                    _ => return self.postgresql_of(seen).map_or(Owner::Unknown, |of| self.owner(of)),
+                    _ => return self.postgresql_of(seen).map_or(Owner::Unknown, |of| self.of_postgresql(of)),
                 };
                 seen.name.strip_suffix(suffix).map_or(Owner::Unknown, |app| self.app_at(app, time))
             }
@@ -195,6 +202,14 @@ impl<'a> Facts<'a> {
                 self.set_of(seen).map_or(Owner::Unknown, |set| self.owner(set))
             }
             _ => Owner::Unknown,
+        }
+    }
+
+    /// Whose that is which a Postgresql has made: one that is foreign goes by its own policy.
+    fn of_postgresql(&self, database: &'a Seen) -> Owner<'a> {
+        match self.owner(database) {
+            Owner::Foreign => Owner::Solo(database),
+            owner => owner,
         }
     }
 
@@ -233,7 +248,11 @@ impl<'a> Facts<'a> {
                 {
                     return Fate::MayGo;
                 }
-                self.with_app(seen, app, by)
+                // Credentials that were never used open nothing, whatever the policy.
+                match self.with_app(seen, app, by) {
+                    Fate::Stays(_) if self.is_unused(seen, app, by) => Fate::MayGo,
+                    fate => fate,
+                }
             }
             Owner::OtherRelease => {
                 let app = label(seen.first(), "app.kubernetes.io/instance");
@@ -277,6 +296,20 @@ impl<'a> Facts<'a> {
             };
         }
         fate
+    }
+
+    /// Whether these are credentials of a deleted ClientApp that has never had any data.
+    fn is_unused(&self, seen: &Seen, app: &Seen, by: Time) -> bool {
+        let has_data = || {
+            let of_app = |seen: &'a Seen| {
+                let holds = matches!(seen.kind, Kind::Volume | Kind::Cluster | Kind::Postgresql);
+                holds && matches!(self.owner(seen), Owner::App(owner) if owner.uid == app.uid)
+            };
+            self.was_released(app, by) || adopts(app, by) || self.objects.iter().copied().any(of_app)
+        };
+        let deleted = ending(app, by).is_some_and(|ending| !has_finalizer(ending, "orphan"));
+        let suspended = app.at(by)["spec"]["suspend"] == true;
+        seen.kind == Kind::Secret && deleted && !suspended && !has_data()
     }
 
     /// Whether an object is adopted by a ClientApp with this provider: a database is by its own alone.
@@ -349,7 +382,7 @@ fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Fate {
     // Its loss is none: nothing is kept by it.
     let redis = seen.kind == Kind::Secret && seen.name.ends_with("-redis-secret");
     let stays = |why: String| if redis { Fate::MayGo } else { Fate::Stays(why) };
-    if !asked.ended.contains(&owner.uid) {
+    if !asked.ended.contains(&owner.uid) && !asked.deleted.contains(&owner.uid) {
         return match seen.created() >= owner.created() {
             true => Fate::MayGo,
             false => Fate::Stays(format!("a request that failed has made {what}, and did not make this")),
