@@ -105,7 +105,8 @@ fn every_reason_is_explained_and_no_other() {
         "error",
         "report",
         "teardown",
-        "teardown/database",
+        "teardown/data",
+        "teardown/release",
         "namespace",
         "act",
         "mod",
@@ -116,10 +117,20 @@ fn every_reason_is_explained_and_no_other() {
         let code = source.split("#[cfg(test)]").next().unwrap();
         reasons.extend(literals(code).into_iter().filter(|text| is_reason(text)));
     }
-    // Words of Kubernetes and Helm that look like reasons.
-    for other in
-        ["True", "Helm", "AlreadyExists", "ClientApp", "ConfigMap", "Job", "PerconaPGBackup", "Pod", "ServiceAccount"]
-    {
+    // Words of Kubernetes and Helm, and actions of events, that look like reasons.
+    for other in [
+        "True",
+        "Helm",
+        "AlreadyExists",
+        "ClientApp",
+        "ConfigMap",
+        "Deployment",
+        "Job",
+        "PerconaPGBackup",
+        "Pod",
+        "ServiceAccount",
+        "Restarting",
+    ] {
         reasons.remove(other);
     }
     let readme = readme();
