@@ -36,6 +36,9 @@ async fn left(tenant: &Tenant, name: &str) -> String {
     tenant.ready(name, 1).await;
     let password = stored_password(&tenant.client, &tenant.namespace, &format!("{name}-admin-secret")).await;
     tenant.delete(name).await;
+    // The garbage collector has that.
+    let redis = format!("{name}-redis-secret");
+    tenant.wait_for(&redis, "gone", |secret: Option<&Secret>| secret.is_none().then_some(())).await;
     password
 }
 

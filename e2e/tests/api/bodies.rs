@@ -145,8 +145,8 @@ async fn a_client_that_hangs_up_leaves_a_whole_instance() {
             let app = Api::<ClientApp>::namespaced(client.clone(), "api-hung-up").get_opt(&name).await.unwrap()?;
             let secret = format!("{name}-admin-secret");
             let secret = Api::<Secret>::namespaced(client.clone(), "api-hung-up").get_opt(&secret).await.unwrap()?;
-            let owner = &secret.metadata.owner_references.as_ref()?[0];
-            (Some(&owner.uid) == app.metadata.uid.as_ref()).then_some(())
+            let owner = secret.metadata.annotations?.remove("apps.bnerd-operator.local/clientapp-uid");
+            (owner == app.metadata.uid).then_some(())
         })
         .await;
         let audited = format!("\"clientapp\":\"api-hung-up/{name}\"");

@@ -21,10 +21,13 @@ async fn made(name: &str) -> (Tenant, Api<Namespace>) {
     (tenant, namespaces)
 }
 
-async fn gone(namespaces: &Api<Namespace>, name: &str) {
+async fn gone(tenant: &Tenant, namespaces: &Api<Namespace>, name: &str) {
     let uid = namespaces.get(name).await.ok().and_then(|namespace| namespace.metadata.uid).unwrap_or_default();
     let gone = await_condition(namespaces.clone(), name, conditions::is_deleted(&uid));
-    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace goes").unwrap();
+    match tokio::time::timeout(PATIENCE, gone).await {
+        Ok(gone) => drop(gone.unwrap()),
+        Err(_) => panic!("namespace {name} stays; the operator's log:\n{}", tenant.lab.operator_log()),
+    }
 }
 
 #[tokio::test]
@@ -39,7 +42,7 @@ async fn it_goes_with_the_last_instance_in_it() {
     tenant.events_with("acme", "NamespaceKept", told).await;
     assert!(namespaces.get("made").await.unwrap().metadata.deletion_timestamp.is_none());
     tenant.delete("other").await;
-    gone(&namespaces, "made").await;
+    gone(&tenant, &namespaces, "made").await;
 }
 
 #[tokio::test]

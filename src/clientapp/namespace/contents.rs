@@ -103,8 +103,14 @@ impl Kinds {
             return false;
         }
         // An owner in the namespace counts itself, or is gone, and the garbage collector on its way. For data that is not
-        // enough: it may be told to leave them.
-        DATA.contains(&kind) || !controller.is_some_and(|owner| self.is_namespaced(owner))
+        // enough, but where the owner is a ClientApp: what of its data is to stay has no owner.
+        let by_app =
+            |owner: &OwnerReference| owner.api_version == ClientApp::api_version(&()) && owner.kind == "ClientApp";
+        match controller {
+            Some(owner) if DATA.contains(&kind) => !by_app(owner),
+            Some(owner) => !self.is_namespaced(owner),
+            None => true,
+        }
     }
 
     fn is_namespaced(&self, owner: &OwnerReference) -> bool {
@@ -256,7 +262,8 @@ mod tests {
             ("v1", "ConfigMap", json!({"name": "x", "ownerReferences": other}), false),
             // Data are not collected for want of an owner alone.
             ("v1", "Secret", json!({"name": "x", "ownerReferences": own}), false),
-            ("v1", "Secret", json!({"name": "x", "ownerReferences": other}), true),
+            // An earlier app's, which is gone, or counts itself.
+            ("v1", "Secret", json!({"name": "x", "ownerReferences": other}), false),
             ("v1", "Secret", json!({"name": "x", "ownerReferences": workload}), true),
             ("v1", "Secret", json!({"name": "x", "ownerReferences": server}), false),
             ("v1", "Secret", json!({"name": "x", "ownerReferences": another_server}), true),
@@ -287,8 +294,8 @@ mod tests {
         let namespaced = namespaced.map(|(group, kind)| (group.to_owned(), kind.to_owned())).into();
         let kinds = Kinds { stored: Vec::new(), namespaced };
         let secret = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
-        let own_secret = serde_json::from_value(json!({"name": "x", "ownerReferences": own})).unwrap();
-        assert!(kinds.counts(&secret, &own_secret, None));
+        let of_server = serde_json::from_value(json!({"name": "x", "ownerReferences": server})).unwrap();
+        assert!(kinds.counts(&secret, &of_server, None));
         for (api_version, kind, meta, counts) in table {
             let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
             let of = ApiResource {
