@@ -125,8 +125,10 @@ async fn lead(
         let leading = stop.child_token();
         let mut running = tokio::spawn(controllers.clone().run(held.lead(), leading.clone()));
         let lost = tokio::select! {
-            lost = lease.keep(&mut held) => Some(lost),
+            // In this order: the stop ends the controllers, too, which is no end by themselves.
+            biased;
             () = stop.cancelled() => None,
+            lost = lease.keep(&mut held) => Some(lost),
             ended = &mut running => {
                 ended.context("the controllers ended")?;
                 bail!("the controllers ended by themselves");
