@@ -168,7 +168,9 @@ fn what_a_deletion_takes_and_what_it_leaves() {
         ("left without a word", left(app(delete())), both(Wrong::Left)),
         (
             "left, and told of",
-            left(app(delete()).told("PersistentVolumeClaim acme-nextcloud-nextcloud and Secret acme-admin-secret stay")),
+            left(
+                app(delete()).told("PersistentVolumeClaim acme-nextcloud-nextcloud and Secret acme-admin-secret stay"),
+            ),
             vec![],
         ),
         (
@@ -197,23 +199,35 @@ fn what_a_deletion_takes_and_what_it_leaves() {
             vec![(Wrong::Lost, VOLUME)],
         ),
         ("deleted by hand", delete().destroyed(Actor::Life, Kind::Volume, FILES), vec![]),
-        ("by the rollback of a request", {
-            let mut tale = taken(app(delete()));
-            tale.asked.ended.clear();
-            tale
-        }, vec![]),
-        ("with the namespace", {
-            let mut tale = delete();
-            tale.tick();
-            tale.asked.namespaces.push(tale.now);
-            tale.destroyed(Actor::Other("namespace-controller".into()), Kind::Volume, FILES)
-        }, vec![]),
-        ("before the namespace", {
-            let mut tale = delete().destroyed(Actor::Operator, Kind::Volume, FILES);
-            tale.tick();
-            tale.asked.namespaces.push(tale.now);
-            tale
-        }, vec![(Wrong::Lost, VOLUME)]),
+        (
+            "by the rollback of a request",
+            {
+                let mut tale = taken(app(delete()));
+                tale.asked.ended.clear();
+                tale
+            },
+            vec![],
+        ),
+        (
+            "with the namespace",
+            {
+                let mut tale = delete();
+                tale.tick();
+                tale.asked.namespaces.push(tale.now);
+                tale.destroyed(Actor::Other("namespace-controller".into()), Kind::Volume, FILES)
+            },
+            vec![],
+        ),
+        (
+            "before the namespace",
+            {
+                let mut tale = delete().destroyed(Actor::Operator, Kind::Volume, FILES);
+                tale.tick();
+                tale.asked.namespaces.push(tale.now);
+                tale
+            },
+            vec![(Wrong::Lost, VOLUME)],
+        ),
     ] {
         assert_eq!(tale.wrong(), expected, "{what}");
     }
@@ -249,7 +263,8 @@ fn a_later_app_of_the_name_has_only_what_it_has_adopted() {
     assert_eq!(over(adopted).wrong(), []);
     // A request of the HTTP API that fails takes nothing along that was there before.
     let mut refused = over(end(next(first(), true, false)));
-    let second = refused.record.objects.values().filter(|seen| seen.kind == Kind::App).max_by_key(|seen| seen.created());
+    let second =
+        refused.record.objects.values().filter(|seen| seen.kind == Kind::App).max_by_key(|seen| seen.created());
     let second = second.unwrap().uid.clone();
     refused.asked.ended.remove(&second);
     assert_eq!(refused.wrong(), both);
@@ -280,9 +295,8 @@ fn a_password_is_not_replaced_in_silence() {
 #[test]
 fn what_is_foreign_is_not_touched() {
     let labels = json!({"metadata": {"labels": {"app.kubernetes.io/instance": "acme"}}, "spec": {"a": 1}});
-    let theirs = || {
-        Tale::default().installed(&json!({POLICY: "Delete"})).planted(Kind::Volume, "theirs", labels.clone())
-    };
+    let theirs =
+        || Tale::default().installed(&json!({POLICY: "Delete"})).planted(Kind::Volume, "theirs", labels.clone());
     let what = "PersistentVolumeClaim theirs";
     assert_eq!(theirs().wrong(), []);
     assert_eq!(theirs().destroyed(Actor::Operator, Kind::Volume, "theirs").wrong(), [(Wrong::Lost, what)]);
