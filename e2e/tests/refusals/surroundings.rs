@@ -93,7 +93,10 @@ async fn without_right(lab: &Lab, resource: &str, verb: &str) -> Vec<ClusterRole
     let mut had = Vec::new();
     for role in api.list(&ours).await.unwrap() {
         let mut less = role.clone();
-        let about = |rule: &&mut PolicyRule| rule.resources.iter().flatten().any(|name| name == resource);
+        // The API's right to look at everything that a namespace holds is one to this, too.
+        let about = |rule: &&mut PolicyRule| {
+            rule.resources.iter().flatten().any(|name| [resource, "*"].contains(&name.as_str()))
+        };
         for rule in less.rules.iter_mut().flatten().filter(about) {
             rule.verbs.retain(|granted| granted != verb);
         }
