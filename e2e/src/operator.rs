@@ -111,6 +111,8 @@ impl Options {
 pub struct Operator {
     child: Child,
     home: TempDir,
+    /// Ends the operator with this process, which may hold it in a static: without a cluster it would wait for one for ever.
+    guard: Child,
 }
 
 impl Operator {
@@ -149,7 +151,13 @@ impl Operator {
             .stdout(log.try_clone()?)
             .stderr(log);
         let child = command.spawn().context("cannot start the operator")?;
-        Ok(Operator { child, home })
+        let guard = Command::new("sh")
+            .args(["-c", "read -r _; kill -KILL \"$1\"", "sh", &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start the operator's guard")?;
+        Ok(Operator { child, home, guard })
     }
 
     /// Starts it and waits until it leads.
@@ -272,6 +280,9 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
+        // First: the operator's pid may be another's as soon as it is waited for.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
         self.signal(Signal::SIGTERM);
         let _ = self.child.wait();
         if std::thread::panicking() {
