@@ -270,8 +270,8 @@ impl<'a> Facts<'a> {
             Owner::Foreign => {
                 // Who may label it may hand it over so, and an adoption asks for just that.
                 let left_by = label(seen.first(), RETAINED_FROM).unwrap_or_default();
-                let adopters = self.of_kind(Kind::App).filter(|app| app.name == left_by && adopts(app, by));
-                match adopters.last().map(|app| with(app, seen, by, self.asked)) {
+                let mut adopters = self.of_kind(Kind::App).filter(|app| app.name == left_by && adopts(app, by));
+                match adopters.next_back().map(|app| with(app, seen, by, self.asked)) {
                     Some(Fate::Goes(_) | Fate::MayGo) => Fate::MayGo,
                     _ => Fate::Stays("it is foreign".to_owned()),
                 }

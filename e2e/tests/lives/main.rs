@@ -3,12 +3,15 @@
 use e2e::lives::{Options, run};
 use e2e::progress::Progress;
 
-/// How many lives.
-const COUNT: u64 = 40;
+/// How many lives: as many as a test run has time for; the verb lives more.
+const COUNT: u64 = 6;
+/// From which seed on, where `LIVES_SEED` names none: a test run is the same every time.
+const SEED: u64 = 7;
 
 #[test]
 fn nothing_is_lost() {
-    let options = Options { count: COUNT, ..Options::from_environment() };
+    let options = Options::from_environment();
+    let options = Options { count: COUNT, seed: options.seed.or(Some(SEED)), ..options };
     let outcome = run(&options, &Progress::stderr()).unwrap();
     let stories: Vec<_> = outcome.failures.iter().map(|failure| failure.story.as_str()).collect();
     assert!(

@@ -191,7 +191,9 @@ async fn a_postgresql_that_is_deleted_by_mistake_keeps_its_data() {
 
     let uid = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().uid().unwrap();
     let hand_over = format!("{}={uid}", label::POSTGRESQL_UID);
-    for object in ["secret/acme-pg-credentials", "pvc/data-acme-pg-0"] {
+    for object in
+        ["secret/acme-pg-credentials", "secret/acme-pg-app", "secret/acme-pg-replication", "pvc/data-acme-pg-0"]
+    {
         tenant.kubectl(&["label", object, "--overwrite", &hand_over]).unwrap();
     }
     tenant.ready("acme", 1).await;
