@@ -7,11 +7,11 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`RENEWAL`] 1 s | from one renewal to the next |
-//! | [`REQUEST_TIMEOUT`] 2 s | a request's deadline: within a term, one that hangs leaves time for another |
-//! | [`TERM`] 5 s | without a confirmed renewal for this long, the lead is over: nothing more is begun |
-//! | [`GRACE`] 10 s | then helm has this long to end politely, before it is killed |
-//! | [`DURATION`] 16 s | the lock's own validity: not before may another operator lead |
+//! | `RENEWAL` 1 s | from one renewal to the next |
+//! | `REQUEST_TIMEOUT` 2 s | a request's deadline: within a term, one that hangs leaves time for another |
+//! | `TERM` 5 s | without a confirmed renewal for this long, the lead is over: nothing more is begun |
+//! | `GRACE` 10 s | then helm has this long to end politely, before it is killed |
+//! | `DURATION` 16 s | the lock's own validity: not before may another operator lead |
 
 pub mod rules;
 

@@ -4,12 +4,12 @@
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what happens | [`step`], [`script`] | pure |
+//! | what happens | [`mod@step`], [`mod@script`] | pure |
 //! | does it | [`act`] | effect |
 //! | befalls the operator | [`fleet`], [`chaos`] | effect |
 //! | sees everything | [`recorder`], [`audit`], [`history`] | effect |
 //! | when it is over | [`quiet`] | pure |
-//! | whose everything is, and what is wrong | [`model`], [`judge`] | pure |
+//! | whose everything is, and what is wrong | [`model`], [`mod@judge`] | pure |
 
 pub mod act;
 pub mod audit;

@@ -5,7 +5,7 @@
 //! | what objects are called | [`key`] | pure |
 //! | what is watched | [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | what follows from a failure | [`error`] | pure |
-//! | what follows from a panic | [`panic`] | effect |
+//! | what follows from a panic | [`mod@panic`] | effect |
 //! | what is written about an object | [`finalizer`], [`status`], [`events`] | effect |
 //! | what is made up | [`password`] | effect |
 
