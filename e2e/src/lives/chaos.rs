@@ -57,7 +57,7 @@ pub async fn trouble(stage: &Stage, seed: u64) -> Result<()> {
             let overtaken = |stage: &Stage| overtaken(&stage.recorder.record(), frozen_at).then_some(());
             let overtaken = stage.until(PATIENCE, overtaken).await.is_some();
             stage.note(&format!("the frozen operator is thawed, {}", if overtaken { "overtaken" } else { "or not" }));
-            stage.fleet.thaw(frozen);
+            stage.fleet.thaw(frozen)?;
         }
     }
 }

@@ -114,13 +114,18 @@ impl Fleet {
         })
     }
 
-    /// Lets a frozen one go on, and waits until it has found out that it leads no more.
-    pub fn thaw(&self, frozen: Frozen) {
+    /// Lets a frozen one go on, waits until it has found out that it leads no more and stands by, and stops it: as a
+    /// standby it would lead again soon.
+    ///
+    /// # Errors
+    /// When it does not find out.
+    pub fn thaw(&self, frozen: Frozen) -> Result<()> {
         let Frozen { tree, mut operator } = frozen;
         drop(tree);
-        // It ends by itself, and not well.
-        let _ = tokio::task::block_in_place(|| operator.wait());
+        let found_out = tokio::task::block_in_place(|| operator.wait_for_log("the lease is lost"));
         self.keep_log(&operator);
+        tokio::task::block_in_place(|| drop(operator));
+        found_out
     }
 
     fn lead(&self) -> Result<()> {

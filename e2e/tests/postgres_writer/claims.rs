@@ -113,7 +113,8 @@ impl Rights {
             let mut role: Value = serde_json::from_str(&role.unwrap()).unwrap();
             let rules = role["rules"].as_array_mut().unwrap().iter_mut();
             for resource in rules.flat_map(|rule| rule["resources"].as_array_mut()).flatten() {
-                if resource == "configmaps" {
+                // A right to every resource is one to this, too.
+                if resource == "configmaps" || resource == "*" {
                     *resource = json!("none");
                 }
             }
