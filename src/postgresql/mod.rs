@@ -43,7 +43,7 @@ use self::{
     desired::desired,
     error::Error,
     observe::Basis,
-    teardown::{Leaving, Outcome},
+    teardown::Leaving,
     watches::Watches,
     world::CredentialsView,
 };
@@ -260,22 +260,15 @@ impl Pass<'_> {
 
     async fn take_down(&self) -> Result<Action, Error> {
         let Pass { ctx, key, guard, uid, before, reference } = self;
-        let leaving =
-            Leaving { key, meta: &guard.metadata, uid, object: guard.object.as_ref().map_err(String::as_str), before };
-        match teardown::teardown(ctx, &leaving).await? {
-            Outcome::Hold(hold) => {
-                self.say(&report::only_said(before, guard.metadata.generation, &hold, ctx.now())).await?;
-                Ok(if hold.stalled { Action::await_change() } else { Action::requeue(SAFETY_NET) })
-            }
-            Outcome::Done(kept) => {
-                if !kept.is_empty() {
-                    publish_by(&ctx.recorder, reference, &[report::kept(key, &kept)]).await;
-                }
-                self.finalizer(false).await?;
-                ctx.forget(key);
-                Ok(Action::await_change())
-            }
+        let object = guard.object.as_ref().map_err(String::as_str);
+        let leaving = Leaving { key, meta: &guard.metadata, uid, object, before, reference };
+        if let Some(hold) = teardown::teardown(ctx, &leaving).await? {
+            self.say(&report::only_said(before, guard.metadata.generation, &hold, ctx.now())).await?;
+            return Ok(if hold.stalled { Action::await_change() } else { Action::requeue(SAFETY_NET) });
         }
+        self.finalizer(false).await?;
+        ctx.forget(key);
+        Ok(Action::await_change())
     }
 
     /// Writes the status, and publishes what in it is new.

@@ -6,7 +6,7 @@
 //! of a cache that may be late.
 
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Pod, Secret},
+    api::core::v1::{ConfigMap, ObjectReference, Pod, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -21,12 +21,12 @@ use super::{
     decide::{Hold, volume::LOST},
     desired::{Desired, DesiredBackup, desired},
     error::Error,
-    names,
+    names, report,
     watches::whose,
     world::{Detail, JobView, Kind, ObjectView, Owner},
 };
 use crate::{
-    controller::key::Key,
+    controller::{events::publish_by, key::Key},
     crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, label},
     destroy::{
         self, Destroyer,
@@ -46,14 +46,15 @@ pub struct Leaving<'a> {
     pub object: Result<&'a Postgresql, &'a str>,
     /// What is on record.
     pub before: &'a PostgresqlStatus,
+    /// What events are about.
+    pub reference: &'a ObjectReference,
 }
 
-/// How far a deletion is.
-pub enum Outcome {
-    /// It goes on, or does not, as this says.
-    Hold(Hold),
-    /// All is gone but this.
-    Done(Vec<Kept>),
+/// What outlives the Postgresql, and the sentence about it.
+struct Staying {
+    kind: Held,
+    meta: ObjectMeta,
+    kept: Kept,
 }
 
 /// What becomes of the data.
@@ -109,37 +110,37 @@ impl DataOwner for Postgresql {
     }
 }
 
-/// Takes down what belongs to a deleted Postgresql, as far as it goes now.
+/// Takes down what belongs to a deleted Postgresql, as far as it goes now. `Some`: it goes on, or does not, as this says.
 ///
 /// # Errors
 /// A request failed; the deletion is tried again.
-pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Outcome, Error> {
+pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
     let fate = fate(leaving.meta, leaving.object, orphaned(ctx, leaving).await?);
-    let mut kept = Vec::new();
     if fate == Fate::Orphan {
-        retain_all(ctx, leaving, "it was deleted with --cascade=orphan", &mut kept).await?;
-        return Ok(Outcome::Done(kept));
+        let all = all_stay(ctx, leaving, "it was deleted with --cascade=orphan").await?;
+        hand_over(ctx, leaving, all).await?;
+        return Ok(None);
     }
     let spec = leaving.object.ok().and_then(|object| desired(object).ok());
     let last = spec.as_ref().and_then(|desired| Some((desired, desired.backup.as_ref().filter(|b| b.on_delete)?)));
     if let Some((desired, backup)) = last
         && let Some(hold) = last_dump(ctx, leaving, desired, backup).await?
     {
-        return Ok(Outcome::Hold(hold));
+        return Ok(Some(hold));
     }
     if let Some(hold) = servers(ctx, leaving).await? {
-        return Ok(Outcome::Hold(hold));
+        return Ok(Some(hold));
     }
-    match &fate {
-        Fate::Retain(why) => retain_all(ctx, leaving, why, &mut kept).await?,
-        _ => {
-            if let Some(hold) = destroy_all(ctx, leaving, last.is_some(), &mut kept).await? {
-                return Ok(Outcome::Hold(hold));
-            }
-        }
-    }
+    let staying = match &fate {
+        Fate::Retain(why) => all_stay(ctx, leaving, why).await?,
+        _ => match destroy_all(ctx, leaving, last.is_some()).await? {
+            Ok(staying) => staying,
+            Err(hold) => return Ok(Some(hold)),
+        },
+    };
+    hand_over(ctx, leaving, staying).await?;
     rest(ctx, leaving).await?;
-    Ok(Outcome::Done(kept))
+    Ok(None)
 }
 
 fn hold(reason: &'static str, message: String) -> Hold {
@@ -324,63 +325,63 @@ fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-async fn retain_all(ctx: &Ctx, leaving: &Leaving<'_>, why: &str, kept: &mut Vec<Kept>) -> Result<(), Error> {
-    for (kind, holdings) in [Held::Volume, Held::Secret].into_iter().zip(holdings(ctx, leaving).await?) {
-        for holding in holdings {
-            kept.push(stays(kind, &holding, why));
-            retain(ctx, leaving, kind, &holding).await?;
-        }
-    }
-    Ok(())
+async fn all_stay(ctx: &Ctx, leaving: &Leaving<'_>, why: &str) -> Result<Vec<Staying>, Error> {
+    let [volumes, secrets] = holdings(ctx, leaving).await?;
+    let secrets = secrets.into_iter().map(|secret| stays(Held::Secret, secret, why));
+    Ok(secrets.chain(volumes.into_iter().map(|volume| stays(Held::Volume, volume, why))).collect())
 }
 
-fn stays(kind: Held, holding: &ObjectMeta, why: &str) -> Kept {
-    Kept { kind, name: name(holding).to_owned(), because: format!("stays: {why}") }
+fn stays(kind: Held, meta: ObjectMeta, why: &str) -> Staying {
+    let kept = Kept { kind, name: name(&meta).to_owned(), because: format!("stays: {why}") };
+    Staying { kind, meta, kept }
 }
 
-/// The Secrets after the volumes that they open.
-async fn destroy_all(
-    ctx: &Ctx,
-    leaving: &Leaving<'_>,
-    dumped: bool,
-    kept: &mut Vec<Kept>,
-) -> Result<Option<Hold>, Error> {
+/// Destroys what may be, and returns what stays; or what has to be gone before. The Secrets go after the volumes that they open.
+async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<Result<Vec<Staying>, Hold>, Error> {
     let [volumes, secrets] = holdings(ctx, leaving).await?;
     let dumps = names::backup(&leaving.key.name);
     let mut left = None;
-    let mut staying = Vec::new();
+    let mut volumes_staying = Vec::new();
     for volume in volumes {
-        let stays = match dumped && name(&volume) == dumps {
-            true => Some(stays(Held::Volume, &volume, "the last dump is on it")),
-            false => destroy(ctx, leaving, Held::Volume, &volume).await?,
-        };
-        match stays {
-            Some(stays) => staying.push((volume, stays)),
+        if dumped && name(&volume) == dumps {
+            volumes_staying.push(stays(Held::Volume, volume, "the last dump is on it"));
+            continue;
+        }
+        match destroy(ctx, leaving, Held::Volume, &volume).await? {
+            Some(kept) => volumes_staying.push(Staying { kind: Held::Volume, meta: volume, kept }),
             None => left = Some(volume),
         }
     }
     if let Some(left) = left {
         let message = format!("waiting for {} {} to be gone", Held::Volume.as_str(), name(&left));
-        return Ok(Some(hold("Deleting", message)));
+        return Ok(Err(hold("Deleting", message)));
     }
     // Dumps are read without them.
-    let opened = staying.iter().map(|(volume, _)| name(volume)).find(|volume| *volume != dumps);
+    let opened = volumes_staying.iter().map(|volume| name(&volume.meta)).find(|volume| *volume != dumps);
+    let mut staying = Vec::new();
     for secret in secrets {
-        let stays = match opened {
-            Some(volume) => Some(stays(Held::Secret, &secret, &format!("it opens {volume}"))),
-            None => destroy(ctx, leaving, Held::Secret, &secret).await?,
-        };
-        if let Some(stays) = stays {
-            retain(ctx, leaving, Held::Secret, &secret).await?;
-            kept.push(stays);
+        if let Some(volume) = opened {
+            staying.push(stays(Held::Secret, secret, &format!("it opens {volume}")));
+        } else if let Some(kept) = destroy(ctx, leaving, Held::Secret, &secret).await? {
+            staying.push(Staying { kind: Held::Secret, meta: secret, kept });
         }
     }
-    // Last: after it a volume is not seen as this Postgresql's any more, and would not keep its Secrets.
-    for (volume, stays) in staying {
-        retain(ctx, leaving, Held::Volume, &volume).await?;
-        kept.push(stays);
+    staying.extend(volumes_staying);
+    Ok(Ok(staying))
+}
+
+/// Tells of what stays, and only then leaves it behind, volumes last: once that is begun, the next pass does not see it as this
+/// Postgresql's any more, and would neither tell of it nor keep the Secrets that open it.
+async fn hand_over(ctx: &Ctx, leaving: &Leaving<'_>, staying: Vec<Staying>) -> Result<(), Error> {
+    if staying.is_empty() {
+        return Ok(());
     }
-    Ok(None)
+    let kept: Vec<_> = staying.iter().map(|staying| staying.kept.clone()).collect();
+    publish_by(&ctx.recorder, leaving.reference, &[report::kept(leaving.key, &kept)]).await;
+    for Staying { kind, meta, .. } in staying {
+        retain(ctx, leaving, kind, &meta).await?;
+    }
+    Ok(())
 }
 
 /// Destroys a volume, or a Secret that opens one, if that is proven. `Some`: it stays, and why.
@@ -389,7 +390,7 @@ async fn destroy(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, target: &ObjectMe
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
     let mandate = match destroyer.mandate::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
         Ok(mandate) => mandate,
-        Err(withheld) => return Ok(Some(stays(kind, target, &withheld.to_string()))),
+        Err(withheld) => return Ok(Some(stays(kind, target.clone(), &withheld.to_string()).kept)),
     };
     match mandate.permit(kind, target.clone()) {
         Err(kept) => Ok(Some(kept)),

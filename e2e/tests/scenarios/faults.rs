@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::ClientApp;
+use clientapp_operator::crd::{ClientApp, Postgresql};
 use e2e::charts;
 use e2e::lab::Lab;
 use e2e::operator::{Operator, Options};
 use e2e::proxy::{Fault, Proxy, Rule};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -57,6 +57,31 @@ async fn the_wrong_moment() {
     proxy.set([]);
     tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
     nothing_is_left(&tenant).await;
+
+    // A request fails in the middle of handing over what is kept: all of it is told nevertheless, by name.
+    let tenant = lab.tenant("hand-over").await;
+    for (kind, name) in [("persistentvolumeclaims", "one"), ("secrets", "two")] {
+        let database = json!({"metadata": {"name": name}, "spec": {"deletionPolicy": "Retain"}});
+        let databases = tenant.api::<Postgresql>();
+        databases.create(&PostParams::default(), &serde_json::from_value(database).unwrap()).await.unwrap();
+        let holdings = [format!("data-{name}-0"), format!("{name}-app"), format!("{name}-credentials")];
+        let on_record = |found: Option<&Postgresql>| {
+            let owned = &found?.status.as_ref()?.owned;
+            holdings.iter().all(|name| owned.iter().any(|entry| entry.name == *name)).then_some(())
+        };
+        tenant.wait_for(name, "on record with what is its own", on_record).await;
+        let met = proxy.met();
+        proxy.set([Rule::new("patch", kind, Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
+        databases.delete(name, &DeleteParams::default()).await.unwrap();
+        proxy.met_more_than(met).await;
+        proxy.set([]);
+        tenant.wait_for(name, "gone", |found: Option<&Postgresql>| found.is_none().then_some(())).await;
+        let told = tenant.events(name).await;
+        for holding in holdings {
+            let about = |(reason, note): &(String, String)| reason == "Retained" && note.contains(&holding);
+            assert!(told.iter().any(about), "{holding}: {told:#?}");
+        }
+    }
 
     // A leader that is frozen in the middle of a deletion, and wakes up after its successor has finished it and the app was
     // made anew: nothing of the new one is touched.
