@@ -385,7 +385,20 @@ fn told(script: &Script) -> String {
     text
 }
 
-/// A failure for people: the steps with times, what is wrong, who did it.
+/// What the operators have logged about a namespace: when, and what.
+fn logged(log: &str, namespace: &str) -> Vec<String> {
+    let about = [format!("\"{namespace}/"), format!("\"{namespace}\""), format!(" {namespace}/")];
+    let lines = log.lines().filter(|line| about.iter().any(|place| line.contains(place)));
+    let lines = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+            format!("{} {} {} {}", text("timestamp"), text("message"), text("reason"), text("error"))
+        })
+        .collect()
+}
+
+/// A failure for people: the steps with times, what is wrong, who did it, and what the operators have logged.
 fn story(
     stage: &Stage,
     life: &Life,
@@ -412,6 +425,9 @@ fn story(
     }
     for detail in details {
         let _ = writeln!(text, "    {detail}");
+    }
+    for line in logged(&stage.fleet.log(), &life.namespace) {
+        let _ = writeln!(text, "    log: {line}");
     }
     let _ = writeln!(text, "  again: cargo e2e lives --seed {} --count 1", script.seed);
     text

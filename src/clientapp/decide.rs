@@ -70,12 +70,14 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         Ok(step) => plan.steps.extend(step),
         Err(hold) => return plan.hold(hold),
     }
+    let source = SecretSource::Generated(desired.key.redis_secret());
+    match secret_step(&source, redis_secret, Step::CreateRedisSecret) {
+        Ok(step) => plan.steps.extend(step),
+        Err(hold) if desired.redis_secret.is_some() => return plan.hold(hold),
+        // Without Redis it is but the witness of how the app is deleted.
+        Err(_) => {}
+    }
     if let Some(name) = &desired.redis_secret {
-        let source = SecretSource::Generated(name.clone());
-        match secret_step(&source, redis_secret, Step::CreateRedisSecret) {
-            Ok(step) => plan.steps.extend(step),
-            Err(hold) => return plan.hold(hold),
-        }
         plan.steps.extend(restart(name, redis_secret, recorded));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));

@@ -113,9 +113,7 @@ pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> V
         Some(given) => (Piece::GivenSecret, format!("Secret {given}")),
         None => (Piece::AdminSecret, format!("Secret {} with the administrator's password", key.admin_secret())),
     });
-    if spec.redis.enabled {
-        pieces.push((Piece::RedisSecret, format!("Secret {}", key.redis_secret())));
-    }
+    pieces.push((Piece::RedisSecret, format!("Secret {}", key.redis_secret())));
     let namespace = |condition: &str| (Piece::Namespace, format!("namespace {}, {condition}", key.namespace));
     match (namespace_made, Piece::Namespace.fate(deletion)) {
         (Some(true), Fate::Deleted) => pieces.push(namespace("made for it, when nothing else is in it")),

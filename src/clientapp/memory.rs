@@ -28,8 +28,6 @@ pub struct Memory {
     pub unreadable: Memo<Key, String>,
     /// Where the objects of a kind are, by `apiVersion kind`; `None`: in no namespace.
     pub kinds: Memo<String, Option<ApiResource>>,
-    /// Apps, by uid, that this process has seen before their deletion.
-    pub alive: Memo<Key, String>,
     /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector takes its mark off them.
     pub orphaned: Memo<Key, String>,
     /// Apps, by uid, to which no earlier one has left a volume.
@@ -52,7 +50,6 @@ impl Memory {
         self.written.take(key);
         self.unreadable.take(key);
         self.orphaned.take(key);
-        self.alive.take(key);
         self.unburdened.take(key);
         self.statuses.forget(key);
     }

@@ -217,9 +217,6 @@ fn app_changed(ctx: &Ctx, app: &Guard<ClientApp>) {
     {
         running.cancel();
     }
-    if app.metadata.deletion_timestamp.is_none() {
-        ctx.memory.alive.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
-    }
     if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
         ctx.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
     }

@@ -55,10 +55,7 @@ pub async fn observe(
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
         }
     };
-    let redis_secret = match &desired.redis_secret {
-        Some(name) => own_secret(ctx, key, name, uid),
-        None => SecretView::Absent,
-    };
+    let redis_secret = own_secret(ctx, key, &key.redis_secret(), uid);
     let release = release(ctx, key, &recorded).await?;
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let owned = owned::on_record(

@@ -475,6 +475,31 @@ pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     })
 }
 
+/// The event about an app that is deleted with `--cascade=orphan`; or, `None`, may be. **Pure.**
+#[must_use]
+pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<Note> {
+    let how = match orphaned {
+        Some(false) => return None,
+        Some(true) => "with --cascade=orphan".to_owned(),
+        None => format!(
+            "and whether with --cascade=orphan is not known, since Secret {} is not on record as its own",
+            key.redis_secret()
+        ),
+    };
+    let owned: Vec<_> = owned.iter().map(|entry| format!("{} {}", entry.kind, entry.name)).collect();
+    Some(Note {
+        action: "Deleting".to_owned(),
+        warning: orphaned.is_none(),
+        reason: "DataKept".to_owned(),
+        message: format!(
+            "ClientApp {} is deleted, {how}: Helm release {} and all data stay ({})",
+            key.name,
+            key.name,
+            owned.join(", ")
+        ),
+    })
+}
+
 /// Publishes events; one that cannot be published is logged and never stops a reconcile.
 pub async fn publish(ctx: &Ctx, reference: &ObjectReference, notes: &[Note]) {
     publish_by(&ctx.recorder, reference, notes).await;

@@ -39,7 +39,7 @@ pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppS
         SecretSource::Given(_) => None,
     };
     let of_databases = Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).map(|name| (name, true));
-    let of_app = admin.into_iter().chain(desired.redis_secret.as_deref()).map(|name| (name.to_owned(), false));
+    let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
         // Credentials whose app's finalizer was edited out have no label, but are of that app still.
@@ -121,7 +121,7 @@ pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: 
         if !of_database {
             metadata["annotations"][annotation::OWNER_UID] = json!(owner.uid);
         }
-        if *kind == RetainedKind::Secret && Some(name) == desired.redis_secret.as_ref() {
+        if *kind == RetainedKind::Secret && *name == key.redis_secret() {
             metadata["ownerReferences"] = json!([owner]);
         }
         if matches!(kind, RetainedKind::Server(_)) {

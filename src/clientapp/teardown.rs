@@ -8,7 +8,7 @@ mod data;
 mod release;
 
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::{
     Ctx,
@@ -17,6 +17,7 @@ use super::{
     observe,
     owned::{self, Seen},
     plan::Hold,
+    report,
     retained::Leaving,
     upgrade,
     world::ReleaseView,
@@ -153,29 +154,35 @@ async fn recorded(
     let owned = owned::on_record(&before.owned, &seen);
     let orphaned = match before.orphaned {
         Some(orphaned) => orphaned,
-        None => orphaned(ctx, key, meta, before).await?,
+        None => {
+            let orphaned = orphaned(ctx, key, meta, before).await?;
+            let note = report::orphaned(key, orphaned, &owned);
+            report::publish(ctx, &guard.object_ref(&()), note.as_slice()).await;
+            orphaned.unwrap_or(true)
+        }
     };
     Ok(ClientAppStatus { inventory, owned, orphaned: Some(orphaned), ..before.clone() })
 }
 
-/// Whether the app is deleted with `--cascade=orphan`. The garbage collector takes its mark off the app when it has taken the
-/// app's ownerReference off all that has one; where this process was not there to see the mark, the Redis Secret shows that.
-/// Where there is no such witness, it is not known, and everything stays.
-async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppStatus) -> Result<bool, Error> {
-    let is = |known: Option<String>| known.is_some() && known == meta.uid;
-    if is_orphaned(meta) || is(ctx.memory.orphaned.get(key)) {
-        return Ok(true);
+/// Whether the app is deleted with `--cascade=orphan`; `None`: that cannot be known. The garbage collector takes its mark off
+/// the app when it has taken the app's ownerReference off all that has one, and so the Redis Secret shows it to a process that
+/// was not there to see the mark, or whose watch was late.
+async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppStatus) -> Result<Option<bool>, Error> {
+    let seen = ctx.memory.orphaned.get(key);
+    if is_orphaned(meta) || (seen.is_some() && seen == meta.uid) {
+        return Ok(Some(true));
     }
-    let nothing = before.owned.is_empty() && before.inventory.is_none() && before.last_attempt.is_none();
-    if is(ctx.memory.alive.get(key)) || nothing {
-        return Ok(false);
+    if before.owned.is_empty() && before.inventory.is_none() && before.last_attempt.is_none() {
+        return Ok(Some(false));
     }
     let name = key.redis_secret();
-    let Some(witness) = owned::uid(&before.owned, Kind::Secret, &name) else { return Ok(true) };
+    let Some(witness) = owned::uid(&before.owned, Kind::Secret, &name) else { return Ok(None) };
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found =
         api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for Secret {}/{name}", key.namespace)))?;
     // Collected, as in every other deletion.
-    let Some(found) = found.filter(|found| found.metadata.uid.as_deref() == Some(witness)) else { return Ok(false) };
-    Ok(found.owner_references().iter().all(|owner| Some(&owner.uid) != meta.uid.as_ref()))
+    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(witness));
+    Ok(Some(
+        found.is_some_and(|found| found.owner_references().iter().all(|owner| Some(&owner.uid) != meta.uid.as_ref())),
+    ))
 }

@@ -28,6 +28,24 @@ pub const DELETE_BACKUPS: &str = "percona.com/delete-backups";
 /// are enabled.
 pub const READY_FOR_BACKUP: &str = "ReadyForBackup";
 
+/// Selects the Secrets of users among Percona's objects.
+pub const USER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pguser";
+
+/// Whether Percona gives a volume of this cluster such a name (`internal/naming/names.go`: `InstancePostgresDataVolume`,
+/// `InstancePostgresWALVolume`, `InstanceTablespaceDataVolume`, `PGBackRestRepoVolume`).
+#[must_use]
+pub fn names_volume(cluster: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
+    let repo = |rest: &str| rest.strip_prefix("repo").is_some_and(|number| number.parse::<u8>().is_ok());
+    rest.is_some_and(|rest| repo(rest) || ["-pgdata", "-pgwal", "-tablespace"].iter().any(|end| rest.ends_with(end)))
+}
+
+/// Whether Percona gives the Secret of a user of this cluster such a name (`internal/naming/names.go`, `PostgresUserSecret`).
+#[must_use]
+pub fn names_user_secret(cluster: &str, name: &str) -> bool {
+    name.strip_prefix(cluster).is_some_and(|rest| rest.starts_with("-pguser-"))
+}
+
 /// What is read of a cluster's spec.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
 #[kube(
@@ -197,7 +215,33 @@ pub struct PerconaPGBackupStatus {
 mod tests {
     use serde_json::json;
 
-    use super::Backups;
+    use super::{Backups, names_user_secret, names_volume};
+
+    #[test]
+    fn what_percona_has_named() {
+        for (name, named) in [
+            ("acme-pg-instance1-x7kd-pgdata", true),
+            ("acme-pg-instance1-x7kd-pgwal", true),
+            ("acme-pg-instance1-x7kd-fast-tablespace", true),
+            ("acme-pg-repo1", true),
+            ("acme-pg-repo", false),
+            ("acme-pg-repo1-copy", false),
+            ("acme-pg-pgdata-copy", false),
+            ("copy-of-acme-pg-instance1-x7kd-pgdata", false),
+            ("acme-pg2-instance1-x7kd-pgdata", false),
+            ("acme-pg", false),
+        ] {
+            assert_eq!(names_volume("acme-pg", name), named, "{name}");
+        }
+        for (name, named) in [
+            ("acme-pg-pguser-clientapp", true),
+            ("acme-pg-pguser", false),
+            ("acme-pg2-pguser-clientapp", false),
+            ("copy-of-acme-pg-pguser-clientapp", false),
+        ] {
+            assert_eq!(names_user_secret("acme-pg", name), named, "{name}");
+        }
+    }
 
     #[test]
     fn backups_are_made_where_nobody_says_otherwise_and_they_have_somewhere_to_go() {

@@ -247,10 +247,10 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
 fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     let orphan = |what: String, why: String| Violation { wrong: Wrong::Orphaned, what, why };
     let last_app = |name: &str| facts.of_kind(Kind::App).rfind(|app| app.name == name);
-    // Whether its deletion has to have taken the release along.
-    let is_over = |app: &Seen| {
-        let cascade = app.deletion().unwrap_or(app.last())["metadata"]["finalizers"].to_string();
-        app.gone.is_some() && !facts.asked.cut.contains(&app.uid) && !cascade.contains("\"orphan\"")
+    // Whether its deletion has to have taken along what was made for it.
+    let is_over = |owner: &Seen| {
+        let cascade = owner.deletion().unwrap_or(owner.last())["metadata"]["finalizers"].to_string();
+        owner.gone.is_some() && !facts.asked.cut.contains(&owner.uid) && !cascade.contains("\"orphan\"")
     };
     let releases: Vec<_> =
         facts.of_kind(Kind::Secret).filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE).collect();
@@ -277,7 +277,7 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
             ));
         }
         if let Some(name) = &object.postgresql
-            && !facts.of_kind(Kind::Postgresql).any(|seen| seen.name == *name && seen.gone.is_none())
+            && facts.of_kind(Kind::Postgresql).filter(|seen| seen.name == *name).all(is_over)
         {
             found.push(orphan(object.what.clone(), format!("there is no Postgresql {name} any more")));
         }

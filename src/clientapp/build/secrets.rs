@@ -31,7 +31,7 @@ pub fn admin(key: &Key, uid: &str) -> Secret {
 }
 
 /// The Secret with the generated Redis password. Redis keeps nothing that it alone opens; and its ownerReference shows, at a
-/// deletion, whether that was one with `--cascade=orphan`.
+/// deletion, whether that was one with `--cascade=orphan`: each app has it therefore, with Redis or without.
 #[must_use]
 pub fn redis(key: &Key, owner: OwnerReference) -> Secret {
     let data = BTreeMap::from([(REDIS_PASSWORD.to_owned(), password())]);

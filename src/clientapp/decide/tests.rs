@@ -161,7 +161,8 @@ fn from_nothing_to_settled() {
         "nothing exists and little is asked for",
         json!({"postgres": {"enabled": false}, "redis": {"enabled": false}}),
         |w| *w = nothing(),
-        "admin, helm 1",
+        // It is what tells an orphaning deletion from others.
+        "admin, redis, helm 1",
     );
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
@@ -192,6 +193,8 @@ fn secrets() {
     let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned() };
     row("a generated Secret is lost", none(), |w| w.redis_secret = SecretView::Absent, "redis");
     row("a predecessor's Secret", none(), |w| w.redis_secret = not_ours(), "hold Released/SecretNotOurs");
+    let no_redis = json!({"redis": {"enabled": false}});
+    row("a predecessor's Secret, and no Redis", no_redis, |w| w.redis_secret = not_ours(), "");
     row("a predecessor's admin Secret", none(), |w| w.admin_secret = not_ours(), "hold Released/SecretNotOurs");
     row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
     row(

@@ -1,7 +1,10 @@
 //! What a deleted app has of data and of what opens them: left behind, or destroyed one by one. An **effect**.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, ListParams, PartialObjectMeta},
+};
 
 use super::{Going, Piece, Progress, hold};
 use crate::{
@@ -16,7 +19,7 @@ use crate::{
         world::ServerState,
     },
     controller::key::Key,
-    crd::{ClientApp, label, percona},
+    crd::{ClientApp, conditions::kind, label, percona},
     destroy::{
         self,
         permit::{Kept, Kind, Withheld},
@@ -146,10 +149,44 @@ async fn database(
         // No such object, or no such kind: then there is no database from this maker.
         None => leftovers(ctx, going, leaving, maker).await.map(|()| None),
         Some(meta) => {
+            if maker == Maker::Percona
+                && meta.deletion_timestamp.is_none()
+                && going.owns(maker.data(), &meta)
+                && let Some(hold) = look_alike(ctx, going.key).await?
+            {
+                return Ok(Some(hold));
+            }
             let hold = one(ctx, going, maker.data(), meta, kept).await?;
             Ok(hold.map(|hold| Hold { message: waiting(ctx, going.key, maker), ..hold }))
         }
     }
+}
+
+/// Percona deletes what has a cluster's label, whoever made it. A copy of a volume, restored with its labels, would go, too.
+async fn look_alike(ctx: &Ctx, key: &Key) -> Result<Option<Hold>, Error> {
+    let cluster = key.cluster();
+    let of_cluster = format!("{}={cluster}", percona::CLUSTER_LABEL);
+    let of_users = format!("{of_cluster},{}", percona::USER_SELECTOR);
+    for (kind, labels, names) in [
+        (Kind::Volume, &of_cluster, percona::names_volume as fn(&str, &str) -> bool),
+        (Kind::Secret, &of_users, percona::names_user_secret),
+    ] {
+        let labelled = labelled(ctx, key, kind, labels).await?;
+        let Some(other) = labelled.iter().map(|object| object.name_any()).find(|name| !names(&cluster, name)) else {
+            continue;
+        };
+        return Ok(Some(Hold {
+            condition: kind::READY,
+            reason: "LabelledForPercona",
+            message: format!(
+                "{} {other} has the label {of_cluster}, by which Percona deletes, and no name that Percona gives: PerconaPGCluster {cluster} is not deleted, since it would take that along; take the label off it, or delete it",
+                kind.as_str()
+            ),
+            stalled: true,
+            until: Some(ctx.now() + SAFETY_NET),
+        }));
+    }
+    Ok(None)
 }
 
 fn waiting(ctx: &Ctx, key: &Key, maker: Maker) -> String {
