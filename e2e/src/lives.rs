@@ -77,9 +77,9 @@ pub struct Options {
     /// Look for the least steps by which each failure comes about, without trouble for the operator
     #[arg(long)]
     pub shrink: bool,
-    /// Print the script of each life
+    /// Tell of each life, not only of those that go wrong
     #[arg(long)]
-    pub print: bool,
+    pub tell: bool,
 }
 
 impl Options {
@@ -213,9 +213,11 @@ async fn install_snapshots(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A life that went wrong.
+/// A life.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct Lived {
+    /// Whether it went wrong, or could not be lived.
+    pub wrong: bool,
     /// What happened.
     pub script: Script,
     /// What is wrong.
@@ -230,7 +232,7 @@ pub struct Outcome {
     /// The seed of the first life.
     pub seed: u64,
     /// The lives that went wrong, as stories.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<Lived>,
 }
 
 /// Lives as many lives as asked for.
@@ -245,9 +247,6 @@ async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
     let seed = options.seed.unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
     progress.note(&format!("lives: {} from seed {seed} on", options.count));
     let scripts: Vec<Script> = (0..options.count).map(|life| script(seed.wrapping_add(life))).collect();
-    if options.print {
-        scripts.iter().for_each(|script| progress.note(&told(script)));
-    }
     let stage = Arc::new(Stage::start().await?);
     let task = progress.task("lives");
     task.steps(scripts.len());
@@ -273,7 +272,10 @@ async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
         },
     };
     task.done();
-    let mut failures: Vec<Failure> = lived.into_iter().flatten().collect();
+    if options.tell {
+        lived.iter().for_each(|lived| progress.note(&lived.story));
+    }
+    let mut failures: Vec<Lived> = lived.into_iter().filter(|lived| lived.wrong).collect();
     failures.sort_by_key(|failure| failure.script.seed);
     if options.shrink {
         for failure in &mut failures {
@@ -285,16 +287,16 @@ async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
 }
 
 /// One life, on a task of its own. One that could not be lived has gone wrong.
-async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Option<Failure> {
+async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Lived {
     let lived = tokio::spawn(one(stage.clone(), namespace.clone(), script.clone())).await;
     lived.map_err(anyhow::Error::from).flatten().unwrap_or_else(|error| {
         let story = format!("{}\n  in namespace {namespace}: {error:#}\n", told(&script));
-        Some(Failure { script, violations: Vec::new(), story })
+        Lived { wrong: true, script, violations: Vec::new(), story }
     })
 }
 
-/// Lives one life. `None`: nothing is wrong.
-async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Option<Failure>> {
+/// Lives one life.
+async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Lived> {
     let began = Timestamp::now();
     let mut life = Life::new(stage.clone(), namespace, script.made_namespace).await?;
     for moved in &script.moves {
@@ -307,12 +309,9 @@ async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Opt
         life.audit().await?;
         let rest = life.rest().await?;
         let (violations, details) = verdict(&life, &rest);
-        if violations.is_empty() {
-            return Ok(None);
-        }
         if Instant::now() > deadline || !violations.iter().any(Violation::may_pass) {
             let story = story(&stage, &life, &script, began, &violations, &details);
-            return Ok(Some(Failure { script, violations, story }));
+            return Ok(Lived { wrong: !violations.is_empty(), script, violations, story });
         }
         let seen = stage.now();
         stage.until(POLL, |stage| (stage.now() > seen).then_some(())).await;
@@ -342,9 +341,9 @@ fn verdict(life: &Life, rest: &[judge::Rest]) -> (Vec<Violation>, Vec<String>) {
 }
 
 /// Which steps a failure needs: those are left out without which it comes about as well.
-async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress: &Progress) -> Failure {
+async fn shrink(stage: &Arc<Stage>, failure: Lived, parallel: usize, progress: &Progress) -> Lived {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let same = |found: &Failure| {
+    let same = |found: &Lived| {
         found
             .violations
             .iter()
@@ -365,7 +364,7 @@ async fn shrink(stage: &Arc<Stage>, failure: Failure, parallel: usize, progress:
             spawned(stage, format!("life-less-{number}"), Script { moves, ..least.script.clone() })
         });
         let tried = lives.buffered(parallel.max(1)).collect::<Vec<_>>().await;
-        match tried.into_iter().flatten().find(|found| same(found)) {
+        match tried.into_iter().find(same) {
             Some(shorter) => least = shorter,
             None => return least,
         }

@@ -46,6 +46,9 @@ pub enum Error {
         /// helm's sentence.
         message: String,
     },
+    /// The ClientApp is gone, and did not wait for its teardown.
+    #[error("ClientApp {0} is gone")]
+    Gone(Key),
     /// The reconcile has panicked.
     #[error(transparent)]
     Panicked(Panic),
@@ -87,6 +90,7 @@ impl Error {
             // Nobody reads failures of a deletion off a count: it is tried until it works.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Panicked(_) => INTERNAL_ERROR,
+            Error::Gone(_) => of(None, State::Unknown, "Gone", false, Retry::OnChange),
             Error::Shutdown => of(None, State::Unknown, "Shutdown", false, Retry::OnChange),
         }
     }

@@ -243,6 +243,10 @@ async fn reconcile(guard: Arc<Guard<ClientApp>>, ctx: Arc<Ctx>) -> Result<Action
     let span = tracing::info_span!("reconcile", clientapp = %key, generation = guard.metadata.generation);
     let _timer = ctx.metrics.reconcile();
     let result = caught(drive(&ctx, &key, &guard), Error::Panicked).instrument(span.clone()).await;
+    let result = match result {
+        Err(Error::Gone(_)) => teardown::abandoned(&ctx, &key, &guard).await.map(|()| Action::await_change()),
+        other => other,
+    };
     match &result {
         Ok(_) => {
             ctx.memory.failures.take(&key);

@@ -50,7 +50,7 @@ fn has_data(app: &ClientApp) -> bool {
 }
 
 /// The operator has made it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
-fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
+pub fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let uid = app.uid.as_ref();
     let stamp = target.annotations.as_ref().and_then(|annotations| annotations.get(annotation::OWNER_UID));
     uid.is_some() && (stamp == uid || target.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid))

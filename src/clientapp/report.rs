@@ -19,7 +19,7 @@ use crate::{
     controller::{
         events::{Note, publish_by},
         key::Key,
-        status::write_status,
+        status::{is_gone, write_status},
     },
     crd::{
         Attempt, BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Owned, Release,
@@ -384,7 +384,10 @@ pub async fn write(
         return Ok(());
     }
     let written = write_status::<ClientApp, _>(&ctx.client, key, uid, status).await;
-    let version = written.map_err(Error::api(format!("write the status of ClientApp {key}")))?;
+    let version = written.map_err(|error| match is_gone(&error) {
+        true => Error::Gone(key.clone()),
+        false => Error::api(format!("write the status of ClientApp {key}"))(error),
+    })?;
     ctx.memory.statuses.put(key, uid, version.as_deref(), status);
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::{
     Ctx,
     error::Error,
     fate::{Deletion, Fate, Piece},
+    names::Maker,
     observe,
     owned::{self, Seen},
     plan::Hold,
@@ -129,6 +130,24 @@ pub async fn teardown(
         return Ok(Progress::Hold(hold));
     }
     data::destroy(ctx, &going, &leaving, foreign).await
+}
+
+/// Names what stays of an app that went without its teardown: its finalizer was edited out, or it was deleted while that was
+/// written, which the API server does not wait for.
+///
+/// # Errors
+/// A request failed.
+pub async fn abandoned(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<(), Error> {
+    let mut kept = Vec::new();
+    let of_databases = Maker::ALL.into_iter().map(|maker| (maker.data(), key.cluster()));
+    for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
+        let found = data::live(ctx, key, kind, &name).await?;
+        if found.is_some_and(|found| owned::is_stamped(&guard.metadata, &found)) {
+            kept.push(Kept { kind, name, because: "stays: the ClientApp has not waited for its teardown".to_owned() });
+        }
+    }
+    report::publish(ctx, &guard.object_ref(&()), report::data_kept(key, &kept).as_slice()).await;
+    Ok(())
 }
 
 fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -> Hold {

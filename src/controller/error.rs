@@ -76,7 +76,7 @@ pub fn api_disposition(error: &kube::Error) -> Disposition {
         kube::Error::Api(status) if status.code == 409 && status.message.contains("Apply failed with") => {
             of(Some(kind::READY), State::False, "Refused", true, Retry::After(5 * MINUTE))
         }
-        kube::Error::Api(status) if status.code == 409 => {
+        kube::Error::Api(status) if [409, 410].contains(&status.code) => {
             of(None, State::Unknown, "Conflict", false, Retry::After(SECOND))
         }
         // A namespace on its way out refuses every creation; its deletion ends the app's as well.

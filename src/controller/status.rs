@@ -67,7 +67,7 @@ impl<S: Clone + Default> Statuses<S> {
 /// disregards it, and an object that was deleted and made anew in between was given its predecessor's status.
 ///
 /// # Errors
-/// The API server's refusal; a conflict if the object is another one.
+/// The API server's refusal; one that [`is_gone`] if the object is gone, or is another one.
 pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
@@ -84,10 +84,16 @@ where
     match api.patch_status(&key.name, &params, &patch).await {
         Err(kube::Error::Api(status)) if is_other(&status) => {
             let sentence = format!("{} {key} was deleted and made anew", K::kind(&()));
-            Err(kube::Error::Api(Status::failure(&sentence, "Conflict").with_code(409).boxed()))
+            Err(kube::Error::Api(Status::failure(&sentence, "Gone").with_code(410).boxed()))
         }
         written => Ok(written?.metadata.resource_version),
     }
+}
+
+/// Whether a status could not be written since its object is gone.
+#[must_use]
+pub fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if [404, 410].contains(&status.code))
 }
 
 /// A patch that cannot be applied is refused without a cause; an object that it would make invalid, with its causes.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     controller::{
         error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
+        key::Key,
         panic::Panic,
     },
     crd::conditions::{State, kind},
@@ -64,6 +65,9 @@ pub enum Error {
         /// The API server's words.
         problem: String,
     },
+    /// The Postgresql is gone, and did not wait for its teardown.
+    #[error("Postgresql {0} is gone")]
+    Gone(Key),
     /// The reconcile has panicked.
     #[error(transparent)]
     Panicked(Panic),
@@ -102,6 +106,13 @@ impl Error {
                 condition: None,
                 state: State::Unknown,
                 reason: "NotLeading",
+                stalled: false,
+                retry: Retry::OnChange,
+            },
+            Error::Gone(_) => Disposition {
+                condition: None,
+                state: State::Unknown,
+                reason: "Gone",
                 stalled: false,
                 retry: Retry::OnChange,
             },

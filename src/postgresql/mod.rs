@@ -204,7 +204,12 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<Postgresql>) -> Result<Action
     if let Err(error) = &result {
         // As it was put on record since.
         let before = ctx.statuses.get(key, meta, guard.object.as_ref().ok().map(|object| &object.status));
-        pass.say(&report::failed(&before, meta.generation, error, ctx.now())).await?;
+        let said = pass.say(&report::failed(&before, meta.generation, error, ctx.now())).await;
+        if matches!((error, &said), (Error::Gone(_), _) | (_, Err(Error::Gone(_)))) {
+            teardown::abandoned(ctx, &pass.leaving()).await?;
+            return Ok(Action::await_change());
+        }
+        said?;
     }
     result
 }
@@ -259,16 +264,20 @@ impl Pass<'_> {
     }
 
     async fn take_down(&self) -> Result<Action, Error> {
-        let Pass { ctx, key, guard, uid, before, reference } = self;
-        let object = guard.object.as_ref().map_err(String::as_str);
-        let leaving = Leaving { key, meta: &guard.metadata, uid, object, before, reference };
-        if let Some(hold) = teardown::teardown(ctx, &leaving).await? {
+        let Pass { ctx, key, guard, before, .. } = self;
+        if let Some(hold) = teardown::teardown(ctx, &self.leaving()).await? {
             self.say(&report::only_said(before, guard.metadata.generation, &hold, ctx.now())).await?;
             return Ok(if hold.stalled { Action::await_change() } else { Action::requeue(SAFETY_NET) });
         }
         self.finalizer(false).await?;
         ctx.forget(key);
         Ok(Action::await_change())
+    }
+
+    fn leaving(&self) -> Leaving<'_> {
+        let Pass { key, guard, uid, before, reference, .. } = self;
+        let object = guard.object.as_ref().map_err(String::as_str);
+        Leaving { key, meta: &guard.metadata, uid, object, before, reference }
     }
 
     /// Writes the status, and publishes what in it is new.

@@ -12,7 +12,11 @@ use super::{
     world::{Detail, Given, Kind, Owner, SecretView, World},
 };
 use crate::{
-    controller::{events::Note, key::Key, status::write_status},
+    controller::{
+        events::Note,
+        key::Key,
+        status::{is_gone, write_status},
+    },
     crd::{
         ActivePod, BackupSummary, DumpState, Owned, Phase, Postgresql, PostgresqlStatus, SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
@@ -231,7 +235,10 @@ pub async fn write(
         return Ok(());
     }
     let written = write_status::<Postgresql, _>(&ctx.client, key, uid, status).await;
-    let version = written.map_err(Error::api(format!("write the status of Postgresql {key}")))?;
+    let version = written.map_err(|error| match is_gone(&error) {
+        true => Error::Gone(key.clone()),
+        false => Error::api(format!("write the status of Postgresql {key}"))(error),
+    })?;
     ctx.statuses.put(key, uid, version.as_deref(), status);
     Ok(())
 }

@@ -143,6 +143,17 @@ pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, 
     Ok(None)
 }
 
+/// Names what stays of a Postgresql that went without its teardown: its finalizer was edited out, or it was deleted while that
+/// was written, which the API server does not wait for.
+///
+/// # Errors
+/// A request failed.
+pub async fn abandoned(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
+    let staying = all_stay(ctx, leaving, "the Postgresql has not waited for its teardown").await?;
+    tell(ctx, leaving, &staying).await;
+    Ok(())
+}
+
 fn hold(reason: &'static str, message: String) -> Hold {
     Hold { reason, message, stalled: false }
 }
@@ -373,15 +384,18 @@ async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<R
 /// Tells of what stays, and only then leaves it behind, volumes last: once that is begun, the next pass does not see it as this
 /// Postgresql's any more, and would neither tell of it nor keep the Secrets that open it.
 async fn hand_over(ctx: &Ctx, leaving: &Leaving<'_>, staying: Vec<Staying>) -> Result<(), Error> {
-    if staying.is_empty() {
-        return Ok(());
-    }
-    let kept: Vec<_> = staying.iter().map(|staying| staying.kept.clone()).collect();
-    publish_by(&ctx.recorder, leaving.reference, &[report::kept(leaving.key, &kept)]).await;
+    tell(ctx, leaving, &staying).await;
     for Staying { kind, meta, .. } in staying {
         retain(ctx, leaving, kind, &meta).await?;
     }
     Ok(())
+}
+
+async fn tell(ctx: &Ctx, leaving: &Leaving<'_>, staying: &[Staying]) {
+    let kept: Vec<_> = staying.iter().map(|staying| staying.kept.clone()).collect();
+    if !kept.is_empty() {
+        publish_by(&ctx.recorder, leaving.reference, &[report::kept(leaving.key, &kept)]).await;
+    }
 }
 
 /// Destroys a volume, or a Secret that opens one, if that is proven. `Some`: it stays, and why.

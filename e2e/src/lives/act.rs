@@ -107,12 +107,13 @@ impl Life {
         let outcome = outcome.unwrap_or_else(|error| sentence(&error));
         self.done.push(Done { at, step: moved.to_string(), outcome });
         let waited = match moved.then {
-            Then::AtOnce => Ok(()),
-            Then::Seen => self.seen().await,
-            Then::Settled => self.settled(SETTLED_WITHIN).await.map(drop),
+            Then::AtOnce => Ok(None),
+            Then::Seen => self.seen().await.map(|()| None),
+            Then::Settled => self.settled(SETTLED_WITHIN).await,
         };
-        if let (Err(error), Some(done)) = (waited, self.done.last_mut()) {
-            done.outcome += &format!("; {error:#}");
+        let unsettled = waited.unwrap_or_else(|error| Some(format!("{error:#}")));
+        if let (Some(unsettled), Some(done)) = (unsettled, self.done.last_mut()) {
+            done.outcome += &format!("; not settled: {unsettled}");
         }
     }
 

@@ -255,9 +255,19 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     let releases: Vec<_> =
         facts.of_kind(Kind::Secret).filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE).collect();
     let mut found = Vec::new();
+    // What is unclear is kept, and named: a release in these words.
+    let is_named = |app: &Seen| {
+        let words = format!("Helm release {} ", app.name);
+        let notes = facts.of_kind(Kind::Event).flat_map(|event| &event.versions);
+        let mut notes = notes.filter(|(time, _)| *time > app.created()).filter_map(|(_, event)| event["note"].as_str());
+        notes.any(|note| note.contains(&words))
+    };
     for secret in &releases {
         let Some(app) = label(secret.first(), "name").and_then(last_app) else { continue };
-        if is_over(app) && facts.maker(secret) == Some(&Actor::OperatorHelm) && secret.created() < app.gone.unwrap_or(0)
+        if is_over(app)
+            && !is_named(app)
+            && facts.maker(secret) == Some(&Actor::OperatorHelm)
+            && secret.created() < app.gone.unwrap_or(0)
         {
             found.push(orphan(secret.what(), format!("ClientApp {} is gone, and its release is not", app.name)));
         }

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use clientapp_operator::crd::percona::PerconaPGCluster;
+use clientapp_operator::crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
 use clientapp_operator::crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname};
+use e2e::operator::Options;
+use e2e::proxy::{Fault, Proxy, Rule};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
@@ -169,6 +171,31 @@ async fn a_hand_made_cluster_of_the_apps_name_keeps_what_it_has() {
             opens.metadata.labels
         );
     }
+}
+
+#[tokio::test]
+async fn what_percona_would_take_along_is_looked_at_before() {
+    let tenant = Lab::shared().await.tenant("labelled-for-percona").await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    // A copy, as it is restored from a snapshot with all its labels.
+    let of_cluster = json!({CLUSTER_LABEL: "acme-pg", "postgres-operator.crunchydata.com/role": "pgdata"});
+    let copy = foreign_claim(&tenant, "copy", of_cluster, json!({})).await;
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let held = |app: Option<&ClientApp>| {
+        let ready = app?.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+        let named = ready.message.contains("PersistentVolumeClaim copy") && ready.message.contains(CLUSTER_LABEL);
+        (ready.reason == "LabelledForPercona" && named).then_some(())
+    };
+    tenant.wait_for("acme", "held", held).await;
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    assert_eq!(cluster.metadata.deletion_timestamp, None);
+    is_untouched(&tenant, &copy).await;
+
+    let off = Patch::Merge(json!({"metadata": {"labels": {CLUSTER_LABEL: null}}}));
+    tenant.api::<PersistentVolumeClaim>().patch("copy", &PatchParams::default(), &off).await.unwrap();
+    gone(&tenant, "acme").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["copy"]);
 }
 
 #[tokio::test]
@@ -450,7 +477,7 @@ async fn a_revision_of_an_impossible_number_is_none() {
 }
 
 #[tokio::test]
-async fn a_postgresql_of_an_app_is_not_taken_by_a_foreground_deletion_with_the_operator_away() {
+async fn deletions_with_the_operator_away() {
     // A control plane of its own: the operator of the others is not to be stopped.
     let lab: &'static Lab = tokio::task::spawn_blocking(|| {
         let lab = Lab::start(false).expect("the lab starts");
@@ -463,13 +490,14 @@ async fn a_postgresql_of_an_app_is_not_taken_by_a_foreground_deletion_with_the_o
     let spec = |name: &str, policy: &str| {
         json!({
             "hostname": hostname(&tenant, name), "deletionPolicy": policy,
-            "postgres": {"provider": "standalone"}, "redis": {"enabled": name != "noredis"},
+            "postgres": {"provider": "standalone"}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
         })
     };
-    for (name, policy) in [("kept", "Retain"), ("gone", "Delete"), ("orphan", "Delete"), ("noredis", "Delete")] {
-        tenant.create(name, spec(name, policy)).await.unwrap();
+    const APPS: [&str; 5] = ["kept", "gone", "orphan", "noredis", "plain"];
+    for name in APPS {
+        tenant.create(name, spec(name, if name == "kept" { "Retain" } else { "Delete" })).await.unwrap();
     }
-    for name in ["kept", "gone", "orphan", "noredis"] {
+    for name in APPS {
         tenant.ready(name, 1).await;
     }
     let databases = async || {
@@ -492,6 +520,7 @@ async fn a_postgresql_of_an_app_is_not_taken_by_a_foreground_deletion_with_the_o
     for name in ["kept", "gone"] {
         tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
     }
+    tenant.api::<ClientApp>().delete("plain", &DeleteParams::background()).await.unwrap();
     for name in ["orphan", "noredis"] {
         tenant
             .api::<ClientApp>()
@@ -503,7 +532,7 @@ async fn a_postgresql_of_an_app_is_not_taken_by_a_foreground_deletion_with_the_o
             .unwrap();
     }
     // The garbage collector has done its part.
-    for name in ["kept", "gone", "orphan", "noredis"] {
+    for name in APPS {
         tenant
             .wait_for(name, "through with the garbage collector", |app: Option<&ClientApp>| {
                 (app?.finalizers() == [FINALIZER]).then_some(())
@@ -512,14 +541,96 @@ async fn a_postgresql_of_an_app_is_not_taken_by_a_foreground_deletion_with_the_o
     }
     assert_eq!(databases().await, before);
     tokio::task::spawn_blocking(|| lab.start_operator(&lab.options()).unwrap()).await.unwrap();
-    for name in ["kept", "gone", "orphan", "noredis"] {
+    for name in APPS {
         gone(&tenant, name).await;
     }
     assert_eq!(databases().await, before);
     assert_eq!(tenant.listed("kept"), None);
-    assert_eq!(tenant.listed("orphan").unwrap().1, "deployed");
-    assert!(tenant.api::<Postgresql>().get_opt("gone-pg").await.unwrap().is_none());
-    let left: Vec<_> =
-        names::<PersistentVolumeClaim>(&tenant).await.into_iter().filter(|name| name.contains("gone")).collect();
-    assert!(left.is_empty(), "{left:?}");
+    for name in ["orphan", "noredis"] {
+        assert_eq!(tenant.listed(name).unwrap().1, "deployed");
+        event(&tenant, name, "DataKept", &format!("{name}-admin-secret")).await;
+    }
+    // Without Redis, too, it is known that nothing was to stay.
+    for name in ["gone", "plain"] {
+        assert_eq!(tenant.listed(name), None);
+        assert!(tenant.api::<Postgresql>().get_opt(&format!("{name}-pg")).await.unwrap().is_none());
+        let claims = names::<PersistentVolumeClaim>(&tenant).await;
+        let left: Vec<_> = claims.into_iter().filter(|claim| claim.contains(name)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// At whatever moment of its first reconcile it is deleted: what was made for it goes, or is named.
+#[tokio::test]
+async fn created_and_deleted_at_once() {
+    let tenant = Lab::shared().await.tenant("at-once").await;
+    let name = |number: usize| format!("app-{number}");
+    // Deleted when so much of it is seen.
+    let moments: [fn(&ClientApp) -> bool; 4] = [
+        |_| true,
+        |app| !app.finalizers().is_empty(),
+        |app| app.status.is_some(),
+        |app| app.status.as_ref().is_some_and(|status| status.last_attempt.is_some()),
+    ];
+    let lived = (0..40).map(|number| {
+        let tenant = &tenant;
+        async move {
+            let name = name(number);
+            let spec = with(small(tenant, &name), json!({"redis": {"enabled": number % 8 < 4}}));
+            tenant.create(&name, spec).await.unwrap();
+            let come = |app: Option<&ClientApp>| moments[number % 4](app?).then_some(());
+            tenant.wait_for(&name, "at its moment", come).await;
+            tenant.api::<ClientApp>().delete(&name, &DeleteParams::default()).await.unwrap();
+            gone(tenant, &name).await;
+        }
+    });
+    futures::future::join_all(lived).await;
+    for number in 0..40 {
+        let secret = format!("{}-admin-secret", name(number));
+        if tenant.api::<Secret>().get_opt(&secret).await.unwrap().is_some() {
+            event(&tenant, &name(number), "DataKept", &secret).await;
+        }
+        assert_eq!(tenant.listed(&name(number)), None);
+    }
+}
+
+/// Nothing waits for its teardown then: what was made for it stays, and is named.
+#[tokio::test]
+async fn gone_in_the_middle_of_a_reconcile() {
+    // A control plane of its own, whose operator reaches it through a proxy.
+    let start = || {
+        let lab = Lab::start(false).expect("the lab starts");
+        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
+        lab.start_operator(&Options { kubeconfig: proxy.kubeconfig(), ..lab.options() }).expect("the operator starts");
+        (&*Box::leak(Box::new(lab)), proxy)
+    };
+    let (lab, proxy) = tokio::task::spawn_blocking(start).await.unwrap();
+    let lab: &'static Lab = lab;
+    let tenant = lab.tenant("in-the-middle").await;
+
+    async fn vanish<K>(tenant: &Tenant, proxy: &Proxy, resource: &'static str, name: &str, spec: Value)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let met = proxy.met();
+        proxy.set([Rule::new("patch", resource, Fault::Hang)]);
+        let object = json!({"metadata": {"name": name}, "spec": spec});
+        let api = tenant.api::<K>();
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        proxy.met_more_than(met).await;
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        let off = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        api.patch(name, &PatchParams::default(), &off).await.unwrap();
+        proxy.set([]);
+    }
+    let spec = json!({"hostname": hostname(&tenant, "acme")});
+    vanish::<ClientApp>(&tenant, &proxy, "clientapps/status", "acme", spec).await;
+    event(&tenant, "acme", "DataKept", "Secret acme-admin-secret stays").await;
+    // The first status of a database says whose its volume is.
+    vanish::<Postgresql>(&tenant, &proxy, "postgresqls/status", "db", json!({})).await;
+    event(&tenant, "db", "Retained", "Secret db-credentials stays").await;
 }

@@ -24,6 +24,7 @@ use crate::{
         self,
         permit::{Kept, Kind, Withheld},
     },
+    postgresql,
 };
 
 /// The label by which charts tell their releases apart.
@@ -74,7 +75,16 @@ async fn of_database(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<(
         Maker::Percona => format!("{}={}", percona::CLUSTER_LABEL, key.cluster()),
         Maker::Standalone => format!("{}={}", label::POSTGRESQL, key.cluster()),
     };
+    let cluster = key.cluster();
     for claim in labelled(ctx, key, Kind::Volume, &format!("{labels},!{}", label::RETAINED_FROM)).await? {
+        let name = claim.name_any();
+        let its = match maker {
+            Maker::Percona => percona::names_volume(&cluster, &name),
+            Maker::Standalone => postgresql::names::is_claim(&cluster, &name),
+        };
+        if !its {
+            continue;
+        }
         retained::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
     }
     Ok(())
@@ -242,7 +252,7 @@ async fn one(
 }
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
-async fn live(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
+pub async fn live(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
     match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
