@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
-        core::v1::Secret,
+        core::v1::{PersistentVolumeClaim, Secret},
     },
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
@@ -24,7 +24,7 @@ use super::{
     desired::{Desired, DesiredServer, Document},
     error::{self, Error, Refusal},
     gate::Apply,
-    observe,
+    inventory, observe,
     plan::{Because, Plan, Step},
     report, retained, upgrade,
     world::{Phase, ReleaseView, Target, Workload, World},
@@ -366,6 +366,7 @@ async fn install(
         Ok(request) => request,
         Err(problem) => return Ok(failed(Refusal::ChartInvalid, problem)),
     };
+    keep_volumes(ctx, key, world).await?;
     let cancel = ctx.stop.child_token();
     ctx.memory.running.put(key.clone(), cancel.clone());
     let ended = run(ctx, &request, &cancel).await;
@@ -387,6 +388,31 @@ async fn install(
         Err(None) => Err(Error::Shutdown),
         Err(Some((refusal, message))) => Ok(failed(refusal, message)),
     }
+}
+
+/// Only a deletion of the app takes volumes along: one that the next revision does not have any more, since persistence was turned
+/// off or the release's objects got other names, stays. Helm leaves what is marked so in the cluster
+/// (helm.sh/helm/v4/pkg/kube/client.go, `Update`); an uninstall goes by what the chart has rendered.
+async fn keep_volumes(ctx: &Ctx, key: &Key, world: &World) -> Result<(), Error> {
+    let claims = ctx.watches.claims(&key.namespace);
+    let unkept = world.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace));
+    for name in unkept {
+        let Some(claim) = claims.iter().find(|claim| claim.name.as_deref() == Some(name)) else { continue };
+        let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(inventory::RESOURCE_POLICY));
+        if policy.is_some_and(|policy| policy == inventory::KEEP) || inventory::release_of(claim).as_ref() != Some(key)
+        {
+            continue;
+        }
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
+        let keep = json!({inventory::RESOURCE_POLICY: inventory::KEEP});
+        let patch = Patch::Merge(json!({"metadata": {"uid": claim.uid, "annotations": keep}}));
+        match api.patch_metadata(name, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(Error::api(format!("mark PersistentVolumeClaim {name} as kept by helm"))(error)),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
 }
 
 type Ended = Result<(), Option<(Refusal, String)>>;

@@ -15,8 +15,9 @@ use crate::{
 };
 
 /// On what `helm uninstall` leaves (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
-const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
-const KEEP: &str = "keep";
+pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+/// The policy that leaves it.
+pub const KEEP: &str = "keep";
 
 /// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
 ///
@@ -96,6 +97,13 @@ pub fn danger(maker: &ReleaseObject) -> Option<String> {
             maker.kind, maker.name
         )),
     }
+}
+
+/// The release's own claims that the chart does not ask Helm to keep.
+pub fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
+    let own =
+        inventory.objects.iter().filter(move |object| object.namespace.as_deref().is_none_or(|own| own == namespace));
+    own.filter(|object| object.kind == "PersistentVolumeClaim" && !object.kept).map(|object| object.name.as_str())
 }
 
 /// The release's workloads: those that are seen, and those that are not there, although the release has them.

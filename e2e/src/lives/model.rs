@@ -169,7 +169,8 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn owner(&self, seen: &'a Seen) -> Owner<'a> {
         let time = seen.created();
-        if self.asked.planted.contains_key(&seen.uid) {
+        // A backup is its cluster's, whoever asked for it.
+        if self.asked.planted.contains_key(&seen.uid) && seen.kind != Kind::Backup {
             return Owner::Foreign;
         }
         let of_cluster = |cluster: Option<&str>| {
@@ -177,6 +178,7 @@ impl<'a> Facts<'a> {
             cluster.map_or(Owner::Unknown, |cluster| self.owner(cluster))
         };
         match self.maker(seen) {
+            Some(Actor::Life) if seen.kind == Kind::Backup => of_cluster(seen.first()["spec"]["pgCluster"].as_str()),
             Some(Actor::Life) if seen.kind == Kind::Postgresql && seen.name == SOLO => Owner::Solo(seen),
             Some(Actor::OtherHelm) => Owner::OtherRelease,
             Some(Actor::OperatorHelm) => {

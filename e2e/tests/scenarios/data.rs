@@ -594,6 +594,26 @@ async fn created_and_deleted_at_once() {
     }
 }
 
+/// Helm deletes what a revision does not have any more; the volumes among that are data.
+#[tokio::test]
+async fn no_edit_takes_a_volume_along() {
+    let tenant = Lab::shared().await.tenant("edited-away").await;
+    let unkept = json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}});
+    tenant.create("acme", with(small(&tenant, "acme"), unkept)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let files = "acme-nextcloud-nextcloud";
+    let before = uid::<PersistentVolumeClaim>(&tenant, files).await;
+    tenant.patch("acme", json!({"values": {"nameOverride": "files"}})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", files]);
+    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, files).await, before);
+    // They are on record, and go with the app.
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
 /// Nothing waits for its teardown then: what was made for it stays, and is named.
 #[tokio::test]
 async fn gone_in_the_middle_of_a_reconcile() {
