@@ -114,7 +114,8 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
         // Volumes are not watched.
         until: Some(now + SAFETY_NET),
     };
-    let left = format!("an earlier ClientApp {} has left {}", desired.key.name, summary(retained));
+    let left =
+        format!("an earlier ClientApp {}, or a database of its name, has left {}", desired.key.name, summary(retained));
     if !desired.adopt {
         return Err(hold(format!(
             "{left}: nothing is made while that is there; to go on with these data, set spec.postgres.adopt to true; else rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` and the like show",

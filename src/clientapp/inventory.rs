@@ -82,6 +82,12 @@ pub fn maker<'a>(inventory: &'a Inventory, namespace: &str, claim: &str) -> Opti
     )
 }
 
+/// Whether an object is a claim, or makes some.
+#[must_use]
+pub fn makes_claims(object: &ReleaseObject) -> bool {
+    object.kind == "PersistentVolumeClaim" || (object.kind == "StatefulSet" && !object.claim_templates.is_empty())
+}
+
 /// Why `helm uninstall` would take a claim along that shall stay; `None`: it leaves it.
 #[must_use]
 pub fn danger(maker: &ReleaseObject) -> Option<String> {

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ApiResource;
 
 use crate::{
     controller::{cache::Memo, key::Key, status::Statuses},
-    crd::{ClientApp, ClientAppStatus},
+    crd::{ClientApp, ClientAppStatus, Guard},
 };
 
 /// Per app or Secret, for the life of the process.
@@ -38,8 +37,8 @@ pub struct Memory {
 
 impl Memory {
     /// The app's status, as it was last written.
-    pub fn recorded_status(&self, key: &Key, meta: &ObjectMeta, app: Option<&ClientApp>) -> ClientAppStatus {
-        self.statuses.get(key, meta, app.map(|app| &app.status))
+    pub fn recorded_status(&self, key: &Key, app: &Guard<ClientApp>) -> ClientAppStatus {
+        self.statuses.get(key, &app.metadata, app.status(|app| &app.status))
     }
 
     /// Forgets an app that is gone.

@@ -263,7 +263,7 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<Action,
         owner: &owner_reference(meta),
         reference: &guard.object_ref(&()),
     };
-    let before = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());
+    let before = ctx.memory.recorded_status(key, guard);
     let result = match (meta.deletion_timestamp.is_some(), finalizer::present(meta)) {
         (true, false) => {
             ctx.memory.forget(key);
@@ -278,7 +278,7 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<Action,
         (false, _) => caught(bring_up(ctx, key, guard, &subject, &before), Error::Panicked).await,
     };
     if let Err(error) = &result {
-        let recorded = ctx.memory.recorded_status(key, meta, guard.object.as_ref().ok());
+        let recorded = ctx.memory.recorded_status(key, guard);
         let status = report::failed(&recorded, meta.generation, error, ctx.now());
         say(ctx, key, &subject, &before, &recorded, &status).await?;
     }
@@ -299,7 +299,7 @@ async fn bring_up(
     loop {
         let guard = latest.as_deref().unwrap_or(guard);
         let generation = guard.metadata.generation;
-        let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
+        let recorded = ctx.memory.recorded_status(key, guard);
         let wanted = match &guard.object {
             Ok(app) => {
                 let profile = app.spec.profile.as_deref().and_then(|name| ctx.watches.profile(name));
@@ -362,13 +362,13 @@ async fn bring_up(
                     _ => return Ok(Action::await_change()),
                 }
             };
-            let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
+            let recorded = ctx.memory.recorded_status(key, guard);
             world = see(act::with_attempt(recorded, &outcome)).await?;
             plan = decide(&world);
         }
         drop(slot);
         let pass = Pass { key, generation, desired: Ok(&desired), world: &world, plan: &plan };
-        let recorded = ctx.memory.recorded_status(key, &guard.metadata, guard.object.as_ref().ok());
+        let recorded = ctx.memory.recorded_status(key, guard);
         say(ctx, key, subject, before, &recorded, &report::build_status(&pass, ctx.now())).await?;
         return Ok(next(plan.hold.and_then(|hold| hold.until), ctx.now()));
     }
@@ -385,7 +385,10 @@ async fn take_down(
     let status = match teardown::teardown(ctx, key, guard, before).await? {
         Progress::Done(kept) => {
             report::publish(ctx, subject.reference, report::data_kept(key, &kept).as_slice()).await;
-            let fate = namespace::release(ctx, key, subject.uid).await?;
+            let fate = match kept.first() {
+                Some(kept) => namespace::Fate::Kept(format!("{} {}", kept.kind.as_str(), kept.name)),
+                None => namespace::release(ctx, key, subject.uid).await?,
+            };
             report::publish(ctx, subject.reference, fate.note(&key.namespace).as_slice()).await;
             finalizer::remove(ctx, key, &guard.metadata).await?;
             ctx.memory.forget(key);

@@ -31,7 +31,7 @@ use crate::{
 pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
     let mut found = match recorded.release {
-        None => volumes(ctx, key, uid).await?,
+        None => volumes(ctx, desired, uid, recorded).await?,
         Some(_) => Vec::new(),
     };
     let admin = match &desired.admin {
@@ -44,7 +44,8 @@ pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppS
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
         // Credentials whose app's finalizer was edited out have no label, but are of that app still.
         let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
-        if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another {
+        let of_cluster = name == Maker::Percona.secret(key) && awaits_percona(ctx, desired, recorded);
+        if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || of_cluster {
             let kind = RetainedKind::Secret;
             found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
         }
@@ -60,7 +61,8 @@ pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppS
 }
 
 /// Asked once for each app.
-async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error> {
+async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
+    let key = &desired.key;
     if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
         return Ok(Vec::new());
     }
@@ -68,9 +70,13 @@ async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error
     // What a Postgresql of the app's name has left is not the app's.
     let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
     let params = ListParams::default().labels(&selector);
-    let claims = api.list_metadata(&params).await;
-    let claims = claims.map_err(Error::api(format!("list the volumes that an earlier ClientApp {key} has left")))?;
-    if claims.items.is_empty() {
+    let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
+    let mut claims = api.list_metadata(&params).await.map_err(listing())?.items;
+    if awaits_percona(ctx, desired, recorded) {
+        let selector = format!("{CLUSTER_LABEL}={},!{}", key.cluster(), label::RETAINED_FROM);
+        claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
+    }
+    if claims.is_empty() {
         ctx.memory.unburdened.put(key.clone(), uid.to_owned());
     }
     let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
@@ -80,7 +86,19 @@ async fn volumes(ctx: &Ctx, key: &Key, uid: &str) -> Result<Vec<Retained>, Error
         of_database: [CLUSTER_LABEL, label::POSTGRESQL].iter().any(|label| claim.labels().contains_key(*label)),
         installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
     };
-    Ok(claims.items.iter().map(volume).collect())
+    Ok(claims.iter().map(volume).collect())
+}
+
+/// Whether the app is about to get a PerconaPGCluster where it has none. Percona takes what a cluster of that name has left for
+/// the new one's own, whoever made it; and it would go with the app.
+fn awaits_percona(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> bool {
+    let Desired { key, database, adopt, .. } = desired;
+    let maker = database.as_ref().and_then(|database| Some(database.server.as_ref()?.maker));
+    let name = Key::new(&key.namespace, key.cluster());
+    maker == Some(Maker::Percona)
+        && !adopt
+        && owned::uid(&recorded.owned, Kind::PerconaPGCluster, &name.name).is_none()
+        && ctx.watches.servers(Maker::Percona).objects.get(&name).is_none()
 }
 
 /// What is on record once an adoption has begun: all that is the app's own from then on, and which chart its data are of.
@@ -124,10 +142,16 @@ pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: 
         if *kind == RetainedKind::Secret && *name == key.redis_secret() {
             metadata["ownerReferences"] = json!([owner]);
         }
+        let mut patch = json!({"metadata": metadata});
         if matches!(kind, RetainedKind::Server(_)) {
-            metadata["labels"][label::APP] = json!(key.name);
+            patch["metadata"]["labels"][label::APP] = json!(key.name);
+            let operation = format!("look for {} {}/{name}", kind.as_str(), key.namespace);
+            let found = destroy::api(&ctx.client, &key.namespace, kind.kind()).get_metadata_opt(name).await;
+            if let Some(found) = found.map_err(Error::api(operation))? {
+                destroy::leaves_behind(kind.kind(), &found.metadata, &mut patch);
+            }
         }
-        mark(ctx, key, kind.kind(), name, &metadata).await?;
+        mark(ctx, key, kind.kind(), name, &patch).await?;
         tracing::info!(kind = kind.as_str(), %name, "adopted");
     }
     Ok(())
@@ -171,19 +195,21 @@ pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &Object
         metadata["ownerReferences"] = json!(others);
         metadata["resourceVersion"] = json!(target.resource_version);
     }
-    mark(ctx, key, kind, name, &metadata).await?;
+    let mut patch = json!({"metadata": metadata});
+    destroy::leaves_behind(kind, target, &mut patch);
+    mark(ctx, key, kind, name, &patch).await?;
     tracing::info!(kind = kind.as_str(), %name, "is retained");
     Ok(())
 }
 
-/// Merges a patch into an object's metadata; one that is gone needs none. The patch has the uid of the object it is meant for,
+/// Merges a patch into an object; one that is gone needs none. The patch has the uid of the object it is meant for,
 /// which the API server compares.
-async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, metadata: &Value) -> Result<(), Error> {
+async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
     let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let patch = Patch::Merge(json!({"metadata": metadata}));
+    let patch = Patch::Merge(patch);
     match destroy::api(&ctx.client, &key.namespace, kind).patch_metadata(name, &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(operation)(error)),

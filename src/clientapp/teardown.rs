@@ -14,10 +14,11 @@ use super::{
     Ctx,
     error::Error,
     fate::{Deletion, Fate, Piece},
+    finalizer,
     names::Maker,
     observe,
     owned::{self, Seen},
-    plan::Hold,
+    plan::{Hold, SAFETY_NET},
     report,
     retained::Leaving,
     upgrade,
@@ -52,6 +53,8 @@ struct Going<'a> {
     uid: &'a str,
     /// What is on record by now.
     status: &'a ClientAppStatus,
+    /// What its spec says; `None`: it does not decode.
+    wish: Option<Wish>,
     deletion: Deletion,
 }
 
@@ -62,6 +65,27 @@ impl Going<'_> {
 
     fn leaving<'a>(&'a self, installed: Option<&'a crate::crd::InstalledChart>) -> Leaving<'a> {
         Leaving { key: self.key, uid: self.uid, installed }
+    }
+
+    /// How soon to look again at what is not watched: within a second at first, and ever more rarely at what does not go.
+    fn poll(&self, now: jiff::Timestamp) -> jiff::Timestamp {
+        let since = self.meta.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+        let pause = now.duration_since(since) / 20;
+        now + pause.clamp(POLL, SAFETY_NET)
+    }
+
+    /// Whether the app is still what this pass goes by: it may have waited for long.
+    async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
+        let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
+        let found = api.get_opt(&self.key.name).await;
+        let found = found.map_err(Error::api(format!("get ClientApp {}", self.key)))?;
+        Ok(found.is_some_and(|found| {
+            found.metadata.uid.as_deref() == Some(self.uid)
+                && found.metadata.deletion_timestamp.is_some()
+                && finalizer::present(&found.metadata)
+                && !is_orphaned(&found.metadata)
+                && found.object.as_ref().ok().map(ClientApp::wish) == self.wish
+        }))
     }
 
     /// Whether a piece is to go.
@@ -107,7 +131,7 @@ pub async fn teardown(
         _ => DeletionPolicy::Retain,
     };
     let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
-    let going = Going { key, meta, uid, status: &status, deletion };
+    let going = Going { key, meta, uid, status: &status, wish: wish.ok(), deletion };
     let installed = upgrade::installed(&status);
     let leaving = going.leaving(installed.as_ref());
 
@@ -115,7 +139,7 @@ pub async fn teardown(
     if foreign {
         tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
     } else if going.goes(Piece::Release)
-        && let Some(hold) = release::may_be_uninstalled(ctx, &going, release.as_ref())
+        && let Some(hold) = release::may_be_uninstalled(ctx, &going, release.as_ref()).await?
     {
         return Ok(Progress::Hold(hold));
     }
@@ -172,8 +196,9 @@ async fn recorded(
     };
     let owned = owned::on_record(&before.owned, &seen);
     let orphaned = match before.orphaned {
-        Some(orphaned) => orphaned,
-        None => {
+        Some(true) => true,
+        // In each pass: a deletion may be asked for once more, with --cascade=orphan.
+        _ => {
             let orphaned = orphaned(ctx, key, meta, before).await?;
             let note = report::orphaned(key, orphaned, &owned);
             report::publish(ctx, &guard.object_ref(&()), note.as_slice()).await;
@@ -199,9 +224,11 @@ async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppSta
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found =
         api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for Secret {}/{name}", key.namespace)))?;
-    // Collected, as in every other deletion.
-    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(witness));
-    Ok(Some(
-        found.is_some_and(|found| found.owner_references().iter().all(|owner| Some(&owner.uid) != meta.uid.as_ref())),
-    ))
+    Ok(match found {
+        // Collected, as in every other deletion.
+        None => Some(false),
+        // Made anew by hand, it has seen nothing.
+        Some(found) if found.metadata.uid.as_deref() != Some(witness) => None,
+        Some(found) => Some(found.owner_references().iter().all(|owner| Some(&owner.uid) != meta.uid.as_ref())),
+    })
 }

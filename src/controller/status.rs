@@ -41,17 +41,14 @@ impl<S: Clone + Default> Statuses<S> {
         self.0.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
     }
 
-    /// The object's status: as the watch has it, or as it was written since. `None`: the object does not decode.
-    pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<&Option<S>>) -> S {
+    /// The object's status: as the watch has it, or as it was written since.
+    pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<S>) -> S {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
         let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
         let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
-        match (seen, written) {
-            (Some(_), Some(written)) if late(&written) => written.status,
-            (Some(status), _) => status.clone().unwrap_or_default(),
-            // What does not decode shows no status; what was said of it once need not be said again.
-            (None, Some(written)) => written.status,
-            (None, None) => S::default(),
+        match written {
+            Some(written) if late(&written) => written.status,
+            _ => seen.unwrap_or_default(),
         }
     }
 

@@ -5,7 +5,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 use serde_path_to_error::Segment;
 
 /// An object of kind `K`, or the reason why the stored one does not decode, with its metadata either way.
@@ -19,13 +22,27 @@ pub struct Guard<K> {
     pub metadata: ObjectMeta,
     /// The object, or one sentence on why it does not decode.
     pub object: Result<K, String>,
+    /// The status of one that does not decode: what is on record of it is readable, as this operator has written it.
+    pub status: Option<Value>,
+}
+
+impl<K> Guard<K> {
+    /// The status, as it is stored.
+    pub fn status<S: Clone + DeserializeOwned>(&self, of: impl FnOnce(&K) -> &Option<S>) -> Option<S> {
+        match &self.object {
+            Ok(object) => of(object).clone(),
+            Err(_) => self.status.clone().and_then(|status| serde_json::from_value(status).ok()),
+        }
+    }
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let (metadata, json) = without_managed_fields(raw.get()).map_err(serde::de::Error::custom)?;
-        Ok(Guard { metadata, object: decode(&json, |_| {}) })
+        let object = decode(&json, |_| {});
+        let status = object.as_ref().err().and_then(|_| status_of(&json));
+        Ok(Guard { metadata, object, status })
     }
 }
 
@@ -43,6 +60,12 @@ fn without_managed_fields(json: &str) -> serde_json::Result<(ObjectMeta, String)
     let decoded = serde_json::from_str(metadata.get())?;
     object.insert("metadata".to_owned(), metadata);
     Ok((decoded, serde_json::to_string(&object)?))
+}
+
+/// The status alone, out of an object that may nest too deep to be read whole.
+fn status_of(json: &str) -> Option<Value> {
+    let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(json).ok()?;
+    serde_json::from_str(fields.get("status")?.get()).ok()
 }
 
 /// An object from its text, and the fields that its kind does not have.
@@ -151,6 +174,23 @@ mod tests {
         assert_eq!(guard.metadata.name.as_deref(), Some("deep"));
         let problem = guard.object.unwrap_err();
         assert!(problem.starts_with("spec.values.a.a.a.a: nests deeper than 128 levels"), "{problem}");
+    }
+
+    /// A deletion goes by what is on record.
+    #[test]
+    fn what_is_on_record_of_a_bad_object_is_readable() {
+        let status = r#""status":{"url":"https://a.example","orphaned":true}"#;
+        for values in ["{}".to_owned(), deep(), "7".to_owned()] {
+            let object = object("acme", &values);
+            let object = format!("{},{status}}}", object.strip_suffix('}').unwrap());
+            let guard: Guard<ClientApp> = serde_json::from_str(&object).unwrap();
+            let status = guard.status(|app| &app.status).unwrap();
+            assert_eq!(
+                (status.url.as_deref(), status.orphaned),
+                (Some("https://a.example"), Some(true)),
+                "{values:.20}"
+            );
+        }
     }
 
     #[test]

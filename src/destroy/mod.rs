@@ -203,6 +203,24 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
     }
 }
 
+/// Takes back what [`takes_along`] has asked for: a deletion may have been cut off after that, and the database stays now. It goes
+/// into a patch of an object with these finalizers.
+pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
+    let asked = [percona::DELETE_PVC, percona::DELETE_SSL, percona::DELETE_BACKUPS];
+    match kind {
+        Kind::Volume | Kind::Secret => {}
+        Kind::PerconaPGCluster => {
+            let finalizers = target.finalizers.as_deref().unwrap_or_default();
+            let others: Vec<_> = finalizers.iter().filter(|finalizer| !asked.contains(&finalizer.as_str())).collect();
+            if others.len() < finalizers.len() {
+                patch["metadata"]["finalizers"] = json!(others);
+                patch["metadata"]["resourceVersion"] = json!(target.resource_version);
+            }
+        }
+        Kind::Postgresql => patch["spec"] = json!({"deletionPolicy": DeletionPolicy::Retain}),
+    }
+}
+
 /// The objects of a kind in a namespace.
 #[must_use]
 pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {

@@ -252,7 +252,7 @@ async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {
 
 async fn drive(ctx: &Ctx, key: &Key, guard: &Object) -> Result<(), Error> {
     let meta = &guard.metadata;
-    let recorded = ctx.statuses.get(key, meta, guard.object.as_ref().ok().map(|writer| &writer.status));
+    let recorded = ctx.statuses.get(key, meta, guard.status(|writer| &writer.status));
     let wanted = match &guard.object {
         Ok(writer) => row::wanted(key, &writer.spec),
         Err(problem) => Err(format!("the stored object does not decode: {problem}")),

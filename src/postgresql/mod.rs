@@ -189,7 +189,7 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<Postgresql>) -> Result<Action
         guard,
         uid: meta.uid.as_deref().unwrap_or_default(),
         reference: guard.object_ref(&()),
-        before: ctx.statuses.get(key, meta, guard.object.as_ref().ok().map(|object| &object.status)),
+        before: ctx.statuses.get(key, meta, guard.status(|object| &object.status)),
     };
     let result = match (meta.deletion_timestamp.is_some(), finalizer::carries(meta, POSTGRESQL_FINALIZER)) {
         (true, false) => {
@@ -203,7 +203,7 @@ async fn drive(ctx: &Ctx, key: &Key, guard: &Guard<Postgresql>) -> Result<Action
     };
     if let Err(error) = &result {
         // As it was put on record since.
-        let before = ctx.statuses.get(key, meta, guard.object.as_ref().ok().map(|object| &object.status));
+        let before = ctx.statuses.get(key, meta, guard.status(|object| &object.status));
         let said = pass.say(&report::failed(&before, meta.generation, error, ctx.now())).await;
         if matches!((error, &said), (Error::Gone(_), _) | (_, Err(Error::Gone(_)))) {
             teardown::abandoned(ctx, &pass.leaving()).await?;
@@ -283,7 +283,7 @@ impl Pass<'_> {
     /// Writes the status, and publishes what in it is new.
     async fn say(&self, status: &PostgresqlStatus) -> Result<(), Error> {
         let Pass { ctx, key, guard, uid, reference, .. } = self;
-        let before = ctx.statuses.get(key, &guard.metadata, guard.object.as_ref().ok().map(|object| &object.status));
+        let before = ctx.statuses.get(key, &guard.metadata, guard.status(|object| &object.status));
         report::write(ctx, key, uid, &before, status).await?;
         publish_by(&ctx.recorder, reference, &report::transitions(&before, status)).await;
         Ok(())

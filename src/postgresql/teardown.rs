@@ -320,6 +320,19 @@ async fn holdings(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<[Vec<ObjectMeta>; 
     let Leaving { key, uid, .. } = leaving;
     let claims = ours(ctx, leaving, Kind::PersistentVolumeClaim).await?.into_iter();
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
+    let mut claims: Vec<_> = claims.collect();
+    // One that has lost its labels is on record nevertheless.
+    for entry in leaving.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
+        if !names::is_claim(&key.name, &entry.name) || claims.iter().any(|claim| claim.uid.as_ref() == Some(&entry.uid))
+        {
+            continue;
+        }
+        let found = act::api(ctx, key, Kind::PersistentVolumeClaim).get_metadata_opt(&entry.name).await;
+        let operation = format!("look for PersistentVolumeClaim {}/{}", key.namespace, entry.name);
+        let found = found.map_err(Error::api(operation))?.map(|claim| claim.metadata);
+        let left = |claim: &ObjectMeta| claim.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
+        claims.extend(found.filter(|claim| claim.uid.as_ref() == Some(&entry.uid) && !left(claim)));
+    }
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let mut secrets = Vec::new();
     for name in names::secrets(&key.name) {
@@ -329,7 +342,7 @@ async fn holdings(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<[Vec<ObjectMeta>; 
             found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)).map(|secret| secret.metadata),
         );
     }
-    Ok([claims.collect(), secrets])
+    Ok([claims, secrets])
 }
 
 fn name(meta: &ObjectMeta) -> &str {

@@ -307,7 +307,10 @@ impl<'a> Facts<'a> {
                 let holds = matches!(seen.kind, Kind::Volume | Kind::Cluster | Kind::Postgresql);
                 holds && matches!(self.owner(seen), Owner::App(owner) if owner.uid == app.uid)
             };
-            self.was_released(app, by) || adopts(app, by) || self.objects.iter().copied().any(of_app)
+            let released = self.of_kind(Kind::App).any(|before| {
+                before.name == app.name && (before.uid == app.uid || adopts(app, by)) && self.was_released(before, by)
+            });
+            released || self.objects.iter().copied().any(of_app)
         };
         let deleted = ending(app, by).is_some_and(|ending| !has_finalizer(ending, "orphan"));
         let suspended = app.at(by)["spec"]["suspend"] == true;

@@ -149,6 +149,22 @@ async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
 }
 
 #[tokio::test]
+async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
+    let tenant = Lab::shared().await.tenant("pg-unlabelled").await;
+    create(&tenant, "db", json!({})).await.unwrap();
+    up(&tenant, "db").await;
+    let before = uid::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
+    let off = Patch::Merge(json!({"metadata": {"labels": {label::POSTGRESQL: null, label::POSTGRESQL_UID: null}}}));
+    tenant.api::<PersistentVolumeClaim>().patch("data-db-0", &PatchParams::default(), &off).await.unwrap();
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, "data-db-0").await, before);
+    assert_eq!(names::<Secret>(&tenant).await, ["db-app", "db-credentials", "db-replication"]);
+    let told = tenant.events("db").await;
+    assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains("data-db-0 stays")), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_foreground_deletion_takes_the_last_dump_first() {
     let tenant = Lab::shared().await.tenant("pg-foreground").await;
     create(&tenant, "db", json!({"replicas": 2, "backup": {"onDelete": true}})).await.unwrap();

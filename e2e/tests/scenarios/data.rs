@@ -491,9 +491,11 @@ async fn deletions_with_the_operator_away() {
         json!({
             "hostname": hostname(&tenant, name), "deletionPolicy": policy,
             "postgres": {"provider": "standalone"}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
+            "persistence": {"enabled": false},
         })
     };
-    const APPS: [&str; 5] = ["kept", "gone", "orphan", "noredis", "plain"];
+    const APPS: [&str; 6] = ["kept", "gone", "orphan", "noredis", "plain", "remade"];
+    const ORPHANED: [&str; 3] = ["orphan", "noredis", "remade"];
     for name in APPS {
         tenant.create(name, spec(name, if name == "kept" { "Retain" } else { "Delete" })).await.unwrap();
     }
@@ -502,7 +504,7 @@ async fn deletions_with_the_operator_away() {
     }
     let databases = async || {
         let mut uids = BTreeMap::new();
-        for name in ["kept", "orphan", "noredis"] {
+        for name in ["kept"].into_iter().chain(ORPHANED) {
             uids.insert(
                 name,
                 (
@@ -521,7 +523,10 @@ async fn deletions_with_the_operator_away() {
         tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
     }
     tenant.api::<ClientApp>().delete("plain", &DeleteParams::background()).await.unwrap();
-    for name in ["orphan", "noredis"] {
+    // Another one in the place of what would show it.
+    tenant.kubectl(&["delete", "secret", "remade-redis-secret"]).unwrap();
+    tenant.kubectl(&["create", "secret", "generic", "remade-redis-secret", "--from-literal=redis-password=x"]).unwrap();
+    for name in ORPHANED {
         tenant
             .api::<ClientApp>()
             .delete(
@@ -546,7 +551,7 @@ async fn deletions_with_the_operator_away() {
     }
     assert_eq!(databases().await, before);
     assert_eq!(tenant.listed("kept"), None);
-    for name in ["orphan", "noredis"] {
+    for name in ORPHANED {
         assert_eq!(tenant.listed(name).unwrap().1, "deployed");
         event(&tenant, name, "DataKept", &format!("{name}-admin-secret")).await;
     }
@@ -612,6 +617,60 @@ async fn no_edit_takes_a_volume_along() {
     // They are on record, and go with the app.
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
+}
+
+#[tokio::test]
+async fn what_another_cluster_of_the_name_has_left_is_not_taken_over_unasked() {
+    let tenant = Lab::shared().await.tenant("left-by-a-cluster").await;
+    let of_cluster = json!({CLUSTER_LABEL: "acme-pg"});
+    let volume = foreign_claim(&tenant, "acme-pg-instance1-abcd-pgdata", of_cluster, json!({})).await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    let held = |app: Option<&ClientApp>| {
+        let ready = app?.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+        let named = ready.message.contains("PersistentVolumeClaim acme-pg-instance1-abcd-pgdata");
+        (ready.reason == "DataRetained" && named).then_some(())
+    };
+    tenant.wait_for("acme", "held", held).await;
+    assert_eq!(names::<PerconaPGCluster>(&tenant).await, Vec::<String>::new());
+    is_untouched(&tenant, &volume).await;
+    // With leave it is.
+    tenant.patch("acme", json!({"postgres": {"adopt": true}})).await.unwrap();
+    tenant.ready("acme", 1).await;
+}
+
+/// Helm deletes with a release what the chart does not ask it to keep, whoever that was made for.
+#[tokio::test]
+async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
+    let tenant = Lab::shared().await.tenant("inherited").await;
+    let unkept = json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}});
+    let spec = with(small(&tenant, "acme"), unkept);
+    tenant.create("acme", spec.clone()).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let files = "acme-nextcloud-nextcloud";
+    let before = uid::<PersistentVolumeClaim>(&tenant, files).await;
+    // Its finalizer is edited out while nothing is taken down.
+    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let off = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    tenant.api::<ClientApp>().patch("acme", &PatchParams::default(), &off).await.unwrap();
+    gone(&tenant, "acme").await;
+
+    let retain = json!({"deletionPolicy": "Retain", "postgres": {"enabled": false, "adopt": true}});
+    tenant.create("acme", with(spec, retain)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    for part in ["spec.deletionPolicy is Retain", "is not on record"] {
+        let held = |app: Option<&ClientApp>| {
+            let ready = app?.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+            (ready.reason == "RetainUnsafe" && ready.message.contains(part)).then_some(())
+        };
+        tenant.wait_for("acme", part, held).await;
+        assert_eq!(uid::<PersistentVolumeClaim>(&tenant, files).await, before);
+        tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    }
+    tenant.api::<PersistentVolumeClaim>().delete(files, &DeleteParams::default()).await.unwrap();
+    gone(&tenant, "acme").await;
+    assert_eq!(tenant.listed("acme"), None);
 }
 
 /// Nothing waits for its teardown then: what was made for it stays, and is named.

@@ -11,7 +11,7 @@ use kube::{
 
 use crate::{
     controller::key::Key,
-    crd::{ClientApp, annotation, label},
+    crd::{ClientApp, label},
 };
 
 /// In every namespace, made by Kubernetes itself, as group, kind and name.
@@ -93,11 +93,8 @@ impl Kinds {
         let owners = || object.owner_references.iter().flatten();
         let controller = owners().find(|owner| owner.controller == Some(true));
         let of_app = |(app, uid): (&Key, &str)| {
-            let stamp = object.annotations.as_ref().and_then(|found| found.get(annotation::OWNER_UID));
             let of_database = |owner: &OwnerReference| owner.name == app.cluster() && DATABASES.contains(&&*owner.kind);
-            stamp.is_some_and(|stamp| stamp == uid)
-                || owners().any(|owner| owner.uid == uid)
-                || controller.is_some_and(of_database)
+            owners().any(|owner| owner.uid == uid) || controller.is_some_and(of_database)
         };
         if app.is_some_and(of_app) {
             return false;
@@ -267,7 +264,8 @@ mod tests {
             ("v1", "Secret", json!({"name": "x", "ownerReferences": workload}), true),
             ("v1", "Secret", json!({"name": "x", "ownerReferences": server}), false),
             ("v1", "Secret", json!({"name": "x", "ownerReferences": another_server}), true),
-            ("v1", "Secret", json!({"name": "x", "annotations": stamped("1")}), false),
+            // What of its data was to go is gone by now.
+            ("v1", "Secret", json!({"name": "x", "annotations": stamped("1")}), true),
             ("v1", "Secret", json!({"name": "x", "annotations": stamped("2")}), true),
             ("v1", "Secret", json!({"name": "x", "annotations": stamped("1"), "labels": retained}), true),
             ("v1", "Secret", json!({"name": "x", "deletionTimestamp": deleted}), false),

@@ -4,11 +4,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api,
-    api::{DynamicObject, GroupVersionKind, TypeMeta},
+    api::{DynamicObject, GroupVersionKind, ListParams, TypeMeta},
     discovery,
 };
 
-use super::{Going, POLL, Piece, hold};
+use super::{Going, Piece, hold};
 use crate::{
     clientapp::{
         Ctx,
@@ -18,41 +18,63 @@ use crate::{
         world::{Fate, Phase, ReleaseView},
     },
     controller::key::Key,
-    crd::{ClientApp, ReleaseObject},
-    destroy::{harmless, permit::Kind},
+    crd::{ClientApp, FINALIZER, ReleaseObject},
+    destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
 };
 
-/// Why the release must not be uninstalled now. **Pure** but for the caches.
-pub fn may_be_uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Option<Hold> {
-    let release = release?;
+/// Why the release must not be uninstalled now.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn may_be_uninstalled(
+    ctx: &Ctx,
+    going: &Going<'_>,
+    release: Option<&ReleaseView>,
+) -> Result<Option<Hold>, Error> {
     let key = going.key;
-    if let Some(until) = busy(release, ctx.now(), ctx.config.helm_deadline) {
+    if let Some(release) = release
+        && let Some(until) = busy(release, ctx.now(), ctx.config.helm_deadline)
+    {
         let message = format!(
             "revision {} of release {} is {}, begun by another Helm client or another process of this operator",
             release.revision, key.name, release.status
         );
-        return Some(hold("ExternalOperationInProgress", message, Some(until)));
+        return Ok(Some(hold("ExternalOperationInProgress", message, Some(until))));
     }
     let Some(inventory) = &going.status.inventory else {
+        let Some(release) = release else { return Ok(None) };
         let message = format!(
             "what release {} consists of cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
             key.name, release.secret
         );
-        return Some(Hold { stalled: true, ..hold("ReleaseUnreadable", message, Some(ctx.now() + SAFETY_NET)) });
+        return Ok(Some(Hold { stalled: true, ..hold("ReleaseUnreadable", message, Some(ctx.now() + SAFETY_NET)) }));
     };
-    if going.goes(Piece::Volumes) {
-        return None;
+    if inventory.objects.iter().all(|object| !inventory::makes_claims(object) || inventory::danger(object).is_none()) {
+        return Ok(None);
     }
-    let claims = ctx.watches.claims(&key.namespace);
-    let own = claims.iter().filter(|claim| claim.deletion_timestamp.is_none() && going.owns(Kind::Volume, claim));
-    let danger = own
-        .filter_map(|claim| inventory::maker(inventory, &key.namespace, claim.name.as_deref().unwrap_or_default()))
-        .find_map(inventory::danger)?;
-    let message = format!(
-        "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set spec.deletionPolicy to Delete if the data may go, or delete with --cascade=orphan, which leaves the release and everything in it"
-    );
-    Some(Hold { stalled: true, ..hold("RetainUnsafe", message, None) })
+    // By the API server, and not by a watch that may be late; and whoever they were made for: what is in the release goes with it.
+    let claims = destroy::api(&ctx.client, &key.namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
+    let claims = claims.map_err(Error::api(format!("list the volumes in {}", key.namespace)))?.items;
+    let claims: Vec<_> = claims.into_iter().map(|claim| claim.metadata).collect();
+    let stays = |claim: &&ObjectMeta| {
+        claim.deletion_timestamp.is_none() && !(going.goes(Piece::Volumes) && going.owns(Kind::Volume, claim))
+    };
+    let name = |claim: &ObjectMeta| claim.name.clone().unwrap_or_default();
+    let danger = claims.iter().filter(stays).find_map(|claim| {
+        let maker = inventory::maker(inventory, &key.namespace, &name(claim))?;
+        Some((name(claim), inventory::danger(maker)?))
+    });
+    let message = match danger {
+        None => return Ok(None),
+        Some((_, danger)) if !going.goes(Piece::Volumes) => format!(
+            "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set spec.deletionPolicy to Delete if the data may go, or delete with --cascade=orphan, which leaves the release and everything in it"
+        ),
+        Some((claim, danger)) => format!(
+            "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or take the finalizer {FINALIZER} off the ClientApp, which leaves the release and everything in it"
+        ),
+    };
+    Ok(Some(Hold { stalled: true, ..hold("RetainUnsafe", message, Some(ctx.now() + SAFETY_NET)) }))
 }
 
 /// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
@@ -68,7 +90,11 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
     if let Some(release) = release {
         let readable = observe::stored(ctx, key, &release.secret).await?;
         match readable {
-            Ok(_) => run(ctx, key).await?,
+            Ok(_) => {
+                if let Some(hold) = run(ctx, going).await? {
+                    return Ok(Some(hold));
+                }
+            }
             // helm could not read it either; what is on record is enough.
             Err(problem) => {
                 tracing::warn!(release = %key, secret = release.secret, "taken down by what is on record: {problem}");
@@ -76,18 +102,19 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         }
     }
     if let Some(left) = objects(ctx, going).await? {
-        return Ok(Some(hold("Uninstalling", format!("waiting for {left} to be gone"), Some(ctx.now() + POLL))));
+        return Ok(Some(hold("Uninstalling", format!("waiting for {left} to be gone"), Some(going.poll(ctx.now())))));
     }
     if release.is_some()
         && let Some((secret, _)) = observe::live_revisions(ctx, key).await?.first()
     {
-        return storage(ctx, key, secret).await;
+        return storage(ctx, going, secret).await;
     }
     Ok(None)
 }
 
 /// Helm's own record of the release, once nothing is left of what it speaks of.
-async fn storage(ctx: &Ctx, key: &Key, first: &str) -> Result<Option<Hold>, Error> {
+async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hold>, Error> {
+    let key = going.key;
     let mut left = Vec::new();
     for (secret, revision) in observe::live_revisions(ctx, key).await? {
         // One that this operator did not stamp is another Helm client's, or forged.
@@ -106,15 +133,21 @@ async fn storage(ctx: &Ctx, key: &Key, first: &str) -> Result<Option<Hold>, Erro
             return Ok(None);
         }
     };
-    Ok(Some(hold("Uninstalling", message, Some(ctx.now() + POLL))))
+    Ok(Some(hold("Uninstalling", message, Some(going.poll(ctx.now())))))
 }
 
-async fn run(ctx: &Ctx, key: &Key) -> Result<(), Error> {
+async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> {
+    let key = going.key;
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
     let parsed = |error: helm::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
     let request =
         Uninstall { release: key.name.parse().map_err(parsed)?, namespace: key.namespace.parse().map_err(parsed)? };
     let _slot = ctx.slot().await?;
+    // The queue may have been long: what is true now decides, not what was true when it began.
+    if !going.is_as_judged(ctx).await? {
+        let message = "the ClientApp has changed since: it is looked at again".to_owned();
+        return Ok(Some(hold("Uninstalling", message, Some(going.poll(ctx.now())))));
+    }
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
@@ -126,7 +159,7 @@ async fn run(ctx: &Ctx, key: &Key) -> Result<(), Error> {
             for object in helm::left_behind(&finished.stdout) {
                 tracing::warn!(release = %key, %object, "helm left an object of the release alone");
             }
-            Ok(())
+            Ok(None)
         }
         Err(error) => {
             Err(error::of_helm_error(&error).map_or(Error::Shutdown, |(refusal, message)| failed(refusal, message)))
