@@ -68,7 +68,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
     tenant.wait_for("slow-nextcloud-prepare", "there", runs).await;
     for name in APPS {
         delete(&tenant, name).await;
-        let judged = |app: Option<&ClientApp>| (app?.status.as_ref()?.orphaned? == false).then_some(());
+        let judged = |app: Option<&ClientApp>| (!app?.status.as_ref()?.orphaned?).then_some(());
         tenant.wait_for(name, "about to be taken down", judged).await;
     }
     tenant.patch("suspended", json!({"suspend": true})).await.unwrap();
