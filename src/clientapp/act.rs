@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
 };
 use rand::RngExt as _;
@@ -394,21 +394,19 @@ async fn install(
 /// off or the release's objects got other names, stays. Helm leaves what is marked so in the cluster
 /// (helm.sh/helm/v4/pkg/kube/client.go, `Update`); an uninstall goes by what the chart has rendered.
 async fn keep_volumes(ctx: &Ctx, key: &Key, world: &World) -> Result<(), Error> {
-    let claims = ctx.watches.claims(&key.namespace);
-    let unkept = world.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace));
-    for name in unkept {
-        let Some(claim) = claims.iter().find(|claim| claim.name.as_deref() == Some(name)) else { continue };
-        let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(inventory::RESOURCE_POLICY));
-        if policy.is_some_and(|policy| policy == inventory::KEEP) || inventory::release_of(claim).as_ref() != Some(key)
-        {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    for name in world.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
+        let marking = || Error::api(format!("mark PersistentVolumeClaim {}/{name} for helm to keep", key.namespace));
+        let Some(claim) = api.get_metadata_opt(name).await.map_err(marking())? else { continue };
+        let kept = claim.annotations().get(inventory::RESOURCE_POLICY).is_some_and(|policy| policy == inventory::KEEP);
+        if kept || inventory::release_of(&claim.metadata).as_ref() != Some(key) {
             continue;
         }
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
         let keep = json!({inventory::RESOURCE_POLICY: inventory::KEEP});
-        let patch = Patch::Merge(json!({"metadata": {"uid": claim.uid, "annotations": keep}}));
+        let patch = Patch::Merge(json!({"metadata": {"uid": claim.uid(), "annotations": keep}}));
         match api.patch_metadata(name, &PatchParams::default(), &patch).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(Error::api(format!("mark PersistentVolumeClaim {name} as kept by helm"))(error)),
+            Err(error) => return Err(marking()(error)),
             Ok(_) => {}
         }
     }

@@ -385,10 +385,7 @@ async fn take_down(
     let status = match teardown::teardown(ctx, key, guard, before).await? {
         Progress::Done(kept) => {
             report::publish(ctx, subject.reference, report::data_kept(key, &kept).as_slice()).await;
-            let fate = match kept.first() {
-                Some(kept) => namespace::Fate::Kept(format!("{} {}", kept.kind.as_str(), kept.name)),
-                None => namespace::release(ctx, key, subject.uid).await?,
-            };
+            let fate = namespace::release(ctx, key, subject.uid).await?;
             report::publish(ctx, subject.reference, fate.note(&key.namespace).as_slice()).await;
             finalizer::remove(ctx, key, &guard.metadata).await?;
             ctx.memory.forget(key);
