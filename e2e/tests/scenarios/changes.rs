@@ -4,15 +4,14 @@ use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, Postgresql, label};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant};
-use e2e::operator::Options;
-use e2e::proxy::{Fault, Proxy, Rule};
+use e2e::proxy::{Fault, Rule};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 
-use crate::{small, with};
+use crate::{apart, small, with};
 
 fn unkept() -> Value {
     json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}})
@@ -36,22 +35,9 @@ async fn gone(tenant: &Tenant, name: &str) {
     tenant.wait_for(name, "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
 }
 
-/// A control plane of its own, whose operator reaches it through a proxy and runs one helm at a time.
-async fn apart() -> (&'static Lab, Proxy) {
-    let start = || {
-        let lab = Lab::start(false).expect("the lab starts");
-        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
-        let arguments = ["--max-concurrent", "1"].map(str::to_owned).to_vec();
-        let options = Options { kubeconfig: proxy.kubeconfig(), arguments, ..lab.options() };
-        lab.start_operator(&options).expect("the operator starts");
-        (&*Box::leak(Box::new(lab)), proxy)
-    };
-    tokio::task::spawn_blocking(start).await.unwrap()
-}
-
 #[tokio::test]
 async fn while_it_waits_for_its_turn_and_half_way() {
-    let (lab, proxy) = apart().await;
+    let (lab, proxy) = apart(false, &["--max-concurrent", "1"]).await;
     let tenant = lab.tenant("turn").await;
     const APPS: [&str; 3] = ["suspended", "retained", "orphaned"];
     let files = |name: &str| format!("{name}-nextcloud-nextcloud");

@@ -7,7 +7,6 @@ use clientapp_operator::crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
 use clientapp_operator::crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname};
-use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
@@ -16,7 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy}
 use serde_json::{Value, json};
 
 use crate::deletion::{delete, nothing_is_left};
-use crate::{names, secret, small, with};
+use crate::{apart, names, secret, small, with};
 
 /// A claim as another user makes one, with these marks on it.
 async fn foreign_claim(tenant: &Tenant, name: &str, labels: Value, annotations: Value) -> PersistentVolumeClaim {
@@ -676,15 +675,7 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
 /// Nothing waits for its teardown then: what was made for it stays, and is named.
 #[tokio::test]
 async fn gone_in_the_middle_of_a_reconcile() {
-    // A control plane of its own, whose operator reaches it through a proxy.
-    let start = || {
-        let lab = Lab::start(false).expect("the lab starts");
-        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
-        lab.start_operator(&Options { kubeconfig: proxy.kubeconfig(), ..lab.options() }).expect("the operator starts");
-        (&*Box::leak(Box::new(lab)), proxy)
-    };
-    let (lab, proxy) = tokio::task::spawn_blocking(start).await.unwrap();
-    let lab: &'static Lab = lab;
+    let (lab, proxy) = apart(false, &[]).await;
     let tenant = lab.tenant("in-the-middle").await;
 
     async fn vanish<K>(tenant: &Tenant, proxy: &Proxy, resource: &'static str, name: &str, spec: Value)

@@ -5,9 +5,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, Postgresql};
 use e2e::charts;
-use e2e::lab::Lab;
-use e2e::operator::{Operator, Options};
-use e2e::proxy::{Fault, Proxy, Rule};
+use e2e::operator::Operator;
+use e2e::proxy::{Fault, Rule};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
@@ -15,19 +14,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::deletion::nothing_is_left;
-use crate::{secret, small, with};
+use crate::{apart, secret, small, with};
 
 #[tokio::test]
 async fn the_wrong_moment() {
-    // A control plane of its own, whose operator reaches it through a proxy.
-    let start = || {
-        let lab = Lab::start(true).expect("the lab starts");
-        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
-        lab.start_operator(&Options { kubeconfig: proxy.kubeconfig(), ..lab.options() }).expect("the operator starts");
-        (&*Box::leak(Box::new(lab)), proxy)
-    };
-    let (lab, proxy) = tokio::task::spawn_blocking(start).await.unwrap();
-    let lab: &'static Lab = lab;
+    let (lab, proxy) = apart(true, &[]).await;
 
     // A watch that is late with what helm wrote: no further revision, and nothing is told as another Helm client's.
     let tenant = lab.tenant("late-watch").await;

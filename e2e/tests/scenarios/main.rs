@@ -17,6 +17,8 @@ mod upgrade;
 use std::fmt::Debug;
 
 use e2e::lab::{Lab, Tenant, hostname};
+use e2e::operator::Options;
+use e2e::proxy::Proxy;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
@@ -24,6 +26,19 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+/// A control plane of its own, whose operator, with these arguments, reaches it through a proxy.
+async fn apart(with_percona: bool, arguments: &[&str]) -> (&'static Lab, Proxy) {
+    let arguments = arguments.iter().map(ToString::to_string).collect();
+    let start = move || {
+        let lab = Lab::start(with_percona).expect("the lab starts");
+        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
+        let options = Options { kubeconfig: proxy.kubeconfig(), arguments, ..lab.options() };
+        lab.start_operator(&options).expect("the operator starts");
+        (&*Box::leak(Box::new(lab)), proxy)
+    };
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
 
 /// A spec without database, Redis and volume, for scenarios that are about something else.
 fn small(tenant: &Tenant, name: &str) -> Value {
