@@ -230,6 +230,14 @@ impl<'a> Facts<'a> {
     /// What may have become of an object by a time.
     #[must_use]
     pub fn fate(&self, seen: &'a Seen, by: Time) -> Fate {
+        match self.fate_of_its_owners(seen, by) {
+            // A backup that a user has asked for goes with its cluster, if Percona has come to know of it in time.
+            Fate::Goes(_) if seen.kind == Kind::Backup && self.asked.planted.contains_key(&seen.uid) => Fate::MayGo,
+            fate => fate,
+        }
+    }
+
+    fn fate_of_its_owners(&self, seen: &'a Seen, by: Time) -> Fate {
         if self.asked.deleted.contains(&seen.uid) {
             return Fate::MayGo;
         }

@@ -108,7 +108,8 @@ struct Rights(&'static Lab);
 
 impl Rights {
     fn without_configmaps(lab: &'static Lab) -> Rights {
-        for role in ["clientapp-operator", "clientapp-operator-chart", "clientapp-operator-postgresql"] {
+        for part in ["", "-api", "-chart", "-postgresql"] {
+            let role = &format!("clientapp-operator{part}");
             let role = e2e::manifests::kubectl(&lab.plane, &lab.tools, &["get", "clusterrole", role, "-o", "json"]);
             let mut role: Value = serde_json::from_str(&role.unwrap()).unwrap();
             let rules = role["rules"].as_array_mut().unwrap().iter_mut();
@@ -124,10 +125,15 @@ impl Rights {
         }
         Rights(lab)
     }
+}
 
-    fn restore(self) {
-        for role in ["operator", "chart", "postgresql", "postgres-writer"] {
-            let file = e2e::manifests::directory().join(format!("role-{role}.yaml"));
+/// Whatever came of the test: the others need them.
+impl Drop for Rights {
+    fn drop(&mut self) {
+        let parts =
+            ["role-operator", "role-chart", "role-postgresql", "role-postgres-writer", "components/api/role-api"];
+        for part in parts {
+            let file = e2e::manifests::directory().join(format!("{part}.yaml"));
             let apply = ["apply", "-f", file.to_str().unwrap()];
             e2e::manifests::kubectl(&self.0.plane, &self.0.tools, &apply).unwrap();
         }
@@ -167,7 +173,7 @@ async fn a_crowd_stakes_its_claims_together_and_all_get_their_finalizers() {
         scene.gone(name).await;
     }
     assert_eq!(scene.rows().await, []);
-    rights.restore();
+    drop(rights);
 }
 
 #[tokio::test]
@@ -262,5 +268,5 @@ async fn without_the_right_to_stake_all_are_claimed_one_by_one() {
         }
         assert!(scene.log().contains(sentence), "{}", scene.log());
     }
-    rights.restore();
+    drop(rights);
 }
