@@ -81,7 +81,7 @@ async fn a_status_is_not_written_to_an_object_of_the_same_name_that_came_after()
     };
     let refused = write("7e1a0c5e-0000-0000-0000-000000000000").await;
     let Err(kube::Error::Api(refused)) = refused else { panic!("{refused:?}") };
-    assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"), "{refused:?}");
+    assert_eq!((refused.code, refused.reason.as_str()), (410, "Gone"), "{refused:?}");
     let stored = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
     assert_eq!(stored.release.map(|release| release.revision), Some(1), "the status is the operator's");
     // With its own uid it is written, whole: what is not said is not there any more, until the operator says it again.
