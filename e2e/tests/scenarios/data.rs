@@ -641,7 +641,10 @@ async fn what_another_cluster_of_the_name_has_left_is_not_taken_over_unasked() {
 #[tokio::test]
 async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     let tenant = Lab::shared().await.tenant("inherited").await;
-    let unkept = json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}});
+    // With Redis, the next app is Ready only when it has its own witness of how it is deleted.
+    let unkept = json!({
+        "persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}, "redis": {"enabled": true},
+    });
     let spec = with(small(&tenant, "acme"), unkept);
     tenant.create("acme", spec.clone()).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -653,6 +656,14 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     let off = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     tenant.api::<ClientApp>().patch("acme", &PatchParams::default(), &off).await.unwrap();
     gone(&tenant, "acme").await;
+
+    // The API server tells ages by the second: the volume is to be older than the next app.
+    let created = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap().metadata.creation_timestamp.unwrap();
+    let clock = json!({"metadata": {"generateName": "clock-"}});
+    let clock: ConfigMap = serde_json::from_value(clock).unwrap();
+    while tenant.api().create(&PostParams::default(), &clock).await.unwrap().metadata.creation_timestamp.unwrap()
+        <= created
+    {}
 
     let retain = json!({"deletionPolicy": "Retain", "postgres": {"enabled": false, "adopt": true}});
     tenant.create("acme", with(spec, retain)).await.unwrap();
