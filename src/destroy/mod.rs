@@ -203,8 +203,8 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
     }
 }
 
-/// Takes back what [`takes_along`] has asked for: a deletion may have been cut off after that, and the database stays now. It goes
-/// into a patch of an object with these finalizers.
+/// Has a database leave its volumes and Secrets again: a deletion that had asked for them may have been cut off, and the database
+/// stays now. It goes into a patch of that object.
 pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
     let asked = [percona::DELETE_PVC, percona::DELETE_SSL, percona::DELETE_BACKUPS];
     match kind {
