@@ -69,9 +69,7 @@ impl Going<'_> {
 
     /// How soon to look again at what is not watched: within a second at first, and ever more rarely at what does not go.
     fn poll(&self, now: jiff::Timestamp) -> jiff::Timestamp {
-        let since = self.meta.deletion_timestamp.as_ref().map_or(now, |time| time.0);
-        let pause = now.duration_since(since) / 20;
-        now + pause.clamp(POLL, SAFETY_NET)
+        now + pause(now.duration_since(self.meta.deletion_timestamp.as_ref().map_or(now, |time| time.0)))
     }
 
     /// Whether the app is still what this pass goes by: it may have waited for long.
@@ -174,6 +172,11 @@ pub async fn abandoned(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result
     Ok(())
 }
 
+/// From one look to the next at what is not watched, so long after the deletion was asked for. **Pure.**
+fn pause(since: jiff::SignedDuration) -> jiff::SignedDuration {
+    (since / 20).clamp(POLL, SAFETY_NET)
+}
+
 fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -> Hold {
     Hold { condition: kind::READY, reason, message, stalled: false, until }
 }
@@ -231,4 +234,17 @@ async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppSta
         Some(found) if found.metadata.uid.as_deref() != Some(witness) => None,
         Some(found) => Some(found.owner_references().iter().all(|owner| Some(&owner.uid) != meta.uid.as_ref())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_is_looked_at_ever_more_rarely() {
+        for (since, seconds) in [(-5, 1), (0, 1), (20, 1), (60, 3), (600, 30), (86_400, SAFETY_NET.as_secs())] {
+            let pause = pause(jiff::SignedDuration::from_secs(since));
+            assert_eq!(pause, jiff::SignedDuration::from_secs(seconds), "{since} s after");
+        }
+    }
 }
