@@ -1,13 +1,13 @@
 # syntax=docker/dockerfile:1
-# The operator and the one helm it drives, and nothing else: no shell, no package manager, no libc.
+# The operator and the one helm that it runs: no shell, no package manager, no libc.
 #
 #   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
 #
 # e2e/tests/manifests keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
 
 # --- the operator ------------------------------------------------------------------------------------------------------
-# On the target's own platform, emulated if need be: there is C in it (TLS), and a C compiler for every pair of platforms
-# would be more to keep than emulation costs.
+# Built on the target's own platform, emulated if need be: the TLS library contains C, and emulation is simpler than a C
+# cross-compiler for every pair of platforms.
 FROM rust:1.95.0-slim-bookworm AS operator
 ARG TARGETARCH
 WORKDIR /build
@@ -22,7 +22,7 @@ RUN case "$TARGETARCH" in \
     esac \
     && echo "$target" > /rust-target \
     && rustup target add "$target"
-# What .dockerignore lets through: the workspace, without what only tests need.
+# .dockerignore leaves out what only tests need.
 COPY . .
 # The caches are per architecture: builds for two of them run side by side.
 RUN --mount=type=cache,id=cargo-registry-$TARGETARCH,target=/usr/local/cargo/registry \
@@ -32,30 +32,30 @@ RUN --mount=type=cache,id=cargo-registry-$TARGETARCH,target=/usr/local/cargo/reg
     && cp "target/$target/release/clientapp-operator" /clientapp-operator
 
 # --- helm --------------------------------------------------------------------------------------------------------------
-# Go needs no emulation: it builds for the target from wherever it runs.
+# Go cross-compiles, so that no emulation is needed.
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS helm
 ARG TARGETARCH
 WORKDIR /build
-# The module that pins helm, with the checksum of everything in it; the tests run the very same.
+# The module that pins helm and the checksums of its dependencies; the tests run the same helm.
 COPY e2e/tools/helm/go.mod e2e/tools/helm/go.sum ./
-# The version is stamped in, or else helm would know only half of its own.
+# Without the stamp helm would report an incomplete version.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4) \
     && CGO_ENABLED=0 GOOS=linux GOARCH="$TARGETARCH" go build -trimpath -buildvcs=false \
         -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$version" \
         -o /helm helm.sh/helm/v4/cmd/helm
-# scratch has no mkdir; an empty directory to copy from.
+# An empty directory to copy, since scratch has no mkdir.
 RUN mkdir /empty
 
 # --- the image ---------------------------------------------------------------------------------------------------------
 FROM scratch
-# For chart repositories; the API server's certificate comes with the pod's service account.
+# For chart repositories; the CA of the API server comes with the pod's service account.
 COPY --from=helm /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-# Where nothing is mounted there, as in `docker run`, it must still be writable.
+# Writable even where no volume is mounted, as in `docker run`.
 COPY --from=helm --chown=65532:65532 /empty /tmp
 COPY --from=helm /helm /helm
 COPY --from=operator /clientapp-operator /clientapp-operator
-# A number, so that the kubelet can see that it is not root.
+# Numeric, so that the kubelet can verify runAsNonRoot.
 USER 65532:65532
 ENV CLIENTAPP_HELM=/helm
 EXPOSE 8080 8090

@@ -1,4 +1,4 @@
-//! The command line: `run`, `crds`, `render`, `kubectl`.
+//! The command line: `run`, `crds`, `render`, `reasons`, `kubectl`.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,11 @@ use crate::{
         desired::{StoredProfile, desired},
     },
     config::{ChartArgs, Config, RunArgs, helm_flags},
-    controller::key::key_of,
-    crd::{self, ClientApp, Profile},
+    crd::{self, ClientApp, Profile, Reason, conditions::kind, reason::Class},
     helm::{HelmCommand, ReleaseLabels, Upgrade},
     plugin,
     run::run,
+    runtime::key::key_of,
     telemetry, yaml,
 };
 
@@ -42,18 +42,25 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the CustomResourceDefinitions.
     Crds,
-    /// Print what helm would be run with for a ClientApp. Needs no cluster; a Profile it names has to be in the file too.
+    /// Print the command line and the values that helm would get for a ClientApp. Needs no cluster; a Profile that the
+    /// ClientApp names has to be in the same file.
     Render {
         /// File with the ClientApp; `-` for standard input.
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Namespace, where the file names none.
+        /// Namespace of the ClientApp, if the file names none.
         #[arg(short, long, default_value = "default")]
         namespace: String,
         #[command(flatten)]
         chart: ChartArgs,
     },
-    /// What `kubectl clientapp` does, which is this binary under the name kubectl-clientapp.
+    /// Print what each reason of a condition or an event means, and what to do about it.
+    Reasons {
+        /// Only these reasons.
+        #[arg(value_name = "REASON")]
+        names: Vec<String>,
+    },
+    /// Run `kubectl clientapp`, which is this binary under the name kubectl-clientapp.
     Kubectl(Box<plugin::args::Cli>),
 }
 
@@ -74,6 +81,7 @@ pub fn main() -> ExitCode {
         }
         Command::Kubectl(cli) => return plugin::main(&cli),
         Command::Crds => definitions(),
+        Command::Reasons { names } => reasons(&names),
         Command::Render { file, namespace, chart } => render(&file, &namespace, &chart),
     };
     match result {
@@ -98,6 +106,26 @@ fn definitions() -> Result<String> {
         text += &format!("---\n{}\n", serde_yaml::to_string(&crd)?.trim_end());
     }
     Ok(text)
+}
+
+fn reasons(names: &[String]) -> Result<String> {
+    let parsed = |name: &String| Reason::parse(name).with_context(|| format!("there is no reason {name}"));
+    let asked = names.iter().map(parsed).collect::<Result<Vec<_>>>()?;
+    let shown = if names.is_empty() { Reason::ALL } else { &asked };
+    let entry = |reason: &Reason| {
+        let place = match reason.class() {
+            Class::Event => "events".to_owned(),
+            Class::Metric => "metrics and logs".to_owned(),
+            Class::Fine | Class::Progress | Class::Trouble | Class::Stalled if reason.condition() == kind::READY => {
+                kind::READY.to_owned()
+            }
+            Class::Stalled => format!("{}, {} and {}", kind::READY, reason.condition(), kind::STALLED),
+            Class::Fine | Class::Progress | Class::Trouble => format!("{} and {}", kind::READY, reason.condition()),
+        };
+        let kinds = reason.kinds().join(", ");
+        format!("{reason}  ({kinds}: {place})\n  {}\n  {}\n", reason.meaning(), reason.remedy())
+    };
+    Ok(shown.iter().map(entry).collect::<Vec<_>>().join("\n"))
 }
 
 fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {

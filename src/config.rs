@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
-    clientapp::build::{postgres::PerconaSettings, values},
+    clientapp::build::values,
     helm::{ChartName, ChartSource, Flags, HelmSettings, InvalidSource},
     yaml,
 };
@@ -27,14 +27,14 @@ pub struct ChartArgs {
     /// Name of the chart that every ClientApp gets.
     #[arg(long, env = "CLIENTAPP_CHART", default_value = "nextcloud", value_name = "NAME")]
     pub chart: ChartName,
-    /// File with base values in place of the built-in ones for this chart.
+    /// File with base values for the chart, in place of the built-in ones.
     #[arg(long, env = "CLIENTAPP_BASE_VALUES", value_name = "FILE")]
     pub base_values: Option<PathBuf>,
     /// The cluster's DNS domain.
     #[arg(long, env = "CLIENTAPP_CLUSTER_DOMAIN", default_value = "cluster.local", value_name = "DOMAIN")]
     pub cluster_domain: String,
-    /// crVersion of the PerconaPGClusters: the version of the Percona operator that they are written for.
-    #[arg(long, env = "CLIENTAPP_PERCONA_CR_VERSION", default_value_t = PerconaSettings::default().cr_version, value_name = "VERSION")]
+    /// crVersion of the PerconaPGClusters: the version of the Percona operator whose behaviour they ask for.
+    #[arg(long, env = "CLIENTAPP_PERCONA_CR_VERSION", default_value = "3.0.0", value_name = "VERSION")]
     pub percona_cr_version: String,
 }
 
@@ -44,7 +44,7 @@ pub struct RunArgs {
     #[command(flatten)]
     /// What is installed.
     pub chart: ChartArgs,
-    /// Where charts come from: an https:// chart repository, an oci:// registry, or a directory of packaged charts.
+    /// Where charts are pulled from: an https:// chart repository, an oci:// registry, or a directory of packaged charts.
     #[arg(
         long,
         env = "CLIENTAPP_CHART_REPOSITORY",
@@ -53,25 +53,26 @@ pub struct RunArgs {
         value_name = "SOURCE"
     )]
     pub chart_repository: ChartSource,
-    /// Kubeconfig to use; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config.
+    /// Kubeconfig file [default: the pod's service account, or else $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig.
+    /// Context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// The helm executable, 4.0 or later.
     #[arg(long, env = "CLIENTAPP_HELM", default_value = "helm", value_name = "FILE")]
     pub helm: PathBuf,
-    /// Where pulled charts are kept. Kept over a restart, it saves pulling them again.
+    /// Directory for pulled charts; one that outlives a restart saves pulling them again
+    /// [default: ~/.cache/clientapp-operator/charts]
     #[arg(long, env = "CLIENTAPP_CHART_CACHE", value_name = "DIR")]
     pub chart_cache: Option<PathBuf>,
-    /// How many helm processes run at the same time.
+    /// How many helm processes may run at the same time.
     #[arg(long, env = "CLIENTAPP_MAX_CONCURRENT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
     pub max_concurrent: u16,
-    /// How many revisions Helm keeps of a release.
+    /// How many revisions Helm keeps of each release.
     #[arg(long, env = "CLIENTAPP_HISTORY_MAX", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100), value_name = "N")]
     pub history_max: u32,
-    /// How long helm waits for one hook of a chart, in seconds.
+    /// How long helm waits for one hook of a chart, in seconds; a helm process as a whole may take two minutes more.
     #[arg(long, env = "CLIENTAPP_HOOK_TIMEOUT", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400), value_name = "SECONDS")]
     pub hook_timeout: u64,
     /// Address for /healthz, /readyz and /metrics.
@@ -80,7 +81,7 @@ pub struct RunArgs {
     #[command(flatten)]
     /// The HTTP API.
     pub api: ApiArgs,
-    /// Namespace of the Lease that makes one operator the leader; without it the operator's own namespace.
+    /// Namespace of the Lease that elects the leader [default: the operator's own]
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
 }
@@ -88,20 +89,20 @@ pub struct RunArgs {
 /// How the HTTP API is served, for `run`. What does not go together is refused by [`crate::api::settings`].
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// Address for the HTTP API; `off` for none.
+    /// Address for the HTTP API and its page; `off` for none.
     #[arg(long, env = "CLIENTAPP_API_LISTEN", default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
     pub api_listen: Listen,
-    /// Who may use the API: by `token` who the cluster lets; with `none` everybody who reaches it, on a loopback address
-    /// only [default: none on a loopback address, token elsewhere]
+    /// How users of the API are authenticated; `none` is accepted on a loopback address only
+    /// [default: none on a loopback address, token elsewhere]
     #[arg(long, env = "CLIENTAPP_API_AUTH", value_name = "HOW")]
     pub api_auth: Option<AuthMode>,
-    /// The audience that tokens have to be made for.
+    /// Audience that users' tokens have to be issued for.
     #[arg(long, env = "CLIENTAPP_API_AUDIENCE", default_value = "clientapp-operator", value_name = "AUDIENCE")]
     pub api_audience: String,
-    /// PEM file with the API's certificate and its chain. Read again when it changes.
+    /// PEM file with the API's certificate and its chain, read again when it changes; required beyond loopback.
     #[arg(long, env = "CLIENTAPP_API_TLS_CERT", value_name = "FILE")]
     pub api_tls_cert: Option<PathBuf>,
-    /// PEM file with the key of that certificate.
+    /// PEM file with the certificate's private key.
     #[arg(long, env = "CLIENTAPP_API_TLS_KEY", value_name = "FILE")]
     pub api_tls_key: Option<PathBuf>,
 }
@@ -129,9 +130,9 @@ impl FromStr for Listen {
 /// How users of the HTTP API are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthMode {
-    /// By a token that the cluster accepts.
+    /// By a token that the cluster accepts; what they may do is what RBAC lets them do with ClientApps.
     Token,
-    /// Not at all.
+    /// Not at all: every process that reaches the address may do everything.
     None,
 }
 
@@ -155,63 +156,39 @@ impl TypedValueParser for SourceParser {
 /// What the controller needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of the chart.
-    pub chart: String,
-    /// Base values of the chart: the lowest layer.
-    pub base_values: Value,
-    /// The cluster's DNS domain.
-    pub cluster_domain: String,
-    /// How PerconaPGClusters are written.
-    pub percona: PerconaSettings,
-    /// Helm processes at the same time.
-    pub max_concurrent: usize,
+    pub(crate) chart: String,
+    pub(crate) base_values: Value,
+    pub(crate) cluster_domain: String,
+    /// `crVersion` of PerconaPGClusters: gates Percona's behaviour, so it is pinned and not left to the installed operator.
+    pub(crate) percona_cr_version: String,
+    pub(crate) max_concurrent: usize,
     /// How long one helm process may live at most, from start to the end of its grace.
-    pub helm_deadline: SignedDuration,
+    pub(crate) helm_deadline: SignedDuration,
 }
 
-/// A setting that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file with base values cannot be read.
+pub(crate) enum ConfigError {
     #[error("--base-values {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Base values are not a YAML map.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("base values in {origin}: {problem}")]
-    BaseValues {
-        /// Where they come from.
-        origin: String,
-        /// What is wrong with them.
-        problem: String,
-    },
+    BaseValues { origin: String, problem: String },
 }
 
 impl Config {
     /// Checks and completes the settings for what is installed.
-    ///
-    /// # Errors
-    /// When the base values cannot be read or are not a map.
-    pub fn new(args: &ChartArgs) -> Result<Config, ConfigError> {
-        let percona = PerconaSettings { cr_version: args.percona_cr_version.clone(), ..PerconaSettings::default() };
+    pub(crate) fn new(args: &ChartArgs) -> Result<Config, ConfigError> {
         Ok(Config {
             base_values: base_values(args)?,
             chart: args.chart.to_string(),
             cluster_domain: args.cluster_domain.clone(),
-            percona,
+            percona_cr_version: args.percona_cr_version.clone(),
             max_concurrent: 1,
             helm_deadline: SignedDuration::ZERO,
         })
     }
 
     /// Checks and completes the settings for `run`.
-    ///
-    /// # Errors
-    /// As [`Config::new`].
-    pub fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
+    pub(crate) fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
         let helm = helm_settings(args);
         let deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
         Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline: deadline, ..Config::new(&args.chart)? })
@@ -219,8 +196,7 @@ impl Config {
 
     /// Defaults, as the tests of the pure stages use them.
     #[cfg(test)]
-    #[must_use]
-    pub fn for_tests() -> Config {
+    pub(crate) fn for_tests() -> Config {
         #[derive(clap::Parser)]
         struct Parser {
             #[command(flatten)]
@@ -232,7 +208,6 @@ impl Config {
 }
 
 /// How helm is run.
-#[must_use]
 pub fn helm_settings(args: &RunArgs) -> HelmSettings {
     let hook_timeout = Duration::from_secs(args.hook_timeout);
     HelmSettings {
@@ -247,8 +222,7 @@ pub fn helm_settings(args: &RunArgs) -> HelmSettings {
 
 /// What every helm run is told. The check against the OpenAPI document costs more than everything else helm does, and
 /// releases made by helm 4 are applied server-side, where the API server validates strictly itself.
-#[must_use]
-pub fn helm_flags(history_max: u32, hook_timeout: Duration) -> Flags {
+pub(crate) fn helm_flags(history_max: u32, hook_timeout: Duration) -> Flags {
     Flags { history_max, hook_timeout, validate_openapi: false }
 }
 

@@ -2,14 +2,23 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    http::{
+        HeaderMap, StatusCode,
+        header::{ACCEPT, CONTENT_TYPE},
+    },
+    response::IntoResponse,
+    routing::get,
+};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
 /// Why the operator is not ready; `Ok` when it is. A standby is ready: it can take over at any moment.
-pub type Readiness = Result<(), String>;
+pub(crate) type Readiness = Result<(), String>;
 
 #[derive(Clone)]
 struct Health {
@@ -18,18 +27,14 @@ struct Health {
 }
 
 /// Opens the address.
-///
-/// # Errors
 /// When the address is in use or not this machine's.
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
 /// Serves until `stop`.
-///
-/// # Errors
 /// When the listener fails.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     readiness: watch::Receiver<Readiness>,
     metrics: Arc<Metrics>,
@@ -38,9 +43,19 @@ pub async fn serve(
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(|State(health): State<Health>| async move { health.metrics.render() }))
+        .route("/metrics", get(render))
         .with_state(Health { readiness, metrics });
     axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+/// A client that does not ask for OpenMetrics reads the same as the text format before it.
+async fn render(State(health): State<Health>, headers: HeaderMap) -> impl IntoResponse {
+    let accepted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let content_type = match accepted.contains("application/openmetrics-text") {
+        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        false => "text/plain; version=0.0.4; charset=utf-8",
+    };
+    ([(CONTENT_TYPE, content_type)], health.metrics.render())
 }
 
 async fn ready(State(health): State<Health>) -> (StatusCode, String) {

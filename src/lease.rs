@@ -13,7 +13,7 @@
 //! | `GRACE` 10 s | then helm has this long to end politely, before it is killed |
 //! | `DURATION` 16 s | the lock's own validity: not before may another operator lead |
 
-pub mod rules;
+pub(crate) mod rules;
 
 use std::{
     fmt,
@@ -36,21 +36,17 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use self::rules::Sight;
-use crate::{config::GRACE, controller::error::api_sentence};
+use crate::{config::GRACE, runtime::error::api_sentence};
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
-/// For how long the lock is valid after its last renewal.
 const DURATION: Duration = Duration::from_secs(16);
-/// For how long the lead lasts after the last confirmed renewal was sent.
 const TERM: Duration = Duration::from_secs(5);
-/// From one renewal to the next.
 const RENEWAL: Duration = Duration::from_secs(1);
 /// From one look of a standby to the next.
 const LOOK: Duration = Duration::from_secs(1);
 /// From a request that failed to the next.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The deadline of each request for the Lease.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const FIELD_MANAGER: &str = "clientapp-operator/lease";
 
@@ -72,19 +68,16 @@ impl Lead {
         Lead { ends: Arc::new(AtomicU64::new(millis(end))) }
     }
 
-    /// A lead without end, for tests.
-    #[must_use]
-    pub fn assured() -> Lead {
+    #[cfg(test)]
+    pub(crate) fn assured() -> Lead {
         Lead::until(Duration::MAX)
     }
 
     /// Whether no other process leads at this moment.
-    #[must_use]
     pub fn holds(&self) -> bool {
         millis(since_boot()) < self.ends.load(Ordering::SeqCst)
     }
 
-    /// What is left of the term.
     fn left(&self) -> Duration {
         Duration::from_millis(self.ends.load(Ordering::SeqCst).saturating_sub(millis(since_boot())))
     }
@@ -112,42 +105,35 @@ fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
 }
 
-/// What goes into the record for people to read, and for operators of a version that compared it.
+/// What goes into the record for users to read, and for operators of a version that compared it.
 #[expect(clippy::disallowed_methods, reason = "the record's time; nothing here is decided by it")]
 fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
 
-/// The lock, as an operator sees it that may come to hold it.
-pub struct Lease {
+pub(crate) struct Lease {
     api: Api<coordination::Lease>,
     /// `namespace/name`.
     place: String,
     identity: String,
 }
 
-/// The lock while this operator holds it.
-pub struct Held {
+pub(crate) struct Held {
     lead: Lead,
     lease: coordination::Lease,
 }
 
 impl Held {
-    /// What the lock gives.
-    #[must_use]
     pub fn lead(&self) -> Lead {
         self.lead.clone()
     }
 }
 
-/// Why the lead is over.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// It could not be renewed in time.
+pub(crate) enum Lost {
     NotRenewed(String),
     /// The Lease is another's, or free.
     Holder(Option<String>),
-    /// The Lease is gone.
     Deleted,
 }
 
@@ -169,29 +155,12 @@ enum Renewal {
     Lost(Lost),
 }
 
-/// Why a request for the Lease came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server refused, or could not be reached.
+pub(crate) enum Error {
     #[error("{verb} Lease {place}: {}", api_sentence(source))]
-    Api {
-        /// What was asked.
-        verb: &'static str,
-        /// Of which Lease.
-        place: String,
-        /// The answer.
-        source: Box<kube::Error>,
-    },
-    /// There was no answer.
+    Api { verb: &'static str, place: String, source: Box<kube::Error> },
     #[error("{verb} Lease {place}: no answer within {} ms", after.as_millis())]
-    Silent {
-        /// What was asked.
-        verb: &'static str,
-        /// Of which Lease.
-        place: String,
-        /// The deadline.
-        after: Duration,
-    },
+    Silent { verb: &'static str, place: String, after: Duration },
 }
 
 impl Error {
@@ -217,16 +186,12 @@ impl Error {
 
 impl Lease {
     /// The Lease of this namespace. `client` must not try again by itself: a failure that it hides is time that passes.
-    #[must_use]
     pub fn new(client: Client, namespace: &str, identity: String) -> Lease {
         let place = format!("{namespace}/{NAME}");
         Lease { api: Api::namespaced(client, namespace), place, identity }
     }
 
     /// Looks whether it could be had.
-    ///
-    /// # Errors
-    /// Why not.
     pub async fn look(&self) -> Result<(), Error> {
         self.get(REQUEST_TIMEOUT).await.map(|_| ())
     }

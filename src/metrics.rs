@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::lease::Lead;
+use crate::{crd::Reason, lease::Lead};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Run {
@@ -20,15 +20,26 @@ struct Run {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Reason {
+struct Failure {
     reason: &'static str,
 }
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Apps {
+    state: String,
+    reason: String,
+}
+
+type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 
 /// The counters. Cheap to update, and never labelled by app: a thousand apps are not a thousand series.
 pub struct Metrics {
     registry: Registry,
     reconciles: Histogram,
-    failures: Family<Reason, Counter>,
+    failures: Family<Failure, Counter>,
+    apps: Family<Apps, Gauge>,
+    /// State and reason of `Ready` of each ClientApp, while this operator controls them.
+    states: Mutex<Option<States>>,
     helm_runs: Family<Run, Histogram, fn() -> Histogram>,
     leader: Gauge,
     lead: Mutex<Option<Lead>>,
@@ -37,7 +48,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let reconciles = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0]);
-        let failures = Family::default();
+        let (failures, apps) = (Family::default(), Family::default());
         let helm: fn() -> Histogram = || Histogram::new([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0, 120.0, 600.0]);
         let helm_runs = Family::new_with_constructor(helm);
         let leader = Gauge::default();
@@ -45,14 +56,15 @@ impl Default for Metrics {
         registry.register_with_unit("reconcile", "Reconciles and their time", Unit::Seconds, reconciles.clone());
         registry.register("reconcile_failures", "Reconciles that failed, by reason", failures.clone());
         registry.register_with_unit("helm", "helm processes and their time", Unit::Seconds, helm_runs.clone());
+        registry.register("apps", "ClientApps by state and reason of Ready, on the leader", apps.clone());
         registry.register("leader", "1 while this operator is the leader", leader.clone());
-        Metrics { registry, reconciles, failures, helm_runs, leader, lead: Mutex::default() }
+        let (states, lead) = (Mutex::default(), Mutex::default());
+        Metrics { registry, reconciles, failures, apps, states, helm_runs, leader, lead }
     }
 }
 
 impl Metrics {
     /// Times one reconcile until the guard is dropped.
-    #[must_use]
     pub fn reconcile(&self) -> impl Drop + use<> {
         struct Timer(Instant, Histogram);
         impl Drop for Timer {
@@ -63,12 +75,10 @@ impl Metrics {
         Timer(Instant::now(), self.reconciles.clone())
     }
 
-    /// Counts a reconcile that failed.
-    pub fn reconcile_failed(&self, reason: &'static str) {
-        self.failures.get_or_create(&Reason { reason }).inc();
+    pub fn reconcile_failed(&self, reason: Reason) {
+        self.failures.get_or_create(&Failure { reason: reason.as_str() }).inc();
     }
 
-    /// Counts a helm process.
     pub fn helm_run(&self, command: &'static str, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "failure" };
         self.helm_runs.get_or_create(&Run { command, result }).observe(took.as_secs_f64());
@@ -79,11 +89,21 @@ impl Metrics {
         *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = Some(lead);
     }
 
+    /// Where state and reason of each ClientApp are to be had; `None`: this operator does not control them any more.
+    pub fn apps(&self, states: Option<States>) {
+        *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
+    }
+
     /// Everything, in the OpenMetrics text format.
-    #[must_use]
     pub fn render(&self) -> String {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.leader.set(lead.is_some_and(|lead| lead.holds()).into());
+        self.apps.clear();
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        for (state, reason) in states.as_ref().map(|states| states()).unwrap_or_default() {
+            self.apps.get_or_create(&Apps { state, reason }).inc();
+        }
+        drop(states);
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -100,7 +120,11 @@ mod tests {
         let metrics = Metrics::default();
         drop(metrics.reconcile());
         metrics.helm_run("upgrade", true, Duration::from_millis(700));
-        metrics.reconcile_failed("Conflict");
+        metrics.reconcile_failed(Reason::Conflict);
+        let app = |state: &str, reason: &str| (state.to_owned(), reason.to_owned());
+        metrics.apps(Some(Box::new(move || {
+            vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
+        })));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Lead::assured());
         let text = metrics.render();
@@ -109,8 +133,12 @@ mod tests {
             "clientapp_operator_helm_seconds_count{command=\"upgrade\",result=\"success\"} 1",
             "clientapp_operator_reconcile_failures_total{reason=\"Conflict\"} 1",
             "clientapp_operator_leader 1",
+            "clientapp_operator_apps{state=\"True\",reason=\"Ready\"} 2",
+            "clientapp_operator_apps{state=\"False\",reason=\"InvalidSpec\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+        metrics.apps(None);
+        assert!(!metrics.render().contains("clientapp_operator_apps{"));
     }
 }

@@ -6,7 +6,8 @@ use std::{fmt::Display, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use kube::{
-    Client,
+    Api, Client,
+    api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
     runtime::events::{Recorder, Reporter},
 };
@@ -17,29 +18,24 @@ use crate::{
     api::{self, serve::Server},
     clientapp,
     config::{Config, GRACE, RunArgs, helm_settings},
+    crd::{ClientApp, Guard},
     health::{self, Readiness},
-    helm::{Access, ChartCache, ChartName, ChartSource, Helm, HelmApi},
-    holder::Holder,
+    helm::{Access, ChartCache, ChartName, ChartSource, Helm},
     lease::{Lead, Lease},
+    lock_owner::LockOwner,
     metrics::Metrics,
-    postgres_writer, postgresql, shutdown,
+    postgres_writer, postgresql,
+    runtime::{client, controller::Parts, error::api_sentence},
+    shutdown,
 };
 
 /// How long to wait before looking for a usable helm again.
 const HELM_RECHECK: Duration = Duration::from_secs(10);
 /// The same for the Lease.
 const LEASE_RECHECK: Duration = Duration::from_secs(1);
+/// The same for the kind ClientApp.
+const SERVED_RECHECK: Duration = Duration::from_secs(2);
 
-/// An answer that takes longer than this does not come any more.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
-/// each watch after five.
-const WATCH_SILENCE: Duration = Duration::from_secs(300);
-
-/// Runs until a signal.
-///
-/// # Errors
-/// When a setting cannot be used, or something that it needs from its surroundings is not there.
 pub async fn run(args: &RunArgs) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
     let database = postgres_writer::Settings::from_env()?;
@@ -56,11 +52,11 @@ pub async fn run(args: &RunArgs) -> Result<()> {
     let (kube_config, access) = cluster(args).await?;
     let api = match server {
         Some(server) => {
-            let requests = client(&kube_config, REQUEST_TIMEOUT)?;
+            let requests = client::requests(&kube_config)?;
             let parts = api::Parts {
                 auth: server.auth(requests.clone()),
                 client: requests,
-                watch_client: client(&kube_config, WATCH_SILENCE)?,
+                watch_client: client::watches(&kube_config)?,
                 config: config.clone(),
                 namespace: kube_config.default_namespace.clone(),
             };
@@ -86,14 +82,15 @@ async fn lead(
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let helm: Arc<dyn HelmApi> = Arc::new(Helm::new(helm_settings(args), access)?);
+    let helm = Helm::new(helm_settings(args), access)?;
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
-    let requests = client(&kube_config, REQUEST_TIMEOUT)?;
-    let holder = Holder::current();
-    let lease = Lease::new(client(&kube_config, REQUEST_TIMEOUT)?, &namespace, holder.label());
+    let requests = client::requests(&kube_config)?;
+    let holder = LockOwner::current();
+    let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.label());
     let usable = async {
-        usable_helm(helm.as_ref(), ready).await;
+        usable_helm(&helm, ready).await;
         reachable(&lease, ready).await;
+        served(&requests, ready).await;
     };
     if stop.run_until_cancelled(usable).await.is_none() {
         return Ok(());
@@ -106,11 +103,10 @@ async fn lead(
         repository: args.chart_repository.clone(),
         recorder: Recorder::new(requests.clone(), reporter),
         requests,
-        watches: client(&kube_config, WATCH_SILENCE)?,
+        watches: client::watches(&kube_config)?,
         config,
         helm,
         database,
-        namespace,
         metrics,
         holder,
     };
@@ -164,72 +160,31 @@ async fn lead(
 #[derive(Clone)]
 struct Controllers {
     config: Arc<Config>,
-    helm: Arc<dyn HelmApi>,
+    helm: Helm,
     charts: PathBuf,
     chart: ChartName,
     repository: ChartSource,
     database: Option<postgres_writer::Settings>,
     requests: Client,
     watches: Client,
-    namespace: String,
     recorder: Recorder,
     metrics: Arc<Metrics>,
-    holder: Holder,
+    holder: LockOwner,
 }
 
 impl Controllers {
     /// Controls until `leading` ends, and returns when the last helm has ended.
     async fn run(self, lead: Lead, leading: CancellationToken) {
         let Controllers { config, helm, charts, chart, repository, database, requests, watches, .. } = self;
-        let Controllers { namespace, recorder, metrics, holder, .. } = self;
-        let charts = ChartCache::new(helm.clone(), repository, chart, charts, leading.clone());
-        let writers = database.map(|settings| postgres_writer::Parts {
-            client: requests.clone(),
-            watch_client: watches.clone(),
-            settings,
-            namespace,
-            recorder: recorder.clone(),
-            metrics: metrics.clone(),
-            lead: lead.clone(),
-        });
-        let postgresqls = postgresql::Parts {
-            client: requests.clone(),
-            watch_client: watches.clone(),
-            recorder: recorder.clone(),
-            metrics: metrics.clone(),
-            lead: lead.clone(),
-        };
-        let apps = clientapp::Parts {
-            recorder,
-            client: requests,
-            watch_client: watches,
-            config,
-            helm,
-            charts: Arc::new(charts),
-            metrics,
-            holder,
-            lead,
-        };
-        let writers = async {
-            if let Some(parts) = writers {
-                postgres_writer::run(parts, leading.clone()).await;
-            }
-        };
-        let apps = clientapp::run(apps, leading.clone());
-        let postgresqls = postgresql::run(postgresqls, leading.clone());
+        let Controllers { recorder, metrics, holder, .. } = self;
+        let charts = ChartCache::new(Arc::new(helm.clone()), repository, chart, charts, leading.clone());
+        let parts = Parts { client: requests, watch_client: watches, recorder, metrics, lead };
+        let tools = clientapp::Tools { config, helm, charts: Arc::new(charts), holder };
+        let writers = postgres_writer::run(parts.clone(), database, leading.clone());
+        let apps = clientapp::run(parts.clone(), tools, leading.clone());
+        let postgresqls = postgresql::run(parts, leading.clone());
         tokio::join!(apps, postgresqls, writers);
     }
-}
-
-/// A client that gives up on what is silent for longer than this.
-fn client(config: &kube::Config, silence: Duration) -> Result<Client> {
-    let mut config = config.clone();
-    config.read_timeout = Some(silence);
-    config.connect_timeout = Some(silence.min(REQUEST_TIMEOUT));
-    // What is tried again in here, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as
-    // long as a Retry-After says. Each caller has its own way to wait, and says that it does.
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
 }
 
 /// The user's own cache: a directory that others can write to would let them choose what is installed.
@@ -242,7 +197,7 @@ fn default_chart_cache() -> Result<PathBuf> {
 }
 
 /// Waits until helm can be used, and says in `/readyz` why it cannot.
-async fn usable_helm(helm: &dyn HelmApi, ready: &watch::Sender<Readiness>) {
+async fn usable_helm(helm: &Helm, ready: &watch::Sender<Readiness>) {
     loop {
         match helm.check().await {
             Ok(version) => {
@@ -264,6 +219,22 @@ async fn reachable(lease: &Lease, ready: &watch::Sender<Readiness>) {
         tracing::error!(reason = "LeaseUnavailable", "{error}");
         let _ = ready.send_replace(Err(format!("LeaseUnavailable: {error}")));
         tokio::time::sleep(LEASE_RECHECK).await;
+    }
+}
+
+/// Waits until ClientApps can be listed, and says in `/readyz` why they cannot.
+async fn served(client: &Client, ready: &watch::Sender<Readiness>) {
+    let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
+    while let Err(error) = apps.list_metadata(&ListParams::default().limit(1)).await {
+        let problem = match &error {
+            kube::Error::Api(status) if status.code == 404 => {
+                "KindMissing: this cluster does not know the kind ClientApp: apply crds/".to_owned()
+            }
+            error => format!("ClientAppsUnavailable: {}", api_sentence(error)),
+        };
+        tracing::error!("{problem}");
+        let _ = ready.send_replace(Err(problem));
+        tokio::time::sleep(SERVED_RECHECK).await;
     }
 }
 

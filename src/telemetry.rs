@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use crate::controller::panic::words;
+use crate::runtime::panic::words;
 
 /// What is logged when `RUST_LOG` does not say. kube reports every retry of a watch as an error of its own; the
 /// operator says the same in one line.

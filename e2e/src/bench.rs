@@ -76,7 +76,7 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     let postgres = matches!(what, What::Writer { .. }).then(Postgres::start).transpose()?;
     let mut environment = vec![("RUST_LOG".to_owned(), "info,clientapp_operator::helm=debug".to_owned())];
     if let Some(postgres) = &postgres {
-        environment.extend(postgres.environment("postgres"));
+        environment.extend(postgres.environment("postgres", "ours"));
         environment.push(("PSQL_RESYNC".to_owned(), "1".to_owned()));
     }
     let options = Options {

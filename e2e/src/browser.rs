@@ -1,7 +1,6 @@
 //! A real Chromium without a window, for tests of the page: found, started with a profile of its own, driven by keys,
 //! and asked what it sees.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +22,7 @@ use crate::lab::PATIENCE;
 const VARIABLE: &str = "CHROMIUM";
 /// Under these names it is looked for on the PATH.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// With one of these set, a test that needs a browser fails where there is none.
+/// One of these says that there has to be a browser.
 const REQUIRE: [&str; 2] = ["CI", "CLIENTAPP_E2E_REQUIRE_BROWSER"];
 
 /// The browser's executable: what `CHROMIUM` names, or one on the PATH.
@@ -35,6 +34,12 @@ pub fn find() -> Option<PathBuf> {
     }
 }
 
+/// Whether a test that needs a browser has to fail where there is none, and is not ignored.
+#[must_use]
+pub fn is_required() -> bool {
+    REQUIRE.iter().any(|name| std::env::var_os(name).is_some())
+}
+
 /// A running browser.
 pub struct Browser {
     chromium: Chromium,
@@ -44,20 +49,15 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts it. `None`: there is none on this machine, which is said on standard error.
+    /// Starts it.
     ///
     /// # Panics
-    /// When it does not start, or there is none and the environment says that there has to be.
-    pub async fn start(test: &str) -> Option<Browser> {
-        let Some(executable) = find() else {
-            let install = format!("install Debian's package chromium, or name a Chromium in ${VARIABLE}");
-            let required = REQUIRE.iter().find(|name| std::env::var_os(name).is_some());
-            assert!(required.is_none(), "there is no browser for {test}: {install}");
-            // Not by a macro: what those print is shown of tests that fail only.
-            let _ = writeln!(std::io::stderr(), "SKIPPED {test}: there is no browser; {install}");
-            return None;
-        };
-        Some(Self::launch(executable).await.expect("Chromium starts"))
+    /// When there is none on this machine, or it does not start.
+    pub async fn start() -> Browser {
+        let found = find().unwrap_or_else(|| {
+            panic!("there is no browser: install Debian's package chromium, or name a Chromium in ${VARIABLE}")
+        });
+        Self::launch(found).await.expect("Chromium starts")
     }
 
     async fn launch(executable: PathBuf) -> Result<Browser> {

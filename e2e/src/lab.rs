@@ -2,11 +2,11 @@
 //! own ClusterRole, Percona's stand-in, a chart repository.
 
 use std::fmt::Debug;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
@@ -26,11 +26,11 @@ use crate::operator::{Operator, Options};
 use crate::percona::PerconaStandIn;
 use crate::plane::ControlPlane;
 use crate::progress::Progress;
+use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
 use crate::tools::Tools;
-
-/// For a machine that is busy with something else; no test waits for so long.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub use crate::wait::PATIENCE;
+use crate::wait::until;
 
 /// The control plane and what runs on it.
 pub struct Lab {
@@ -74,6 +74,43 @@ impl Lab {
         };
         // Inside a test's runtime no other can be blocked on.
         tokio::task::spawn_blocking(move || SHARED.get_or_init(start)).await.expect("the lab starts")
+    }
+
+    /// One that all tests of this process share and no operator works on, with Percona.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub async fn unattended() -> &'static Lab {
+        static UNATTENDED: OnceLock<Lab> = OnceLock::new();
+        let start = || UNATTENDED.get_or_init(|| Lab::start(true).expect("the lab starts"));
+        tokio::task::spawn_blocking(start).await.expect("the lab starts")
+    }
+
+    /// A new namespace for an operator of its own, which sees no other one. No operator runs yet.
+    ///
+    /// # Panics
+    /// When it exists already or cannot be made.
+    pub async fn apart(&'static self, namespace: &str) -> Apart {
+        self.try_apart(namespace).await.expect("a namespace for an operator of its own")
+    }
+
+    async fn try_apart(&'static self, namespace: &str) -> Result<Apart> {
+        let tenant = Tenant::new(self, namespace).await?;
+        // What the operator writes into the namespace is counted; the Lease is beside it.
+        let lease = Tenant::new(self, &format!("{namespace}-lease")).await?;
+        for kind in ["role", "rolebinding"] {
+            let name = manifests::LEASE_ROLE;
+            let as_json = ["get", kind, name, "--namespace", manifests::NAMESPACE, "--output", "json"];
+            let mut object: Value = serde_json::from_str(&manifests::kubectl(&self.plane, &self.tools, &as_json)?)?;
+            object["metadata"] = json!({"name": name});
+            let url = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{kind}s", lease.namespace);
+            let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
+            tenant.client.request::<Value>(request.body(object.to_string().into_bytes())?).await?;
+        }
+        let proxy = Proxy::confined(&self.operator_kubeconfig, namespace)?;
+        let options =
+            Options { kubeconfig: proxy.kubeconfig(), lease_namespace: lease.namespace.clone(), ..self.options() };
+        Ok(Apart { tenant, proxy, options })
     }
 
     /// How the operator is started here.
@@ -126,10 +163,14 @@ impl Lab {
         let path = self.plane.audit_log().context("the plane keeps no audit log")?;
         let user = format!("system:serviceaccount:{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
         let log = std::fs::read_to_string(path)?;
-        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        // Most lines are about others, and reading one takes a while.
+        let about = format!("\"namespace\":\"{namespace}\"");
+        let lines = log.lines().filter(|line| line.contains(&about));
+        let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
         Ok(events
             .filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == user.as_str())
             .filter(|event| event["objectRef"]["namespace"] == namespace && event["verb"] != "watch")
+            .filter(|event| !event["userAgent"].as_str().is_some_and(|agent| agent.ends_with(proxy::OF_ALL)))
             .map(|event| {
                 let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let object = &event["objectRef"];
@@ -159,6 +200,26 @@ pub fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> T {
         let run = || tokio::runtime::Runtime::new().expect("a runtime").block_on(future);
         scope.spawn(run).join().expect("the future does not panic")
     })
+}
+
+/// A namespace for one scenario with operators of its own.
+pub struct Apart {
+    /// The namespace.
+    pub tenant: Tenant,
+    /// Between the operators and the API server; they see no other namespace by it.
+    pub proxy: Proxy,
+    /// How an operator is started here.
+    pub options: Options,
+}
+
+/// Starts an operator and waits until it leads. While it waits the test's runtime is free.
+///
+/// # Panics
+/// When it does not lead.
+pub async fn leading(options: &Options) -> Operator {
+    let options = options.clone();
+    let start = move || Operator::leading(&options).expect("the operator leads");
+    tokio::task::spawn_blocking(start).await.expect("the operator leads")
 }
 
 /// A namespace for one scenario.
@@ -282,6 +343,18 @@ impl Tenant {
         conditions::find(&found.conditions, type_).map(|condition| condition.message.clone()).unwrap_or_default()
     }
 
+    /// Waits until a ClientApp is not Ready for this reason, with these words in the message.
+    ///
+    /// # Panics
+    /// When it is not in time.
+    pub async fn held(&self, name: &str, reason: &str, words: &[&str]) {
+        let held = |status: &ClientAppStatus| {
+            let ready = conditions::find(&status.conditions, "Ready");
+            ready.is_some_and(|ready| ready.reason == reason && words.iter().all(|part| ready.message.contains(part)))
+        };
+        self.status(name, &format!("{reason} with {words:?}"), held).await;
+    }
+
     /// What the operator and its helms have asked of the API server for this namespace so far, without watches. What
     /// they asked before the call is in it.
     ///
@@ -291,13 +364,17 @@ impl Tenant {
         static MARKERS: AtomicU32 = AtomicU32::new(0);
         // The log is in order: once this request is in it, so is all that was answered before.
         let marker = format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed));
-        let _ = self.api::<Pod>().get_opt(&marker).await;
         let log = self.lab.plane.audit_log().expect("the plane keeps an audit log");
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !std::fs::read(&log).is_ok_and(|log| String::from_utf8_lossy(&log).contains(&marker)) {
-            assert!(tokio::time::Instant::now() < deadline, "the audit log does not show {marker}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let mut log = std::fs::File::open(log).expect("the audit log is there");
+        let before = log.seek(SeekFrom::End(0)).expect("a file has an end");
+        let _ = self.api::<Pod>().get_opt(&marker).await;
+        log.seek(SeekFrom::Start(before)).expect("a file can be read from anywhere");
+        let mut since = Vec::new();
+        until(&format!("the audit log shows {marker}"), async || {
+            log.read_to_end(&mut since).expect("the audit log can be read");
+            since.windows(marker.len()).any(|window| window == marker.as_bytes())
+        })
+        .await;
         self.lab.requests(&self.namespace).expect("the plane keeps an audit log")
     }
 
@@ -319,15 +396,24 @@ impl Tenant {
     /// # Panics
     /// When it never does.
     pub async fn events_with(&self, name: &str, reason: &str, sentence: &str) -> Vec<(String, String)> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
+        self.told(name, reason, |note| note == sentence, sentence).await
+    }
+
+    /// Waits until an event about an object has this in its sentence.
+    ///
+    /// # Panics
+    /// When it never has.
+    pub async fn event(&self, name: &str, reason: &str, part: &str) {
+        self.told(name, reason, |note| note.contains(part), part).await;
+    }
+
+    async fn told(&self, name: &str, reason: &str, says: impl Fn(&str) -> bool, words: &str) -> Vec<(String, String)> {
+        until(&format!("there is an event {reason}: {words}"), async || {
             let events = self.events(name).await;
-            if events.iter().any(|event| (event.0.as_str(), event.1.as_str()) == (reason, sentence)) {
-                return events;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "no event {reason}: {sentence}, only {events:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            let told = events.iter().any(|event| event.0 == reason && says(&event.1));
+            if told { Ok(events) } else { Err(format!("there are only {events:#?}")) }
+        })
+        .await
     }
 
     /// Lets the pod of the Job with this uid run, though no node fits, and so the Job succeed: what the scheduler will
@@ -363,6 +449,14 @@ impl Tenant {
     /// When it is not.
     pub async fn delete(&self, name: &str) {
         self.api::<ClientApp>().delete(name, &kube::api::DeleteParams::default()).await.expect("delete a ClientApp");
+        self.gone(name).await;
+    }
+
+    /// Waits until a ClientApp is gone.
+    ///
+    /// # Panics
+    /// When it is not in time.
+    pub async fn gone(&self, name: &str) {
         self.wait_for(name, "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
     }
 

@@ -20,5 +20,7 @@ pub mod progress;
 pub mod proxy;
 pub mod registry;
 pub mod repository;
+pub mod scenario;
 pub mod shim;
 pub mod tools;
+pub mod wait;

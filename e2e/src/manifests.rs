@@ -21,6 +21,8 @@ use crate::tools::Tools;
 pub const NAMESPACE: &str = "clientapp-operator";
 /// The operator's service account.
 pub const SERVICE_ACCOUNT: &str = "clientapp-operator";
+/// The Role by which the operator has its Lease, and its binding.
+pub const LEASE_ROLE: &str = "clientapp-operator-lease";
 /// Longer than any test or demonstration.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 

@@ -1,5 +1,5 @@
 //! A real control plane as plain processes: etcd, the API server, the controller manager, the scheduler, and kwok's fake
-//! nodes, on which pods become ready and claims bound.
+//! nodes, on which pods become ready, and volumes.
 //!
 //! ```no_run
 //! use std::sync::OnceLock;

@@ -162,9 +162,9 @@ impl Postgres {
         fs::read(self.home.join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
-    /// What an operator has to be told of a database.
+    /// What an operator has to be told of a database, and of the tables that it may write there.
     #[must_use]
-    pub fn environment(&self, database: &str) -> Vec<(String, String)> {
+    pub fn environment(&self, database: &str, tables: &str) -> Vec<(String, String)> {
         let port = self.port.to_string();
         let variables = [
             ("PSQL_HOST", "127.0.0.1"),
@@ -172,6 +172,7 @@ impl Postgres {
             ("PSQL_DBNAME", database),
             ("PSQL_USER", USER),
             ("PSQL_PASSWORD", PASSWORD),
+            ("PSQL_TABLES", tables),
         ];
         variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
     }

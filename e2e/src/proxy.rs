@@ -1,4 +1,5 @@
-//! A proxy between one operator (with its helms) and the API server, which answers for it, or stays silent, when told to.
+//! A proxy between one operator (with its helms) and the API server, which answers for it, or stays silent, when told to,
+//! and can show it one namespace only.
 //!
 //! The operator is given [`Proxy::kubeconfig`]: it comes to the proxy by plain HTTP and without credentials, which helm would
 //! not send that way, and the proxy takes each request on as the operator's user. All others still reach the API server
@@ -15,7 +16,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use kube::Client;
@@ -25,12 +26,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::background::Background;
+use crate::lab::PATIENCE;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The API server does not get it; the answer is this.
     Answer(StatusCode),
+    /// The same, and no two answers have the same words.
+    AnswerAnew(StatusCode),
+    /// The API server does not get it; the answer is 503, and that the client may come again after so many seconds.
+    RetryAfter(u64),
     /// It is not answered, and a watch tells nothing more, for as long as the rule is there. Then it goes on.
     Hang,
     /// The answer comes so much later; of a watch, each event.
@@ -43,18 +49,25 @@ pub struct Rule {
     verb: &'static str,
     resource: &'static str,
     fault: Fault,
+    spares_helm: bool,
 }
 
 impl Rule {
     /// A verb and a resource as in a Role, `leases` or `instances/status`; `*` is any.
     #[must_use]
     pub fn new(verb: &'static str, resource: &'static str, fault: Fault) -> Self {
-        Rule { verb, resource, fault }
+        Rule { verb, resource, fault, spares_helm: false }
+    }
+
+    /// Only for what the operator asks for itself.
+    #[must_use]
+    pub fn sparing_helm(self) -> Self {
+        Rule { spares_helm: true, ..self }
     }
 
     fn is_about(&self, asked: &Asked) -> bool {
         let is = |rule: &str, word: &str| rule == "*" || rule == word;
-        is(self.verb, asked.verb) && is(self.resource, &asked.resource)
+        is(self.verb, asked.verb) && is(self.resource, &asked.resource) && !(self.spares_helm && asked.by_helm)
     }
 }
 
@@ -69,6 +82,8 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
+    /// The only one that there is, to the operator.
+    namespace: Option<String>,
     rules: watch::Sender<Vec<Rule>>,
     /// How many requests have met a fault.
     met: watch::Sender<usize>,
@@ -80,6 +95,19 @@ impl Proxy {
     /// # Errors
     /// When the kubeconfig cannot be read, or no port is free.
     pub fn start(kubeconfig: &Path) -> Result<Self> {
+        Self::to(kubeconfig, None)
+    }
+
+    /// One that shows the operator of all namespaces' objects those in this namespace, so that several operators can work
+    /// beside each other on one control plane.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read, or no port is free.
+    pub fn confined(kubeconfig: &Path, namespace: &str) -> Result<Self> {
+        Self::to(kubeconfig, Some(namespace.to_owned()))
+    }
+
+    fn to(kubeconfig: &Path, namespace: Option<String>) -> Result<Self> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let mut given: serde_json::Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig)?)?;
@@ -93,7 +121,7 @@ impl Proxy {
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(serde_yaml::to_string(&given)?.as_bytes())?;
 
-        let shared = Arc::new(Shared { rules: watch::Sender::default(), met: watch::Sender::default() });
+        let shared = Arc::new(Shared { namespace, rules: watch::Sender::default(), met: watch::Sender::default() });
         let server = Background::spawn("proxy", {
             let shared = shared.clone();
             || async move {
@@ -130,9 +158,14 @@ impl Proxy {
     }
 
     /// Waits until more requests than so many have met a fault.
+    ///
+    /// # Panics
+    /// When that takes longer than [`PATIENCE`].
     pub async fn met_more_than(&self, so_many: usize) {
-        // The sender lives in `shared`, so the wait can only end with the request.
-        let _ = self.shared.met.subscribe().wait_for(|met| *met > so_many).await;
+        let mut met = self.shared.met.subscribe();
+        let more = tokio::time::timeout(PATIENCE, met.wait_for(|met| *met > so_many)).await;
+        // The sender lives in `shared`.
+        _ = more.unwrap_or_else(|_| panic!("no more than {so_many} requests have met a fault"));
     }
 }
 
@@ -142,10 +175,14 @@ struct Asked {
     verb: &'static str,
     /// With its subresource.
     resource: String,
+    by_helm: bool,
 }
 
 impl Asked {
-    fn of(method: &Method, uri: &Uri) -> Asked {
+    fn of(request: &Request) -> Asked {
+        let (method, uri) = (request.method(), request.uri());
+        let agent = request.headers().get(header::USER_AGENT);
+        let by_helm = agent.is_some_and(|agent| agent.as_bytes().starts_with(b"Helm/"));
         let mut path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         let prefix = if path.first() == Some(&"apis") { 3 } else { 2 };
         path.drain(..prefix.min(path.len()));
@@ -172,7 +209,7 @@ impl Asked {
             [resource, ..] => resource.to_owned(),
             [] => String::new(),
         };
-        Asked { verb, resource }
+        Asked { verb, resource, by_helm }
     }
 }
 
@@ -195,17 +232,24 @@ impl Shared {
 }
 
 async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: Request) -> Response {
-    let asked = Asked::of(request.method(), request.uri());
+    let asked = Asked::of(&request);
     let watches = asked.verb == "watch";
     if shared.fault(&asked).is_some() {
         shared.met.send_modify(|met| *met += 1);
     }
     match shared.let_through(&asked).await {
-        Some(Fault::Answer(status)) => return refused(status),
+        Some(Fault::Answer(status)) => return refused(status, "the proxy was told to"),
+        Some(Fault::AnswerAnew(status)) => {
+            return refused(status, &format!("request {} is refused", *shared.met.borrow()));
+        }
+        Some(Fault::RetryAfter(seconds)) => {
+            let answer = refused(StatusCode::SERVICE_UNAVAILABLE, "the proxy was told to");
+            return ([(header::RETRY_AFTER, seconds.to_string())], answer).into_response();
+        }
         Some(Fault::Late(by)) if !watches => sleep(by).await,
         _ => {}
     }
-    match forward(&client, request).await {
+    match forward(&client, request, shared.namespace.as_deref()).await {
         Ok(answer) if watches => {
             let (parts, body) = answer.into_parts();
             Response::from_parts(parts, Body::from_stream(held_back(shared, asked, body)))
@@ -215,14 +259,39 @@ async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: 
     }
 }
 
-async fn forward(client: &Client, request: Request) -> Result<Response> {
+async fn forward(client: &Client, request: Request, namespace: Option<&str>) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
     of_the_connection(&mut parts.headers);
+    if let Some(within) = namespace.and_then(|namespace| within(&parts.method, &parts.uri, namespace)) {
+        parts.uri = within.parse()?;
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        parts.headers.insert(header::USER_AGENT, HeaderValue::from_str(&format!("{agent} {OF_ALL}"))?);
+    }
     let body = axum::body::to_bytes(body, usize::MAX).await?;
     let answer = client.send(Request::from_parts(parts, body.into())).await?;
     let (mut parts, body) = answer.into_parts();
     of_the_connection(&mut parts.headers);
     Ok(Response::from_parts(parts, Body::new(body)))
+}
+
+/// At the end of the user agent of a request that was about all namespaces.
+pub const OF_ALL: &str = "(of all namespaces)";
+
+/// The kinds without a namespace that an operator asks for.
+const WITHOUT_NAMESPACE: [&str; 3] = ["namespaces", "customresourcedefinitions", "profiles"];
+
+/// A request for the objects of all namespaces as one for those of a namespace; `None`: it is none.
+fn within(method: &Method, uri: &Uri, namespace: &str) -> Option<String> {
+    let path: Vec<&str> = uri.path().split('/').skip(1).collect();
+    let (group, resource) = match path[..] {
+        ["api", _, resource] | ["apis", _, _, resource] => (&path[..path.len() - 1], resource),
+        _ => return None,
+    };
+    if *method != Method::GET || WITHOUT_NAMESPACE.contains(&resource) {
+        return None;
+    }
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    Some(format!("/{}/namespaces/{namespace}/{resource}{query}", group.join("/")))
 }
 
 /// What is between the two ends of one connection only.
@@ -259,10 +328,10 @@ fn held_back(
 }
 
 /// As the API server words its refusals.
-fn refused(status: StatusCode) -> Response {
+fn refused(status: StatusCode, message: &str) -> Response {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
-        "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""), "message": "the proxy was told to",
+        "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""), "message": message,
     });
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
@@ -288,8 +357,26 @@ mod tests {
             ("GET", "/version", "list", ""),
             ("GET", "/apis", "list", ""),
         ] {
-            let asked = Asked::of(&method.parse().unwrap(), &uri.parse().unwrap());
-            assert_eq!(asked, Asked { verb, resource: resource.to_owned() }, "{method} {uri}");
+            let request = axum::http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+            let expected = Asked { verb, resource: resource.to_owned(), by_helm: false };
+            assert_eq!(Asked::of(&request), expected, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_all_namespaces_is_asked_of_one() {
+        for (method, uri, expected) in [
+            ("GET", "/api/v1/secrets?watch=true", Some("/api/v1/namespaces/a/secrets?watch=true")),
+            ("GET", "/apis/apps/v1/deployments", Some("/apis/apps/v1/namespaces/a/deployments")),
+            ("GET", "/apis/g.example.com/v1/profiles?limit=5", None),
+            ("GET", "/api/v1/namespaces", None),
+            ("GET", "/api/v1/namespaces/b/secrets", None),
+            ("GET", "/apis/apps/v1", None),
+            ("GET", "/version", None),
+            ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", None),
+        ] {
+            let found = within(&method.parse().unwrap(), &uri.parse().unwrap(), "a");
+            assert_eq!(found.as_deref(), expected, "{method} {uri}");
         }
     }
 }

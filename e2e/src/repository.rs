@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use axum::Router;
@@ -55,6 +55,8 @@ pub struct Repository {
 struct Shared {
     fault: watch::Sender<Fault>,
     requests: watch::Sender<BTreeMap<String, usize>>,
+    /// How many are under way, and the most that ever were.
+    under_way: Mutex<(usize, usize)>,
     genuine: Stock,
     tampered: Stock,
 }
@@ -70,6 +72,7 @@ impl Repository {
         let shared = Arc::new(Shared {
             fault: watch::Sender::default(),
             requests: watch::Sender::default(),
+            under_way: Mutex::default(),
             genuine: stock(Content::Genuine)?,
             tampered: stock(Content::Tampered)?,
         });
@@ -107,9 +110,39 @@ impl Repository {
         let _ = requests.wait_for(|requests| requests.contains_key(path)).await;
     }
 
+    /// The most requests that were under way at the same time.
+    pub fn most_at_once(&self) -> usize {
+        self.shared.under_way().1
+    }
+
     /// How many requests have come in altogether, answered or not.
     pub fn all_requests(&self) -> usize {
         self.shared.requests.borrow().values().sum()
+    }
+}
+
+impl Shared {
+    fn under_way(&self) -> MutexGuard<'_, (usize, usize)> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is under way, until this is dropped.
+struct UnderWay(Arc<Shared>);
+
+impl UnderWay {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        let mut count = shared.under_way();
+        count.0 += 1;
+        count.1 = count.1.max(count.0);
+        drop(count);
+        UnderWay(shared.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way().0 -= 1;
     }
 }
 
@@ -141,6 +174,7 @@ fn serve(address: SocketAddr, shared: Arc<Shared>) -> Result<Background> {
 pub const PAGE: &str = "<!doctype html><title>Welcome</title><p>Please sign in.</p>";
 
 async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> Response {
+    let _under_way = UnderWay::begin(&shared);
     shared.requests.send_modify(|requests| *requests.entry(format!("/{path}")).or_default() += 1);
     let mut faults = shared.fault.subscribe();
     // The sender lives in `shared`, so the wait can only end with another fault.

@@ -3,12 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
+use e2e::wait::blocking_until;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
@@ -17,9 +16,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tempfile::TempDir;
-
-/// After which a condition is taken not to come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The user's cluster. Never dropped: the end of this process ends it.
 fn cluster() -> &'static ControlPlane {
@@ -175,17 +171,13 @@ impl Demo {
     }
 
     fn assert_nothing_left(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        // A watchdog acts after the end.
+        blocking_until("nothing is left", || {
             let files: Vec<_> = self.0.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
             let processes = self.processes();
-            if files.is_empty() && processes.is_empty() {
-                return;
-            }
-            // A watchdog acts after the end.
-            assert!(Instant::now() < deadline, "left are {files:?} and {processes:?}");
-            thread::sleep(Duration::from_millis(50));
-        }
+            let none = files.is_empty() && processes.is_empty();
+            if none { Ok(()) } else { Err(format!("{files:?} and {processes:?}")) }
+        });
     }
 
     /// Processes that name the directory.

@@ -1,18 +1,18 @@
 //! The life of operators: at rest, restarted, killed, in pairs; and where charts and Percona come from.
 //!
-//! Operators are started and ended here at will, so that one scenario at a time has the control plane.
-
-use std::sync::OnceLock;
+//! Operators are started and ended here at will, so that each scenario has its own, which see no other's namespace.
 
 use clientapp_operator::crd::{ClientApp, Profile};
 use e2e::charts::{self, Content};
-use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname};
+use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
 use e2e::percona::PerconaStandIn;
 use e2e::proxy::{Fault as Refusal, Proxy, Rule};
 use e2e::registry::Registry;
-use e2e::repository::Fault;
+use e2e::repository::{Fault, Repository};
+use e2e::scenario::small;
 use e2e::shim::Shim;
+use e2e::wait::until;
 use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -21,31 +21,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
-/// A control plane without an operator, for one scenario at a time.
-async fn lab() -> (&'static Lab, MutexGuard<'static, ()>) {
-    static LAB: OnceLock<Lab> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
-    let start = || LAB.get_or_init(|| Lab::start(true).expect("the lab starts"));
-    let lab = tokio::task::spawn_blocking(start).await.expect("the lab starts");
-    // Whatever the scenario before has left.
-    lab.repository.set(Fault::None).expect("the repository serves");
-    (lab, turn)
-}
-
-/// Starts an operator and waits until it leads. While it waits the test's runtime is free.
-async fn leading(options: &Options) -> Operator {
-    let options = options.clone();
-    tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().expect("the operator leads")
-}
-
-fn small(tenant: &Tenant, name: &str) -> Value {
-    json!({
-        "hostname": hostname(tenant, name),
-        "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
-    })
+/// A namespace with operators of its own.
+async fn apart(namespace: &str) -> Apart {
+    Lab::unattended().await.apart(namespace).await
 }
 
 /// An app whose hook no node fits: helm waits for it until the test lets it run.
@@ -73,27 +52,14 @@ async fn pending(tenant: &Tenant, release: &str) -> Vec<String> {
     statuses.filter(|status| status.starts_with("pending-")).collect()
 }
 
-/// Waits until something outside the cluster is so.
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !done() {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-}
-
 /// Waits until there are more events about an app than so many, and the last one says what its status says.
 async fn all_told(tenant: &Tenant, name: &str, more_than: usize) -> Vec<(String, String)> {
     let ready = tenant.condition(name, "Ready", "True", "Ready").await;
-    let told = async {
-        loop {
-            let events = tenant.events_with(name, "Ready", &ready).await;
-            if events.len() > more_than {
-                return events;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, told).await.expect("there is one more event")
+    until("there is one more event", async || {
+        let events = tenant.events_with(name, "Ready", &ready).await;
+        (events.len() > more_than).then_some(events)
+    })
+    .await
 }
 
 /// How many reconciles the operator has finished.
@@ -119,11 +85,12 @@ async fn passwords(tenant: &Tenant, app: &str) -> Vec<Vec<u8>> {
 
 #[tokio::test]
 async fn at_rest_an_app_costs_nothing() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("at-rest").await;
+    let Apart { tenant, proxy: _proxy, options } = apart("at-rest").await;
     let charts = tempfile::tempdir().unwrap();
-    let shim = Shim::around(&lab.tools.helm).unwrap();
-    let warm = Options { helm: shim.path(), chart_cache: Some(charts.path().to_owned()), ..lab.options() };
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let repository = Repository::start().unwrap();
+    let options = Options { chart_repository: repository.url(), ..options };
+    let warm = Options { helm: shim.path(), chart_cache: Some(charts.path().to_owned()), ..options };
     let mut operator = leading(&warm).await;
     let apps = ["one", "two", "three"];
     for name in apps {
@@ -148,7 +115,7 @@ async fn at_rest_an_app_costs_nothing() {
         let seen = reconciles(&mut operator);
         tenant.kubectl(&["label", "clientapp", name, "team=blue"]).unwrap();
         tenant.kubectl(&["annotate", "clientapp", name, "note=hello"]).unwrap();
-        until("both edits are seen", || reconciles(&mut operator) > seen).await;
+        until("both edits are seen", async || reconciles(&mut operator) > seen).await;
     }
     assert_eq!(since(before, tenant.requests().await), [""; 0]);
     assert_eq!(shim.runs(), runs);
@@ -173,7 +140,7 @@ async fn at_rest_an_app_costs_nothing() {
     assert_eq!(shim.runs(), runs);
 
     // A restart, with the same charts, and with none at all while the repository is down.
-    lab.repository.set(Fault::Refused).unwrap();
+    repository.set(Fault::Refused).unwrap();
     for (cache, options) in [("warm", warm.clone()), ("cold", Options { chart_cache: None, ..warm })] {
         let versions =
             async || [version(&tenant, "one").await, version(&tenant, "two").await, version(&tenant, "three").await];
@@ -182,9 +149,8 @@ async fn at_rest_an_app_costs_nothing() {
         assert!(operator.stop().unwrap());
         operator = leading(&options).await;
         // All that a new operator cannot know from its watches: which keys Percona's Secrets have.
-        let all_asked = async { while tenant.requests().await.len() < before.len() + apps.len() {} };
-        tokio::time::timeout(PATIENCE, all_asked).await.expect("every Secret is looked at");
-        until("every app is looked at", || reconciles(&mut operator) >= 3.0).await;
+        until("every Secret is looked at", async || tenant.requests().await.len() >= before.len() + apps.len()).await;
+        until("every app is looked at", async || reconciles(&mut operator) >= 3.0).await;
         assert_eq!(since(before, tenant.requests().await), ["operator get secrets/"; 3]);
         assert_eq!(versions().await, stored);
         assert_eq!(shim.runs(), runs);
@@ -192,10 +158,10 @@ async fn at_rest_an_app_costs_nothing() {
         let before = tenant.requests().await;
         let seen = reconciles(&mut operator);
         tenant.kubectl(&["annotate", "clientapps", "--all", "--overwrite", &format!("cache={cache}")]).unwrap();
-        until("every app is looked at again", || reconciles(&mut operator) >= seen + 3.0).await;
+        until("every app is looked at again", async || reconciles(&mut operator) >= seen + 3.0).await;
         assert_eq!(since(before, tenant.requests().await), [""; 0]);
     }
-    lab.repository.set(Fault::None).unwrap();
+    repository.set(Fault::None).unwrap();
     for (name, told) in apps.into_iter().zip(told) {
         assert_eq!(tenant.listed(name).unwrap().0, "1");
         assert_eq!(tenant.events(name).await, told);
@@ -205,10 +171,9 @@ async fn at_rest_an_app_costs_nothing() {
 
 #[tokio::test]
 async fn one_leads_and_the_other_goes_on_without_repeating_anything() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("two-operators").await;
-    let shim = Shim::around(&lab.tools.helm).unwrap();
-    let options = Options { helm: shim.path(), ..lab.options() };
+    let Apart { tenant, proxy: _proxy, options } = apart("two-operators").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..options };
     let first = leading(&options).await;
     let mut second = Operator::start(&options).unwrap();
     second.wait_for_log("waiting for the lease").unwrap();
@@ -219,26 +184,26 @@ async fn one_leads_and_the_other_goes_on_without_repeating_anything() {
 
     assert!(first.stop().unwrap());
     second.wait_for_log("\"leading\"").unwrap();
-    until("the app is looked at", || reconciles(&mut second) >= 1.0).await;
+    until("the app is looked at", async || reconciles(&mut second) >= 1.0).await;
     assert_eq!(shim.runs(), runs);
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
-    let holder = lease_holder(&tenant).await;
+    let holder = lease_holder(&tenant, &options).await;
     assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
     assert!(second.stop().unwrap());
 }
 
-fn leases(tenant: &Tenant) -> Api<Lease> {
-    Api::namespaced(tenant.client.clone(), e2e::manifests::NAMESPACE)
+fn leases(tenant: &Tenant, options: &Options) -> Api<Lease> {
+    Api::namespaced(tenant.client.clone(), &options.lease_namespace)
 }
 
-async fn lease_holder(tenant: &Tenant) -> String {
-    leases(tenant).get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
+async fn lease_holder(tenant: &Tenant, options: &Options) -> String {
+    leases(tenant, options).get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
 }
 
 /// Waits until the second leads, and looks all the while that the first does not lead as well.
 async fn taken_over(first: &mut Operator, second: &mut Operator) {
-    until("the second leads, and the first no more", || {
+    until("the second leads, and the first no more", async || {
         // In this order: both would lead now if the second already did and the first still does.
         let second = leads(second);
         assert!(!(second && leads(first)), "two operators lead");
@@ -253,12 +218,12 @@ fn leads(operator: &mut Operator) -> bool {
 
 #[tokio::test]
 async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_leads() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("not-renewed").await;
-    let shim = Shim::around(&lab.tools.helm).unwrap();
-    let proxy = Proxy::start(&lab.operator_kubeconfig).unwrap();
-    let direct = Options { helm: shim.path(), ..lab.options() };
-    let mut first = leading(&Options { kubeconfig: proxy.kubeconfig(), ..direct.clone() }).await;
+    let Apart { tenant, proxy, options } = apart("not-renewed").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let unharmed = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
+    let options = Options { helm: shim.path(), ..options };
+    let direct = Options { kubeconfig: unharmed.kubeconfig(), ..options.clone() };
+    let mut first = leading(&options).await;
     tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
     let hook = next_hook(&tenant, "acme", "").await;
     let helm = shim.runs().pop().unwrap();
@@ -278,14 +243,14 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     proxy.set([]);
     first.wait_for_log("the Lease can be asked for again").unwrap();
     assert!(second.stop().unwrap());
-    until("the first leads again", || leads(&mut first)).await;
+    until("the first leads again", async || leads(&mut first)).await;
     let mut second = Operator::start(&direct).unwrap();
     second.wait_for_log("waiting for the lease").unwrap();
     proxy.set([Rule::new("*", "leases", Refusal::Hang)]);
     taken_over(&mut first, &mut second).await;
     // What it has asked meanwhile comes through, and takes nothing from the one that leads.
     proxy.set([]);
-    let holder = lease_holder(&tenant).await;
+    let holder = lease_holder(&tenant, &options).await;
     assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
     tenant.create("other", small(&tenant, "other")).await.unwrap();
     tenant.ready("other", 1).await;
@@ -295,31 +260,28 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
 
 #[tokio::test]
 async fn a_leader_that_was_frozen_wakes_up_without_the_lead() {
-    let (lab, _turn) = lab().await;
-    let options = lab.options();
+    let Apart { tenant: _, proxy: _proxy, options } = apart("frozen").await;
     let mut first = leading(&options).await;
     let mut second = Operator::start(&options).unwrap();
     first.signal(Signal::SIGSTOP);
-    until("the second leads", || leads(&mut second)).await;
+    until("the second leads", async || leads(&mut second)).await;
     first.signal(Signal::SIGCONT);
     assert!(!leads(&mut first));
     first.wait_for_log("the lease is lost").unwrap();
     assert!(second.stop().unwrap());
-    until("the first leads again", || leads(&mut first)).await;
+    until("the first leads again", async || leads(&mut first)).await;
     assert!(first.stop().unwrap());
 }
 
 #[tokio::test]
 async fn a_lease_that_is_deleted_ends_the_lead_before_there_is_another() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("lease-deleted").await;
-    let options = lab.options();
+    let Apart { tenant, proxy: _proxy, options } = apart("lease-deleted").await;
     let mut first = leading(&options).await;
     let mut second = Operator::start(&options).unwrap();
     second.wait_for_log("waiting for the lease").unwrap();
-    leases(&tenant).delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
+    leases(&tenant, &options).delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
     first.wait_for_log("it was deleted").unwrap();
-    until("one leads again", || {
+    until("one leads again", async || {
         let second = leads(&mut second);
         let first = leads(&mut first);
         assert!(!(first && second), "two operators lead");
@@ -331,28 +293,39 @@ async fn a_lease_that_is_deleted_ends_the_lead_before_there_is_another() {
 }
 
 #[tokio::test]
-async fn after_sigkill_in_the_middle_of_helm_the_successor_unlocks_and_goes_on() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("sigkill").await;
-    let shim = Shim::around(&lab.tools.helm).unwrap();
-    let options = Options { helm: shim.path(), ..lab.options() };
-
-    // In the middle of the installation.
+async fn after_sigkill_in_the_middle_of_an_installation_the_successor_unlocks_and_goes_on() {
+    let Apart { tenant, proxy: _proxy, options } = apart("sigkill-install").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..options };
     let operator = leading(&options).await;
     tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
-    let mut hook = next_hook(&tenant, "acme", "").await;
+    let hook = next_hook(&tenant, "acme", "").await;
     let before = passwords(&tenant, "acme").await;
     killed(operator, &shim).await;
     assert_eq!(pending(&tenant, "acme").await, ["pending-install"]);
 
-    let mut operator = leading(&options).await;
-    hook = next_hook(&tenant, "acme", &hook).await;
+    let operator = leading(&options).await;
+    let hook = next_hook(&tenant, "acme", &hook).await;
     assert_eq!(statuses(&tenant, "acme"), ["failed", "pending-upgrade"]);
     tenant.let_job_run(&hook).await;
     tenant.ready("acme", 2).await;
     assert_eq!(passwords(&tenant, "acme").await, before);
+    assert!(operator.stop().unwrap());
+    assert!(shim.runs().iter().all(|run| !run.alive()));
+}
 
-    // In the middle of an upgrade, and again in the middle of the successor's.
+#[tokio::test]
+async fn after_sigkill_in_the_middle_of_an_upgrade_and_again_of_the_successors() {
+    let Apart { tenant, proxy: _proxy, options } = apart("sigkill-upgrade").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..options };
+    let mut operator = leading(&options).await;
+    tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
+    let mut hook = next_hook(&tenant, "acme", "").await;
+    tenant.let_job_run(&hook).await;
+    tenant.ready("acme", 1).await;
+    let before = passwords(&tenant, "acme").await;
+
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     for _ in 0..2 {
         hook = next_hook(&tenant, "acme", &hook).await;
@@ -362,8 +335,8 @@ async fn after_sigkill_in_the_middle_of_helm_the_successor_unlocks_and_goes_on()
     }
     hook = next_hook(&tenant, "acme", &hook).await;
     tenant.let_job_run(&hook).await;
-    tenant.ready("acme", 5).await;
-    assert_eq!(statuses(&tenant, "acme"), ["superseded", "superseded", "failed", "failed", "deployed"]);
+    tenant.ready("acme", 4).await;
+    assert_eq!(statuses(&tenant, "acme"), ["superseded", "failed", "failed", "deployed"]);
     assert_eq!(passwords(&tenant, "acme").await, before);
     assert!(operator.stop().unwrap());
     assert!(shim.runs().iter().all(|run| !run.alive()));
@@ -374,15 +347,14 @@ async fn killed(operator: Operator, shim: &Shim) {
     let helm = shim.runs().pop().unwrap();
     assert!(helm.arguments.starts_with("upgrade") && helm.alive(), "{helm:?}");
     operator.kill().unwrap();
-    until("helm dies with its operator", || !helm.alive()).await;
+    until("helm dies with its operator", async || !helm.alive()).await;
 }
 
 #[tokio::test]
 async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("sigterm").await;
-    let shim = Shim::around(&lab.tools.helm).unwrap();
-    let options = Options { helm: shim.path(), ..lab.options() };
+    let Apart { tenant, proxy: _proxy, options } = apart("sigterm").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..options };
     let first = leading(&options).await;
     let mut second = Operator::start(&options).unwrap();
     tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
@@ -403,10 +375,9 @@ async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
 
 #[tokio::test]
 async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("paced").await;
-    let shim = Shim::around(&lab.tools.helm).unwrap();
-    let mut options = Options { helm: shim.path(), ..lab.options() };
+    let Apart { tenant, proxy: _proxy, options } = apart("paced").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let mut options = Options { helm: shim.path(), ..options };
     options.arguments = ["--max-concurrent", "2"].map(str::to_owned).to_vec();
     let _operator = leading(&options).await;
     let upgrades = || shim.runs().into_iter().filter(|run| run.arguments.starts_with("upgrade")).collect::<Vec<_>>();
@@ -429,7 +400,7 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
         for done in 0..3 {
             // Two at a time, until there is but one left.
             let started = so_far + (done + 2).min(3);
-            until("as many helms as may run are waiting for their hooks", || {
+            until("as many helms as may run are waiting for their hooks", async || {
                 upgrades().len() == started && running() == started - so_far - done
             })
             .await;
@@ -440,18 +411,13 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
                     tenant.kubectl(&["get", "secret", &format!("{name}-admin-secret")]).unwrap();
                 }
             }
-            let waiting = async {
-                loop {
-                    let jobs = tenant.api::<Job>().list(&ListParams::default()).await.unwrap();
-                    let active = |job: &&Job| job.status.as_ref().is_some_and(|status| status.active > Some(0));
-                    let active: Vec<_> = jobs.iter().filter(active).filter_map(|job| job.uid()).collect();
-                    if active.len() == started - so_far - done {
-                        return active;
-                    }
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                }
-            };
-            let hooks = tokio::time::timeout(PATIENCE, waiting).await.expect("each helm waits for its hook");
+            let hooks = until("each helm waits for its hook", async || {
+                let jobs = tenant.api::<Job>().list(&ListParams::default()).await.unwrap();
+                let active = |job: &&Job| job.status.as_ref().is_some_and(|status| status.active > Some(0));
+                let active: Vec<_> = jobs.iter().filter(active).filter_map(|job| job.uid()).collect();
+                (active.len() == started - so_far - done).then_some(active)
+            })
+            .await;
             assert_eq!((upgrades().len(), running()), (started, hooks.len()), "{:?}", upgrades());
             tenant.let_job_run(&hooks[0]).await;
         }
@@ -468,14 +434,13 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
 
 #[tokio::test]
 async fn charts_come_from_a_registry_or_a_directory_as_well() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("chart-sources").await;
-    let registry = Registry::start(&lab.tools.registry).unwrap();
-    registry.push_all(&lab.tools.helm).unwrap();
+    let Apart { tenant, proxy: _proxy, options } = apart("chart-sources").await;
+    let registry = Registry::start(&tenant.lab.tools.registry).unwrap();
+    registry.push_all(&tenant.lab.tools.helm).unwrap();
     let directory = tempfile::tempdir().unwrap();
     charts::package_all(directory.path()).unwrap();
     for (name, source) in [("registry", registry.repository()), ("directory", directory.path().display().to_string())] {
-        let operator = leading(&Options { chart_repository: source, ..lab.options() }).await;
+        let operator = leading(&Options { chart_repository: source, ..options.clone() }).await;
         tenant.create(name, small(&tenant, name)).await.unwrap();
         let release = tenant.ready(name, 1).await.release.unwrap();
         let genuine = charts::digest(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
@@ -510,7 +475,7 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     // Looked at again, and asked for by nobody: not even a watch, which would be refused over and over.
     let seen = reconciles(&mut operator);
     tenant.kubectl(&["annotate", "clientapp", "acme", "note=hello"]).unwrap();
-    until("it is looked at", || reconciles(&mut operator) > seen).await;
+    until("it is looked at", async || reconciles(&mut operator) > seen).await;
     tenant.requests().await;
     let log = std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
     let asked = log.lines().filter(|line| line.contains("perconapgclusters") && line.contains(&e2e::manifests::user()));

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use e2e::detached::Detached;
 use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
+use e2e::wait::{PATIENCE, blocking_until};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition, conditions};
@@ -23,9 +23,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tempfile::TempDir;
-
-/// After which a condition is taken not to come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn tools() -> &'static Tools {
     static TOOLS: OnceLock<Tools> = OnceLock::new();
@@ -84,7 +81,10 @@ async fn pods_become_ready_and_claims_bound() {
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "containers": [{"name": "web", "image": "web", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+                    "containers": [{
+                        "name": "web", "image": "web", "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                        "resources": {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
+                    }],
                     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
                 },
             },
@@ -107,6 +107,35 @@ async fn pods_become_ready_and_claims_bound() {
 }
 
 #[tokio::test]
+async fn claims_are_bound_once_and_their_volumes_go_with_them() {
+    let client = shared().client().await.unwrap();
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces.create(&PostParams::default(), &named("claims")).await.unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), "claims");
+    let names: Vec<_> = (0..30).map(|number| format!("data-{number}")).collect();
+    for name in &names {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let claim = json!({"metadata": {"name": name}, "spec": spec});
+        claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    }
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    let mut bound = Vec::new();
+    for name in &names {
+        awaited(claims.clone(), name, is_bound).await;
+        let volume = claims.get(name).await.unwrap().spec.unwrap().volume_name.unwrap();
+        let uid = volumes.get(&volume).await.unwrap().metadata.uid.unwrap();
+        bound.push((volume, uid));
+    }
+    let events = Api::<Event>::namespaced(client, "claims").list(&ListParams::default()).await.unwrap();
+    let lost: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("ClaimLost")).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+    namespaces.delete("claims", &DeleteParams::default()).await.unwrap();
+    for (volume, uid) in bound {
+        awaited(volumes.clone(), &volume, conditions::is_deleted(&uid)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_namespace_is_emptied_and_goes() {
     let client = shared().client().await.unwrap();
     let namespaces = Api::<Namespace>::all(client.clone());
@@ -125,7 +154,7 @@ async fn it_has_the_nodes_asked_for_and_logs_requests() {
     assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 2);
     nodes.get_opt("no-node-of-this-name").await.unwrap();
     // The line is written after the answer.
-    eventually("the request is in the audit log", || {
+    blocking_until("the request is in the audit log", || {
         let log = fs::read_to_string(plane.audit_log().unwrap()).unwrap();
         log.lines().filter(|line| line.contains("/api/v1/nodes/no-node-of-this-name")).count() == 1
     });
@@ -160,7 +189,7 @@ fn nothing_is_left_of_a_plane_whose_owner_was_killed() {
     let (mut owner, plane) = cache.hold();
     kill(Pid::from_raw(plane.process), Signal::SIGKILL).unwrap();
     owner.wait().unwrap();
-    eventually("the watchdog has done its work", || {
+    blocking_until("the watchdog has done its work", || {
         !plane.directory.exists() && processes(&plane.directory).is_empty()
     });
 }
@@ -264,14 +293,6 @@ fn processes(directory: &Path) -> Vec<String> {
     let output = Command::new("ps").args(["-A", "-o", "args="]).output().unwrap();
     let directory = directory.to_str().unwrap();
     text(&output.stdout).lines().filter(|line| line.contains(directory)).map(str::to_owned).collect()
-}
-
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 async fn awaited<K>(api: Api<K>, name: &str, condition: impl Condition<K>)

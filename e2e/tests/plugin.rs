@@ -19,7 +19,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, PostParams};
-use nix::pty::{OpenptyResult, openpty};
+use nix::pty::{OpenptyResult, Winsize, openpty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -111,9 +111,13 @@ async fn make(tenant: &Tenant, name: &str, flags: &[&str]) -> Answer {
     typed(tenant, &[&["create", name, "--hostname", &host][..], &SMALL, flags].concat()).await
 }
 
+/// How wide a terminal is.
+const COLUMNS: u16 = 80;
+
 /// What a person sees on a terminal who types this line and then, if asked, this answer; and the exit code.
 async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environment: &[(&str, &str)]) -> (i32, String) {
-    let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+    let size = Winsize { ws_row: 24, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+    let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
     let stdio = || Stdio::from(slave.try_clone().unwrap());
     let arguments = [arguments, &["--namespace", &tenant.namespace]].concat();
     let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
@@ -124,7 +128,7 @@ async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environm
     terminal.write_all(answer.as_bytes()).unwrap();
     let read = move || {
         let mut screen = Vec::new();
-        // The end of a terminal nobody writes to any more is an error.
+        // The end of a terminal whose writers have gone is an error.
         let _ = terminal.read_to_end(&mut screen);
         (child.wait().unwrap().code().unwrap(), String::from_utf8_lossy(&screen).into_owned())
     };
@@ -214,7 +218,7 @@ fn no_cluster_to_ask() {
 async fn the_life_of_an_app() {
     let tenant = Lab::shared().await.tenant("plugin-life").await;
     let made = make(&tenant, "acme", &["--wait"]).await;
-    assert!(made.stderr.contains("clientapp/acme is made in namespace plugin-life"), "{made:#?}");
+    assert!(made.stderr.contains("clientapp/acme created in namespace plugin-life"), "{made:#?}");
     assert!(made.done().starts_with("acme: revision 1 with chart version 5.5.2 is deployed"));
 
     let table = typed(&tenant, &["list"]).await.done();
@@ -233,10 +237,10 @@ async fn the_life_of_an_app() {
     assert!(all.starts_with("NAMESPACE ") && all.contains("plugin-life "), "{all}");
 
     let tree = typed(&tenant, &["status", "acme"]).await.done();
-    for part in ["├─ Conditions", "Release acme revision 1 deployed", "Database none is asked for", "Bound"] {
+    for part in ["├─ Conditions", "Release acme revision 1 deployed", "Database disabled", "Bound"] {
         assert!(tree.contains(part), "{part} is not in {tree}");
     }
-    assert!(tree.contains("Deployment acme-nextcloud 1/1") && !tree.contains("waits:"), "{tree}");
+    assert!(tree.contains("Deployment acme-nextcloud 1/1") && !tree.contains("waiting:"), "{tree}");
     assert_eq!(
         typed(&tenant, &["status", "acme", "-o", "yaml"]).await.done().lines().next().unwrap(),
         "apiVersion: apps.bnerd-operator.local/v1alpha1"
@@ -250,8 +254,7 @@ async fn the_life_of_an_app() {
     assert_eq!(both, json!({"username": "admin", "password": password}));
 
     let same = typed(&tenant, &["upgrade", "acme", charts::DEFAULT]).await;
-    assert!(same.stderr.contains("asks for chart version 5.5.2 already"), "{same:#?}");
-    same.done();
+    assert_eq!(same.done(), "clientapp/acme unchanged: its chart version is already 5.5.2\n");
     let upgraded = typed(&tenant, &["upgrade", "acme", charts::PATCH, "--wait"]).await;
     assert!(upgraded.stderr.contains("chart version 5.5.2 -> 5.5.3"), "{upgraded:#?}");
     assert!(upgraded.done().starts_with("acme: revision 2 with chart version 5.5.3 is deployed"));
@@ -261,7 +264,7 @@ async fn the_life_of_an_app() {
     let column =
         |line: &str| line.split("   ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).nth(3);
     let by: Vec<String> = history.lines().filter_map(column).collect();
-    assert_eq!(by, ["BY", "this operator", "this operator", "somebody else", "this operator"], "{history}");
+    assert_eq!(by, ["BY", "this operator", "this operator", "another Helm client", "this operator"], "{history}");
     assert_eq!(typed(&tenant, &["history", "acme", "-o", "json"]).await.json()["items"].as_array().unwrap().len(), 4);
 
     let events = typed(&tenant, &["events", "acme"]).await.done();
@@ -269,7 +272,7 @@ async fn the_life_of_an_app() {
     let events = typed(&tenant, &["events", "acme", "-o", "json"]).await.json();
     assert!(events["items"].as_array().unwrap().iter().all(|event| event["regarding"]["name"] == "acme"));
 
-    typed(&tenant, &["delete", "acme"]).await.failed(2, "say --yes");
+    typed(&tenant, &["delete", "acme"]).await.failed(2, "pass --yes");
     let deleted = typed(&tenant, &["delete", "acme", "--yes"]).await;
     assert!(deleted.done().starts_with("acme: deleted"));
     assert_eq!(tenant.listed("acme"), None);
@@ -318,7 +321,7 @@ async fn what_is_made_and_what_is_refused() {
 
     let wrong = typed(&tenant, &["create", "acme", "--hostname", "Acme_"]).await;
     let sentence = wrong.failed(1, "spec.hostname: must be a DNS name in lower case");
-    assert!(sentence.starts_with("error: make ClientApp plugin-create/acme: spec.hostname: "), "{sentence}");
+    assert!(sentence.starts_with("error: create ClientApp plugin-create/acme: spec.hostname: "), "{sentence}");
     assert_eq!(sentence.lines().count(), 1, "{sentence}");
     let wrong = make(&tenant, "acme", &["--chart-version", "latest", "--replicas", "101"]).await;
     let sentence = wrong.failed(1, "spec.chartVersion: must be one exact version");
@@ -346,7 +349,7 @@ async fn waiting_ends_for_a_reason() {
     let tenant = Lab::shared().await.tenant("plugin-wait").await;
     make(&tenant, "acme", &["--chart-version", charts::NEVER_READY]).await.done();
     let late = typed(&tenant, &["wait", "acme", "--timeout", "1s"]).await;
-    late.failed(3, "acme: not after 1s: ");
+    late.failed(3, "error: timed out after 1s waiting for acme: ");
     typed(&tenant, &["wait", "acme", "--for", "condition=Released"]).await.done();
     let unready = typed(&tenant, &["wait", "acme", "--for", "condition=WorkloadsReady=False", "-o", "json"]).await;
     assert_eq!(unready.json()["metadata"]["name"], "acme");
@@ -356,7 +359,7 @@ async fn waiting_ends_for_a_reason() {
 
     let other = make(&tenant, "other", &["--chart-version", charts::UNRENDERABLE, "--wait"]).await;
     other.failed(4, "error: other: ");
-    // Somebody deletes what is waited for.
+    // Another client deletes what is waited for.
     let namespace = tenant.namespace.clone();
     let kubeconfig = tenant.lab.plane.kubeconfig();
     let mut waiting = command(&installed().join(PLUGIN), Some(&kubeconfig), &["wait", "acme", "-n", &namespace])
@@ -381,11 +384,11 @@ async fn suspended_and_resumed() {
     let tenant = Lab::shared().await.tenant("plugin-suspend").await;
     make(&tenant, "acme", &["--wait"]).await.done();
     let suspended = typed(&tenant, &["suspend", "acme"]).await.done();
-    assert!(suspended.starts_with("clientapp/acme is suspended: nothing is changed"), "{suspended}");
-    assert!(typed(&tenant, &["suspend", "acme"]).await.done().contains("suspended already"));
+    assert!(suspended.starts_with("clientapp/acme suspended: the operator changes nothing"), "{suspended}");
+    assert!(typed(&tenant, &["suspend", "acme"]).await.done().contains("unchanged: it is already suspended"));
     let held = typed(&tenant, &["upgrade", "acme", charts::PATCH, "--wait"]).await;
     held.failed(4, "spec.suspend is true");
-    assert!(typed(&tenant, &["status", "acme"]).await.done().contains("suspended: nothing is changed"));
+    assert!(typed(&tenant, &["status", "acme"]).await.done().contains("suspended: the operator changes nothing"));
     typed(&tenant, &["resume", "acme"]).await.done();
     tenant.ready("acme", 2).await;
 }
@@ -399,7 +402,7 @@ async fn a_way_back_is_allowed_once() {
     typed(&tenant, &back).await.failed(4, "data that were migrated do not go back");
     typed(&tenant, &allowed).await.done();
     tenant.ready("acme", 2).await;
-    // It stays in the spec of whoever changes that by other means, and counts no more; said again, it does.
+    // It stays in the spec where a user changes that by other means, and counts no more; said again, it does.
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     let status = tenant.ready("acme", 3).await;
     assert_eq!(status.spent_allow.as_deref(), Some(charts::PATCH));
@@ -419,7 +422,7 @@ async fn what_was_left_is_adopted() {
     typed(&tenant, &["adopt", "acme"]).await.failed(5, "there is no ClientApp acme");
     make(&tenant, "acme", &["--deletion-policy", "retain", "--wait"]).await.done();
     let needless = typed(&tenant, &["adopt", "acme"]).await.done();
-    assert!(needless.contains("nothing that an earlier ClientApp has left holds it up"), "{needless}");
+    assert!(needless.contains("no data of an earlier ClientApp stands in its way"), "{needless}");
     let volume = volumes(&tenant).await;
     typed(&tenant, &["delete", "acme", "--yes"]).await.done();
     assert_eq!(volumes(&tenant).await, volume);
@@ -427,11 +430,11 @@ async fn what_was_left_is_adopted() {
     make(&tenant, "acme", &[]).await.done();
     tenant.condition("acme", "Released", "False", "DataRetained").await;
     let adopted = typed(&tenant, &["adopt", "acme", "--wait"]).await;
-    assert!(adopted.stderr.contains("takes over what an earlier ClientApp of its name has left"), "{adopted:#?}");
+    assert!(adopted.stderr.contains("adopts the data that an earlier ClientApp of its name left"), "{adopted:#?}");
     assert!(adopted.done().starts_with("acme: revision 1 "));
     assert_eq!(volumes(&tenant).await, volume);
     let needless = typed(&tenant, &["adopt", "acme"]).await.done();
-    assert!(needless.contains("it adopts already"), "{needless}");
+    assert!(needless.contains("unchanged: spec.postgres.adopt is already true"), "{needless}");
 }
 
 /// The volumes, by uid.
@@ -461,7 +464,7 @@ async fn another_attempt_now() {
     assert!(wait.as_mins() > 20, "{first:?}");
 
     let asked = typed(&tenant, &["retry", "acme"]).await.done();
-    assert_eq!(asked, "clientapp/acme: another attempt is asked for\n");
+    assert_eq!(asked, "clientapp/acme: retry requested\n");
     let second = failed_attempt(&tenant, Some(&first)).await;
     assert_eq!(second.failures, 2);
     let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
@@ -475,7 +478,7 @@ async fn another_attempt_now() {
 
     // Once it is ready there is nothing to try again.
     typed(&tenant, &["upgrade", "acme", charts::DEFAULT, "--wait"]).await.done();
-    assert!(typed(&tenant, &["retry", "acme"]).await.done().contains("there is nothing to try again"));
+    assert!(typed(&tenant, &["retry", "acme"]).await.done().contains("there is nothing to retry"));
 }
 
 /// How many requests the little user has made so far.
@@ -597,9 +600,11 @@ async fn on_a_terminal() {
     }
     let (_, screen) = on_terminal(&tenant, &["list"], "", &[("NO_COLOR", "1")]).await;
     assert!(!screen.contains('\u{1b}'), "{screen:?}");
+    assert!(screen.lines().all(|line| line.chars().count() <= COLUMNS.into()), "{screen}");
+    assert!(screen.lines().count() == 2 && screen.contains('…'), "{screen}");
 
     let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "other\n", &[]).await;
-    assert!(code == 2 && screen.contains("that is not its name: nothing is deleted"), "{screen}");
+    assert!(code == 2 && screen.contains("the name does not match: nothing deleted"), "{screen}");
     for part in ["the volumes of app and Redis, and all data in them", "(deletionPolicy Delete)", "acme-admin-secret"] {
         assert!(screen.contains(part), "{part} is not in {screen}");
     }

@@ -1,197 +1,351 @@
-//! What README.md says is so: its tables and its map are compared with what they are about.
+//! What README.md and the pages beside it say is so: commands run as printed, links lead somewhere, tables and the map agree
+//! with the code. And what they leave to `kubectl explain` and `--help` is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::CommandFactory as _;
 use clientapp_operator::cli::Cli;
-use clientapp_operator::clientapp::build::values;
-use clientapp_operator::crd;
-use serde_json::{Map, Value, json};
+use clientapp_operator::clientapp::fate::{Deletion, Fate, Piece};
+use clientapp_operator::crd::{self, DeletionPolicy};
+use e2e::helm::Ran;
+use e2e::lab::Lab;
+use e2e::operator::{self, Operator};
+use serde_json::{Value, json};
+
+/// The pages of the documentation.
+const PAGES: [&str; 6] =
+    ["README.md", "CONTRIBUTING.md", "SECURITY.md", "crds/README.md", "e2e/README.md", "manifests/README.md"];
+
+// The commands.
+
+/// What the scenario does not run, and why.
+const NOT_RUN: [(&str, &str); 5] = [
+    ("cargo demo", "e2e/tests/demo.rs runs it"),
+    ("cargo test", "it would run this"),
+    ("docker build", "there is no container engine; e2e/tests/manifests compares the Dockerfile with the pins"),
+    ("docker push", "there is no registry; the tag is compared with the applied image"),
+    ("cargo build --release", "the scenario uses the operator that the tests have built"),
+];
+
+/// What the output of a command has to contain.
+const OUTPUT: [(&str, &[&str]); 8] = [
+    ("kubectl rollout status", &["successfully rolled out"]),
+    ("kubectl wait --for=condition=Ready", &["condition met"]),
+    ("helm list", &["acme", "deployed", "nextcloud-5.5.2"]),
+    ("render -f", &["# helm upgrade --install full", "full.example.com"]),
+    ("helm history", &["nextcloud-5.5.2", "nextcloud-5.5.3"]),
+    ("kubectl clientapp status", &["beta", "Ready"]),
+    ("curl -X POST", &["\"hostname\":\"my.example.com\"", "\"adminPassword\":"]),
+    ("reasons", &["HostnameConflict  (ClientApp"]),
+];
+
+#[tokio::test]
+async fn the_commands_of_the_readme_run_as_printed() {
+    let lab = Lab::shared().await;
+    tokio::task::spawn_blocking(|| run_all(lab)).await.unwrap();
+}
+
+fn run_all(lab: &Lab) {
+    let readme = page("README.md");
+    let binary = operator::binary().unwrap();
+    let api = lab.operator().as_mut().map(Operator::api_url).unwrap().unwrap();
+
+    // A checkout, as far as the commands look at it, and the user's home.
+    let checkout = tempfile::tempdir().unwrap();
+    let at = |path: &str| checkout.path().join(path);
+    for directory in ["target/release", "home/.local/bin"] {
+        fs::create_dir_all(at(directory)).unwrap();
+    }
+    symlink(workspace().join("manifests"), at("manifests")).unwrap();
+    symlink(binary, at("target/release/clientapp-operator")).unwrap();
+    for block in blocks(&readme, "yaml") {
+        let name = block.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a file begins with its name");
+        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        fs::write(at(name), &block).unwrap();
+    }
+    let directories = [&lab.tools.kubectl, &lab.tools.helm].map(|tool| tool.parent().unwrap().to_owned());
+    let system = std::env::var_os("PATH").unwrap();
+    let path = [at("home/.local/bin")].into_iter().chain(directories).chain(std::env::split_paths(&system));
+    let path = std::env::join_paths(path).unwrap();
+
+    let mut outputs = OUTPUT.map(|(command, _)| (command, false));
+    for printed in commands(&readme) {
+        if NOT_RUN.iter().any(|(command, _)| printed.starts_with(command)) {
+            continue;
+        }
+        let line = printed.replace("cargo run -q --", binary.to_str().unwrap()).replace("http://localhost:8090", &api);
+        let mut bash = Command::new("bash");
+        bash.args(["-euo", "pipefail", "-c", &line]).current_dir(checkout.path()).stdin(Stdio::null());
+        bash.env_clear().env("PATH", &path).env("HOME", at("home")).env("KUBECONFIG", lab.plane.kubeconfig());
+        let ran = Ran::from(bash.output().unwrap());
+        assert!(ran.success, "{printed}\n{}{}\n{}", ran.stdout, ran.stderr, lab.operator_log());
+        for ((command, expected), (_, seen)) in OUTPUT.iter().zip(&mut outputs) {
+            if printed.contains(command) {
+                *seen = true;
+                for words in *expected {
+                    assert!(ran.stdout.contains(words), "{printed}: {words} is not in\n{}", ran.stdout);
+                }
+            }
+        }
+    }
+    assert_eq!(outputs.iter().find(|(_, seen)| !seen), None, "not in the README any more");
+}
 
 #[test]
-fn the_two_commands_are_there() {
-    let readme = readme();
+fn the_image_that_is_built_is_the_image_that_is_pushed_and_applied() {
+    let readme = page("README.md");
+    let after = |command: &str| {
+        let line = commands(&readme).into_iter().find(|line| line.starts_with(command)).unwrap();
+        line.strip_prefix(command).unwrap().trim().split(' ').next().unwrap().to_owned()
+    };
+    let built = after("docker build --tag");
+    assert_eq!(after("docker push"), built);
+    let kustomization = blocks(&readme, "yaml").into_iter().find(|block| block.contains("Kustomization")).unwrap();
+    let kustomization: Value = serde_yaml::from_str(&kustomization).unwrap();
+    let image = &kustomization["images"][0];
+    assert_eq!(format!("{}:{}", image["newName"].as_str().unwrap(), image["newTag"].as_str().unwrap()), built);
+    assert_eq!(image["newTag"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn the_two_commands_are_at_the_top_of_a_guide_that_is_short() {
+    let readme = page("README.md");
     let first = readme.find("\n## ").unwrap();
     for command in ["$ cargo demo ", "$ cargo test "] {
         assert!(readme[..first].contains(command), "{command} is not at the top");
     }
+    assert!(readme.lines().count() <= 200);
 }
 
+// What the documentation leaves to others.
+
 #[test]
-fn the_flags_are_those_of_run() {
+fn every_setting_has_a_help_text_and_a_variable() {
     let mut cli = Cli::command();
     // Without this, `--help` would not yet be among the arguments.
     cli.build();
-    let run = cli.find_subcommand("run").unwrap();
-    let flags = run.get_arguments().filter(|flag| !["help", "version"].contains(&flag.get_id().as_str()));
-    let mut expected = BTreeMap::new();
-    for flag in flags {
-        let name = format!("--{}", flag.get_long().unwrap());
-        let default = flag.get_default_values().first().map(|default| default.to_str().unwrap().to_owned());
-        let variable = format!("CLIENTAPP_{}", name.trim_start_matches('-').replace('-', "_").to_uppercase());
-        let has_variable = flag.get_env().is_some_and(|found| found == variable.as_str());
-        assert_eq!(has_variable, !["--kubeconfig", "--context"].contains(&name.as_str()), "{name}");
-        expected.insert(name, default);
-    }
-    let rows: BTreeMap<_, _> = table("| Flag |")
-        .into_iter()
-        .map(|cells| (code(&cells[0])[0].split(' ').next().unwrap().to_owned(), cells[1].clone()))
-        .collect();
-    assert_eq!(rows.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
-    for (flag, default) in expected {
-        // A default in words is one that clap does not know.
-        if let Some(default) = default {
-            assert_eq!(rows[&flag], format!("`{default}`"), "{flag}");
+    for command in cli.get_subcommands() {
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
         }
+    }
+    let run = cli.find_subcommand("run").unwrap();
+    for flag in run.get_arguments().filter(|flag| !["help", "version"].contains(&flag.get_id().as_str())) {
+        let name = flag.get_long().unwrap();
+        let variable = format!("CLIENTAPP_{}", name.replace('-', "_").to_uppercase());
+        let has_variable = flag.get_env().is_some_and(|found| found == variable.as_str());
+        assert_eq!(has_variable, !["kubeconfig", "context"].contains(&name), "--{name}");
     }
 }
 
 #[test]
-fn the_spec_is_that_of_the_schema() {
-    let definition = serde_json::to_value(&crd::all()[0]).unwrap();
-    let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let mut expected = BTreeMap::new();
-    let mut open = vec![(String::new(), spec)];
-    while let Some((path, schema)) = open.pop() {
-        match schema["properties"].as_object() {
-            Some(properties) => open.extend(properties.iter().map(|(name, schema)| {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                (path, schema)
-            })),
-            None => {
-                let default = match &schema["default"] {
-                    Value::Null => "–".to_owned(),
-                    Value::String(text) if text.is_empty() => "`\"\"`".to_owned(),
-                    Value::String(text) => format!("`{text}`"),
-                    other => format!("`{other}`"),
-                };
-                expected.insert(path, default);
+fn every_field_is_explained() {
+    for definition in crd::all() {
+        let kind = &definition.spec.names.kind;
+        let definition = serde_json::to_value(&definition).unwrap();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut open = vec![(kind.clone(), schema)];
+        let mut count = 0;
+        while let Some((path, schema)) = open.pop() {
+            count += 1;
+            assert!(schema["description"].is_string() || path.ends_with(['*', ']']), "{path} has no description");
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            open.extend(fields.map(|(name, schema)| (format!("{path}.{name}"), schema)));
+            for (key, suffix) in [("items", "[]"), ("additionalProperties", ".*")] {
+                open.extend(schema.get(key).map(|schema| (format!("{path}{suffix}"), schema)));
             }
         }
+        assert!(count > 10, "only {count} fields of {kind} were found");
     }
-    let rows = table("| `spec.` |").into_iter().map(|cells| (code(&cells[0]).remove(0), cells[1].clone()));
-    assert_eq!(rows.collect::<BTreeMap<_, _>>(), expected);
 }
 
 #[test]
-fn the_refused_keys_are_refused_and_no_others() {
-    let readme = readme();
-    let (_, list) = readme.split_once("names the field to use instead: ").unwrap();
+fn the_explanation_of_values_names_what_the_operator_computes() {
+    let definition = serde_json::to_value(&crd::all()[0]).unwrap();
+    let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    let text = spec["values"]["description"].as_str().unwrap();
+    let (_, list) = text.split_once("the field to use instead:").unwrap();
     let (list, _) = list.split_once(". ").unwrap();
     let named: BTreeSet<_> = code(list).into_iter().filter(|key| key != "postgres.enabled").collect();
     for key in &named {
         let tree = key.rsplit('.').fold(json!("x"), |inner, key| json!({key: inner}));
-        let tree: Map<String, Value> = serde_json::from_value(tree).unwrap();
-        assert!(values::check_user_values(&tree, true).is_err(), "{key} is not refused");
+        let refusal = rendered(&json!({"hostname": "a.example", "values": tree})).unwrap_err();
+        assert!(refusal.contains(&format!("spec.values: {key} is computed")), "{key}: {refusal}");
     }
-    let source = fs::read_to_string(workspace().join("src/clientapp/build/values.rs")).unwrap();
-    let (_, tables) = source.split_once("const RESERVED").unwrap();
-    let (tables, _) = tables.split_once("\n///\n/// # Errors").unwrap();
-    let pairs = literals(tables);
-    let keys: BTreeSet<_> = pairs.into_iter().filter(|text| !text.starts_with("spec.")).collect();
-    assert_eq!(named, keys);
+    let full = json!({
+        "hostname": "a.example", "adminSecret": "given", "ingressClassName": "traefik", "image": "cloud:1", "replicas": 2,
+        "persistence": {"size": "9Gi", "storageClassName": "fast"},
+    });
+    for provider in [json!({}), json!({"provider": "external", "external": {"secretName": "theirs"}})] {
+        let mut spec = full.clone();
+        spec["postgres"] = provider;
+        let mut open = vec![(String::new(), rendered(&spec).unwrap())];
+        while let Some((path, value)) = open.pop() {
+            let covered = named.iter().any(|key| path == *key || path.starts_with(&format!("{key}.")));
+            match value {
+                Value::Object(fields) if !covered => {
+                    open.extend(fields.into_iter().map(|(key, value)| match path.as_str() {
+                        "" => (key, value),
+                        path => (format!("{path}.{key}"), value),
+                    }));
+                }
+                _ => assert!(covered, "{path} is computed, and not named"),
+            }
+        }
+    }
+}
+
+/// What `render` computes for a spec, without base values, or its refusal.
+fn rendered(spec: &Value) -> Result<Value, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let app = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": "a"}, "spec": spec,
+    });
+    fs::write(directory.path().join("app.yaml"), app.to_string()).unwrap();
+    fs::write(directory.path().join("base.yaml"), "{}").unwrap();
+    let mut command = Command::new(operator::binary().unwrap());
+    command.args(["render", "-f", "app.yaml", "--base-values", "base.yaml"]).current_dir(&directory).env_clear();
+    let ran = Ran::from(command.output().unwrap());
+    match ran.success {
+        true => {
+            Ok(serde_json::from_str(ran.stdout.strip_prefix("---\n# ").unwrap().split_once('\n').unwrap().1).unwrap())
+        }
+        false => Err(ran.stderr),
+    }
 }
 
 #[test]
-fn every_reason_is_explained_and_no_other() {
-    let mut reasons = BTreeSet::new();
-    let stages = [
-        "desired",
-        "decide",
-        "gate",
-        "upgrade",
-        "error",
-        "report",
-        "teardown",
-        "teardown/data",
-        "teardown/release",
-        "namespace",
-        "act",
-        "mod",
+fn the_short_names_are_not_perconas() {
+    let mut taken = BTreeMap::new();
+    for file in ["e2e/percona/crd.yaml", "e2e/percona/backup-crd.yaml"] {
+        let definition: Value = serde_yaml::from_str(&page(file)).unwrap();
+        for name in definition["spec"]["names"]["shortNames"].as_array().unwrap() {
+            taken.insert(name.as_str().unwrap().to_owned(), file);
+        }
+    }
+    for definition in crd::all() {
+        for name in definition.spec.names.short_names.into_iter().flatten() {
+            assert_eq!(taken.get(&name), None, "{name}");
+        }
+    }
+}
+
+// What the documentation says itself.
+
+#[test]
+fn every_reason_that_is_named_exists() {
+    let mut command = Command::new(operator::binary().unwrap());
+    let reference = Ran::from(command.arg("reasons").output().unwrap()).stdout;
+    let reasons = reference.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split("  ").next());
+    let kinds = crd::all().into_iter().map(|definition| definition.spec.names.kind);
+    let conditions = ["PostgresReady", "WorkloadsReady", "BackedUp"].map(str::to_owned);
+    let known: BTreeSet<_> = reasons.map(str::to_owned).chain(kinds).chain(conditions).collect();
+    let is_camel_case = |word: &String| {
+        let capitals = word.chars().filter(char::is_ascii_uppercase).count();
+        capitals > 1
+            && word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.chars().all(|c| c.is_ascii_alphabetic())
+            && word.chars().any(|c| c.is_ascii_lowercase())
+    };
+    for name in PAGES.into_iter().filter(|name| *name != "CONTRIBUTING.md") {
+        for word in code(&prose(&page(name))).into_iter().filter(is_camel_case) {
+            assert!(known.contains(&word), "{name}: {word} is no reason, kind or condition");
+        }
+    }
+}
+
+#[test]
+fn what_becomes_of_each_piece_is_as_the_code_decides() {
+    let delete = Deletion { policy: DeletionPolicy::Delete, orphans: false };
+    let deletions =
+        [delete, Deletion { policy: DeletionPolicy::Retain, orphans: false }, Deletion { orphans: true, ..delete }];
+    let pieces = [
+        ("The release", Piece::Release),
+        ("The volumes of app", Piece::Volumes),
+        ("The database that was made", Piece::Database),
+        ("An external database", Piece::ExternalDatabase),
+        ("The generated administrator's Secret", Piece::AdminSecret),
+        ("A Secret that `spec.adminSecret` names", Piece::GivenSecret),
+        ("The generated Redis Secret", Piece::RedisSecret),
+        ("A namespace that the HTTP API created", Piece::Namespace),
     ];
-    let files = stages.map(|stage| format!("src/clientapp/{stage}.rs"));
-    for file in files.into_iter().chain(["src/controller/error.rs".to_owned()]) {
-        let source = fs::read_to_string(workspace().join(file)).unwrap();
-        let code = source.split("#[cfg(test)]").next().unwrap();
-        reasons.extend(literals(code).into_iter().filter(|text| is_reason(text)));
+    let page = page("crds/README.md");
+    let (_, table) = page.split_once("<!-- pieces").unwrap();
+    let rows: Vec<_> = table.lines().skip(3).take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), pieces.len());
+    for (row, (what, piece)) in rows.into_iter().zip(pieces) {
+        let cells: Vec<_> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        assert!(cells[0].starts_with(what), "{row}");
+        for (cell, deletion) in cells[1..].iter().zip(deletions) {
+            let word = if piece.fate(deletion) == Fate::Deleted { "deleted" } else { "kept" };
+            assert!(cell.starts_with(word), "{row}: {word}");
+        }
+        assert_eq!(cells.len(), 1 + deletions.len(), "{row}");
     }
-    // Words of Kubernetes and Helm, and actions of events, that look like reasons.
-    for other in [
-        "True",
-        "Helm",
-        "AlreadyExists",
-        "ClientApp",
-        "ConfigMap",
-        "Deployment",
-        "Job",
-        "PerconaPGBackup",
-        "Pod",
-        "ServiceAccount",
-        "Restarting",
-    ] {
-        reasons.remove(other);
-    }
-    let readme = readme();
-    let (_, section) = readme.split_once("\n## Why is it not Ready?\n").unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
-    let (_, after) = section.split_once("\n`Ready`, ").unwrap();
-    let rows = table("| Reason |").into_iter().flat_map(|cells| code(&cells[0]));
-    let explained: BTreeSet<_> = rows.chain(code(&format!("`Ready`, {after}"))).collect();
-    assert_eq!(explained, reasons);
 }
 
 #[test]
-fn the_map_is_of_the_files_that_exist() {
-    let readme = readme();
-    let (_, map) = readme.split_once("<!-- map").unwrap();
+fn the_map_is_of_the_folders_that_exist() {
+    let contributing = page("CONTRIBUTING.md");
+    let (_, map) = contributing.split_once("<!-- map").unwrap();
     let (_, map) = map.split_once("```text\n").unwrap();
     let (map, _) = map.split_once("```").unwrap();
     let mut named = BTreeSet::new();
-    let mut path: Vec<&str> = Vec::new();
-    for line in map.lines() {
-        let entry = line.trim_start();
-        path.truncate((line.len() - entry.len()) / 2);
-        let names = entry.split("  ").next().unwrap();
-        for name in names.split(", ") {
-            let whole = path.iter().copied().chain([name]).collect::<String>();
-            assert!(workspace().join(&whole).exists(), "{whole} does not exist");
-            named.insert(whole);
-        }
-        if names.ends_with('/') {
-            path.push(names);
-        }
+    for name in map.lines().flat_map(|line| line.split("  ").next().unwrap().split(", ")) {
+        assert!(workspace().join(name).exists(), "{name} does not exist");
+        named.insert(name.trim_end_matches('/').to_owned());
     }
-    // Of e2e the parts: what is below them belongs to them.
-    let parts = modules(Path::new("e2e/src")).into_iter().filter(|file| file.matches('/').count() == 2);
-    let modules = modules(Path::new("src")).into_iter().filter(|file| !file.ends_with("/tests.rs"));
-    let missing: Vec<_> = modules.chain(parts).filter(|file| !named.contains(file)).collect();
+    let entries = workspace().join("src").read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    let missing: Vec<_> =
+        entries.map(|name| format!("src/{}", name.display())).filter(|name| !named.contains(name)).collect();
     assert_eq!(missing, [""; 0], "not in the map");
 }
 
 #[test]
 fn links_lead_somewhere() {
-    let readme = readme();
-    for link in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-        if let Some(section) = link.strip_prefix('#') {
-            assert!(readme.to_lowercase().contains(&format!("# {}\n", section.replace('-', " "))), "{link}");
-        } else if !link.contains("://") {
-            assert!(workspace().join(link).exists(), "{link} does not exist");
+    for name in PAGES {
+        let text = page(name);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, section) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => workspace().join(name),
+                file => workspace().join(name).with_file_name("").join(file),
+            };
+            assert!(target.exists(), "{name}: {link} does not exist");
+            if !section.is_empty() {
+                let text = fs::read_to_string(&target).unwrap().to_lowercase();
+                let mut headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+                let anchor = |heading: &str| heading.trim_start_matches('#').trim().replace(' ', "-");
+                assert!(headings.any(|heading| anchor(heading) == section), "{name}: {link} has no such section");
+            }
         }
     }
 }
 
-/// The rows of the table whose head begins like this, as cells.
-fn table(head: &str) -> Vec<Vec<String>> {
-    let readme = readme();
-    let rows = readme.lines().skip_while(|line| !line.starts_with(head)).take_while(|line| line.starts_with('|'));
-    let rows: Vec<Vec<String>> = rows
-        .skip(2)
-        .map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect())
-        .collect();
-    assert!(!rows.is_empty(), "there is no table {head}");
-    rows
+/// The commands in the console blocks, comments included, as bash takes them.
+fn commands(text: &str) -> Vec<String> {
+    let blocks = blocks(text, "console");
+    let lines = blocks.iter().flat_map(|block| block.lines());
+    lines.filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+}
+
+/// The fenced blocks of a language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let fence = format!("\n```{language}\n");
+    text.split(&fence).skip(1).map(|rest| format!("{}\n", rest.split("\n```").next().unwrap())).collect()
+}
+
+/// The text without its fenced blocks, whose fences are backquotes, too.
+fn prose(text: &str) -> String {
+    text.split("\n```").step_by(2).collect()
 }
 
 /// What is between backquotes.
@@ -199,39 +353,10 @@ fn code(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The string literals of Rust code, comments aside.
-fn literals(source: &str) -> Vec<String> {
-    let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-    lines.flat_map(|line| line.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
-/// One CamelCase word.
-fn is_reason(text: &str) -> bool {
-    text.len() > 1
-        && text.starts_with(|first: char| first.is_ascii_uppercase())
-        && text.ends_with(|last: char| last.is_ascii_lowercase())
-        && text.chars().all(|char| char.is_ascii_alphabetic())
-}
-
-/// Paths of the modules under a directory, relative to the workspace.
-fn modules(directory: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in workspace().join(directory).read_dir().unwrap() {
-        let entry = entry.unwrap();
-        let path = directory.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            found.extend(modules(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path.to_str().unwrap().to_owned());
-        }
-    }
-    found
-}
-
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-fn readme() -> String {
-    fs::read_to_string(workspace().join("README.md")).unwrap()
+fn page(name: &str) -> String {
+    fs::read_to_string(workspace().join(name)).unwrap()
 }

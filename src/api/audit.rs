@@ -4,10 +4,10 @@
 use axum::http::StatusCode;
 
 use super::{auth::User, problem::Problem};
-use crate::controller::key::Key;
+use crate::runtime::key::Key;
 
 /// Says who asked for what, and what came of it. Never a secret.
-pub fn mutation(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {
+pub(crate) fn mutation(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {
     let (status, reason) = match result {
         Ok(status) => (status, "Done"),
         Err(problem) => (problem.status(), problem.reason()),

@@ -10,10 +10,8 @@ use super::{dto::NewInstance, problem::Problem};
 use crate::crd::decode_strictly;
 
 /// Reads the request, and the same as JSON.
-///
-/// # Errors
 /// 415 for what is not declared as JSON, 400 for what is not JSON, 422 with the field for what is no such request.
-pub fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Value), Problem> {
+pub(crate) fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Value), Problem> {
     if !is_json(headers) {
         let detail = "send the request as JSON, with the header Content-Type: application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", detail));

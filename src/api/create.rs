@@ -1,7 +1,7 @@
 //! How an instance is made: namespace, ClientApp, Secret, in this order, and all of them or none.
 //!
 //! Every object's creation is an atomic decision of the API server, so that any number of requests and replicas may meet at
-//! the same names: who creates the ClientApp has made the instance, and all others are told so. Whatever can be refused is
+//! the same names: the request that creates the ClientApp has made the instance, and all others are told so. Whatever can be refused is
 //! looked at before, and undone is only what this very request has made. What adopts data has made the instance with its
 //! ClientApp: the Secret is the retained one, and the controller's to adopt.
 
@@ -28,26 +28,22 @@ use crate::{
         desired::{InvalidSpec, StoredProfile, desired, is_label},
         namespace::{self, Fate},
     },
-    controller::key::Key,
     crd::{ClientApp, Guard, Profile, annotation, label},
+    runtime::key::Key,
 };
 
 /// Generated names that are tried before giving up; each one is taken with a chance of one in billions.
 const ATTEMPTS: u32 = 8;
-/// The watch shows a new object within milliseconds; who is answered later than this may not see it in a list yet.
+/// The watch shows a new object within milliseconds; a client that is answered later than this may not see it in a list yet.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// A request to make an instance.
-pub struct Request {
-    /// What is asked for.
-    pub instance: NewInstance,
+pub(crate) struct Request {
+    pub(crate) instance: NewInstance,
     /// Where it may be repeated.
-    pub stamp: Option<Stamp>,
+    pub(crate) stamp: Option<Stamp>,
 }
 
-/// What came of it.
-pub enum Answer {
-    /// It was made now.
+pub(crate) enum Answer {
     Made(Created),
     /// It was made by an earlier attempt of the same request.
     Replayed(Created),
@@ -55,25 +51,22 @@ pub enum Answer {
 
 /// Why one attempt at a name made nothing.
 enum Failure {
-    /// Somebody else has the name: where it was generated, another may do.
+    /// Another object has the name: where it was generated, another name may do.
     NameTaken(Problem),
     /// No other name would help.
     Refused(Problem),
 }
 
-/// Where the ClientApp goes.
 enum Space {
     /// A namespace that this very call made, with its uid.
     Made(String),
-    /// One that was there, be it from an earlier attempt of the request.
+    /// The namespace was there, be it from an earlier attempt of the request.
     Found,
 }
 
 /// Makes an instance, or finds the one that an earlier attempt of the request made.
-///
-/// # Errors
 /// Every reason why there is none; then nothing of it is left in the cluster, or the log says what.
-pub async fn create(shared: &Shared, request: &Request) -> Result<Answer, Problem> {
+pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer, Problem> {
     let Request { instance, stamp } = request;
     shared.instances.synced()?;
     check_places(shared, instance)?;
@@ -98,7 +91,7 @@ pub async fn create(shared: &Shared, request: &Request) -> Result<Answer, Proble
         );
         Problem::new(StatusCode::CONFLICT, "HostnameConflict", detail).about("hostname")
     };
-    // Held until the watch shows the instance, so that there is no moment at which nobody has the hostname.
+    // Held until the watch shows the instance, so that there is no moment at which the hostname looks free.
     let _hostname = shared.reservations.take(format!("hostname {}", instance.hostname)).ok_or_else(conflict)?;
     if let Some((_, holder)) = shared.instances.with_hostname(&instance.hostname).first() {
         return match stamp {
@@ -138,6 +131,10 @@ impl Request {
     }
 }
 
+fn failed(operation: String) -> impl FnOnce(kube::Error) -> Failure {
+    move |error| Failure::Refused(refused(&operation, &error))
+}
+
 /// Namespaces in which no instance is made.
 fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> {
     let (field, namespace) = match (&instance.namespace, &instance.name) {
@@ -153,7 +150,7 @@ fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> 
         let problem = "must be a DNS label: lower-case letters, digits and '-', at most 63 characters";
         return refused("InvalidSpec", problem);
     }
-    if namespace == "default" || namespace.starts_with("kube-") || *namespace == shared.namespace {
+    if namespace == "default" || namespace.starts_with("kube-") || *namespace == shared.parts.namespace {
         let problem = format!("no instance is made in namespace {namespace}, which the cluster needs: choose another");
         return refused("NamespaceReserved", &problem);
     }
@@ -167,7 +164,7 @@ async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredPro
     if !name.split('.').all(is_label) {
         return Ok(None);
     }
-    let found = Api::<Guard<Profile>>::all(shared.client.clone()).get_opt(name).await;
+    let found = Api::<Guard<Profile>>::all(shared.parts.client.clone()).get_opt(name).await;
     let found = found.map_err(|error| refused(&format!("get Profile {name}"), &error))?;
     Ok(found.map(|profile| profile.object.map(|profile| profile.spec)))
 }
@@ -180,7 +177,7 @@ fn check_spec(
     profile: Option<&StoredProfile>,
 ) -> Result<(), Problem> {
     let app = app(instance, key)?;
-    desired(&app, profile, &shared.config).map(|_| ()).map_err(|error: InvalidSpec| {
+    desired(&app, profile, &shared.parts.config).map(|_| ()).map_err(|error: InvalidSpec| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.reason.as_str(), error.to_string())
             .about(of_request(error.field))
     })
@@ -191,7 +188,6 @@ fn app(instance: &NewInstance, key: &Key) -> Result<ClientApp, Problem> {
     instance.app(key).map_err(unfit)
 }
 
-/// The answer to a request that found what was made with its key.
 fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<Answer, Problem> {
     if stamp.compare(found) != Match::Same {
         return Err(reused());
@@ -218,7 +214,6 @@ fn reused() -> Problem {
     Problem::new(StatusCode::CONFLICT, "IdempotencyKeyReused", detail).about("Idempotency-Key")
 }
 
-/// One attempt at one name.
 async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
     match space(shared, request, key).await? {
         Space::Made(uid) => {
@@ -237,17 +232,14 @@ async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, F
 
 /// What a namespace that was there has of this name already: an instance that is the answer, or a reason against one.
 async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Option<Answer>, Failure> {
-    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace);
-    let app = apps.get_opt(&key.name).await;
-    let app = app.map_err(|error| Failure::Refused(refused(&format!("get ClientApp {key}"), &error)))?;
-    if let Some(app) = app {
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
+    if let Some(app) = apps.get_opt(&key.name).await.map_err(failed(format!("get ClientApp {key}")))? {
         return earlier(request, key, &app).map(Some);
     }
     let name = key.admin_secret();
-    let secrets = Api::<Secret>::namespaced(shared.client.clone(), &key.namespace);
+    let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets.get_metadata_opt(&name).await;
-    let operation = || format!("get Secret {}/{name}", key.namespace);
-    let secret = secret.map_err(|error| Failure::Refused(refused(&operation(), &error)))?;
+    let secret = secret.map_err(failed(format!("get Secret {}/{name}", key.namespace)))?;
     match secret.map(|secret| secret.labels().get(label::RETAINED_FROM) == Some(&key.name)) {
         None => Ok(None),
         Some(true) if request.adopts() => Ok(None),
@@ -274,7 +266,7 @@ fn secret_not_ours(key: &Key) -> Problem {
 
 /// Makes the namespace, or finds that it is one of ours.
 async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, Failure> {
-    let namespaces = Api::<Namespace>::all(shared.client.clone());
+    let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
     let fresh = Namespace {
         metadata: ObjectMeta {
@@ -292,10 +284,9 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
     match namespaces.create(&PostParams::default(), &fresh).await {
         Ok(made) => return Ok(Space::Made(made.uid().unwrap_or_default())),
         Err(error) if exists(&error) => {}
-        Err(error) => return Err(Failure::Refused(refused(&format!("create Namespace {name}"), &error))),
+        Err(error) => return Err(failed(format!("create Namespace {name}"))(error)),
     }
-    let found = namespaces.get(name).await;
-    let found = found.map_err(|error| Failure::Refused(refused(&format!("get Namespace {name}"), &error)))?;
+    let found = namespaces.get(name).await.map_err(failed(format!("get Namespace {name}")))?;
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
     let ours = found.labels().get(label::MANAGED_BY).is_some_and(|by| by == label::OPERATOR);
     let generated = request.instance.name.is_none() && request.instance.namespace.is_none();
@@ -321,15 +312,18 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
     })
 }
 
-/// Makes the ClientApp and its Secret.
 async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
     let mut app = app(&request.instance, key).map_err(Failure::Refused)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
-    let apps = Api::<ClientApp>::namespaced(shared.client.clone(), &key.namespace);
+    let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
     let made = match apps.create(&PostParams::default(), &app).await {
         Ok(made) => made,
-        Err(error) if exists(&error) => return found(shared, request, key).await,
-        Err(error) => return Err(Failure::Refused(refused(&format!("create ClientApp {key}"), &error))),
+        Err(error) if exists(&error) => {
+            let found =
+                Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace).get(&key.name).await;
+            return earlier(request, key, &found.map_err(failed(format!("get ClientApp {key}")))?);
+        }
+        Err(error) => return Err(failed(format!("create ClientApp {key}"))(error)),
     };
     let uid = made.uid().unwrap_or_default();
     let admin_password = match request.adopts() {
@@ -356,20 +350,13 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
 
 /// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.
 async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
-    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace);
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
     #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
     match deleted {
         Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason(), "took the ClientApp away again"),
         Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
     }
-}
-
-/// A ClientApp of this name that was there before.
-async fn found(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
-    let found = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace).get(&key.name).await;
-    let found = found.map_err(|error| Failure::Refused(refused(&format!("get ClientApp {key}"), &error)))?;
-    earlier(request, key, &found)
 }
 
 fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Answer, Failure> {
@@ -388,7 +375,7 @@ fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Ans
 /// The administrator's password as it is in the cluster: the controller may have been faster in making one.
 async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Problem> {
     let name = key.admin_secret();
-    let secrets = Api::<Secret>::namespaced(shared.client.clone(), &key.namespace);
+    let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets::admin(key, uid);
     let stored = match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => secret,
@@ -412,7 +399,7 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
 
 /// Takes a namespace away that this call has made for an instance which was not, unless there is something in it.
 async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
-    match namespace::undo(&shared.client, name, uid).await {
+    match namespace::undo(&shared.parts.client, name, uid).await {
         Ok(Fate::Deleting) => tracing::info!(namespace = name, "took the namespace away again"),
         Ok(fate) => tracing::info!(namespace = name, ?fate, "the namespace stays"),
         Err(error) => tracing::warn!(namespace = name, %error, "could not take the namespace away again"),
@@ -420,7 +407,7 @@ async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
 }
 
 /// Deletes this object and no successor of its name.
-pub fn only(uid: &str) -> DeleteParams {
+pub(crate) fn only(uid: &str) -> DeleteParams {
     let uid = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
     DeleteParams::default().preconditions(uid)
 }

@@ -7,60 +7,58 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    controller::key::Key,
     crd::{
         ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},
     },
+    runtime::key::Key,
 };
 
 /// An instance to make.
 #[derive(Clone, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct NewInstance {
-    /// The DNS name it is served under, in lower case. Nobody else's.
+pub(crate) struct NewInstance {
+    /// The DNS name it is served under, in lower case. Unique in the cluster.
     #[schema(example = "acme.example.com", max_length = 253)]
-    pub hostname: String,
+    pub(crate) hostname: String,
     /// IngressClass to serve the hostname with. Absent: no Ingress is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "traefik")]
-    pub ingress_class_name: Option<String>,
+    pub(crate) ingress_class_name: Option<String>,
     /// Its name, a DNS label of at most 53 characters. Absent: one is generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 53)]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Its namespace. Absent: one of the instance's own name. It is made if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 63)]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Exact version of the chart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "5.5.2")]
-    pub chart_version: Option<String>,
+    pub(crate) chart_version: Option<String>,
     /// Name of the Profile whose defaults it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
+    pub(crate) profile: Option<String>,
     /// Its Redis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub redis: Option<Redis>,
+    pub(crate) redis: Option<Redis>,
     /// Its PostgreSQL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub postgres: Option<Postgres>,
+    pub(crate) postgres: Option<Postgres>,
     /// The volume for its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistence: Option<Persistence>,
+    pub(crate) persistence: Option<Persistence>,
 }
 
 impl NewInstance {
     /// The ClientApp that it asks for.
-    ///
-    /// # Errors
     /// Never in practice: all fields are those of the spec.
-    pub fn app(&self, key: &Key) -> serde_json::Result<ClientApp> {
+    pub(crate) fn app(&self, key: &Key) -> serde_json::Result<ClientApp> {
         let spec = serde_json::from_value(serde_json::to_value(self)?)?;
         let mut app = ClientApp::new(&key.name, spec);
         app.metadata.namespace = Some(key.namespace.clone());
-        // From the start: one that is deleted before the controller has seen it would leave its namespace behind.
+        // From the start: an app that is deleted before the controller has seen it would leave its namespace behind.
         app.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         Ok(app)
     }
@@ -70,164 +68,163 @@ impl NewInstance {
 /// that nothing prints it.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub(crate) struct Created {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The DNS name it is served under.
-    pub hostname: String,
+    pub(crate) hostname: String,
     /// The Secret with the administrator's name and password.
-    pub admin_secret: String,
+    pub(crate) admin_secret: String,
     /// The administrator's password. Absent where the answer repeats an earlier one, and with `postgres.adopt`: there it is
-    /// in the Secret, which is the one that was retained with the data.
+    /// in the Secret that was retained with the data.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub admin_password: Option<String>,
+    pub(crate) admin_password: Option<String>,
     /// The version of the chart.
-    pub chart_version: String,
+    pub(crate) chart_version: String,
 }
 
 /// Some instances.
 #[derive(Serialize, ToSchema)]
-pub struct InstanceList {
+pub(crate) struct InstanceList {
     /// In the order of namespace and name.
-    pub items: Vec<Instance>,
+    pub(crate) items: Vec<Instance>,
     /// Where there are more: what to give as `continue` for the next of them.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// An instance, and how it is.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Instance {
+pub(crate) struct Instance {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The DNS name it is served under; empty where the stored object does not decode.
-    pub hostname: String,
+    pub(crate) hostname: String,
     /// Where it is served.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
+    pub(crate) url: Option<String>,
     /// The version of the chart that is asked for.
-    pub chart_version: String,
+    pub(crate) chart_version: String,
     /// The Profile it takes defaults from.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
+    pub(crate) profile: Option<String>,
     /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     /// When it was made, as RFC 3339 has it.
-    pub created: String,
+    pub(crate) created: String,
     /// It is being deleted.
-    pub deleting: bool,
+    pub(crate) deleting: bool,
     /// Nothing is changed for now.
-    pub suspended: bool,
+    pub(crate) suspended: bool,
     /// `True`, `False` or `Unknown`.
-    pub ready: String,
+    pub(crate) ready: String,
     /// Why, in one word.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Why, in a sentence.
-    pub message: String,
+    pub(crate) message: String,
     /// Work is under way, or the newest spec was not looked at yet.
-    pub reconciling: bool,
-    /// Nothing goes on until somebody changes something.
-    pub stalled: bool,
+    pub(crate) reconciling: bool,
+    /// Nothing goes on until a user or a cluster admin changes something.
+    pub(crate) stalled: bool,
     /// Revision of the release.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub revision: Option<i64>,
+    pub(crate) revision: Option<i64>,
     /// The Helm release.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub release: Option<InstanceRelease>,
+    pub(crate) release: Option<InstanceRelease>,
     /// The Secret with the administrator's name and password.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub admin_secret: Option<String>,
+    pub(crate) admin_secret: Option<String>,
     /// Its database.
-    pub database: Database,
+    pub(crate) database: Database,
     /// All conditions.
-    pub conditions: Vec<InstanceCondition>,
+    pub(crate) conditions: Vec<InstanceCondition>,
 }
 
 /// A Helm release.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct InstanceRelease {
+pub(crate) struct InstanceRelease {
     /// As in `helm history`.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Helm's word for its state.
-    pub status: String,
+    pub(crate) status: String,
     /// Name of the chart.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub chart: Option<String>,
+    pub(crate) chart: Option<String>,
     /// Version of the chart.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub chart_version: Option<String>,
+    pub(crate) chart_version: Option<String>,
     /// Version of the app in the chart.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub app_version: Option<String>,
+    pub(crate) app_version: Option<String>,
     /// When the revision was written, as RFC 3339 has it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deployed_at: Option<String>,
+    pub(crate) deployed_at: Option<String>,
 }
 
 /// The database of an instance.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Database {
+pub(crate) struct Database {
     /// Who makes it; absent where the instance has none of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<PostgresProvider>,
+    pub(crate) provider: Option<PostgresProvider>,
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// `True`, `False`, `Unknown`, or `None` where the instance has no database of its own.
-    pub ready: String,
+    pub(crate) ready: String,
     /// Why, in one word.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Why, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
+    pub(crate) message: Option<String>,
 }
 
 /// A condition.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct InstanceCondition {
+pub(crate) struct InstanceCondition {
     /// Its type.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub(crate) status: String,
     /// Why, in one word.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Why, in a sentence.
-    pub message: String,
+    pub(crate) message: String,
     /// Since when, as RFC 3339 has it.
-    pub last_transition_time: String,
+    pub(crate) last_transition_time: String,
 }
 
 /// Something that happened to an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Happened {
+pub(crate) struct Happened {
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// What, in one word.
-    pub reason: String,
+    pub(crate) reason: String,
     /// What, in a sentence.
-    pub message: String,
+    pub(crate) message: String,
     /// When, or when last, as RFC 3339 has it.
-    pub time: String,
+    pub(crate) time: String,
     /// How often, where more than once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<i32>,
+    pub(crate) count: Option<i32>,
 }
 
 impl Instance {
     /// What the API shows of a ClientApp, be it one that does not decode.
-    #[must_use]
-    pub fn of(guard: &Guard<ClientApp>) -> Instance {
+    pub(crate) fn of(guard: &Guard<ClientApp>) -> Instance {
         match &guard.object {
             Ok(app) => Instance::of_app(&guard.metadata, app),
             Err(problem) => Instance::undecodable(&guard.metadata, problem),
@@ -288,30 +285,17 @@ impl Instance {
         Instance {
             name: meta.name.clone().unwrap_or_default(),
             namespace: meta.namespace.clone().unwrap_or_default(),
-            hostname: String::new(),
-            url: None,
-            chart_version: String::new(),
-            profile: None,
             labels: meta.labels.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
-            suspended: false,
             ready: State::Unknown.as_str().to_owned(),
-            reason: String::new(),
-            message: String::new(),
-            reconciling: false,
-            stalled: false,
-            revision: None,
-            release: None,
-            admin_secret: None,
-            database: Database { provider: None, name: None, ready: "Unknown".to_owned(), reason: None, message: None },
-            conditions: Vec::new(),
+            database: Database { ready: State::Unknown.as_str().to_owned(), ..Database::default() },
+            ..Instance::default()
         }
     }
 
     /// Whether it is Ready as its newest spec asks, and stays.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready == State::True.as_str() && !self.reconciling && !self.deleting
     }
 }

@@ -26,7 +26,7 @@ use super::{
     Shared,
     dto::{Happened, Instance},
 };
-use crate::controller::{key::Key, watch::interrupted};
+use crate::runtime::{key::Key, watch::interrupted};
 
 /// How often a silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -34,7 +34,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tells of an instance until it is Ready, or with `follow` until it is gone; in any case until the operator stops.
-pub fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -> Response {
+pub(crate) fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -> Response {
     // One event at a time: a reader that is slow holds up the watch, and no memory.
     let (sender, receiver) = mpsc::channel(1);
     let (tasks, stop) = (shared.tasks.clone(), shared.stop.clone());
@@ -102,7 +102,7 @@ impl Teller {
 
     /// What happened to the instance and happens; `None` once all that happened before is told.
     fn happened(&self) -> impl Stream<Item = Option<Happened>> + use<> {
-        let events = Api::<KubeEvent>::namespaced(self.shared.watch_client.clone(), &self.key.namespace);
+        let events = Api::<KubeEvent>::namespaced(self.shared.parts.watch_client.clone(), &self.key.namespace);
         let of_this = watcher::Config::default().fields(&format!("regarding.uid={}", self.uid));
         // A watch that begins anew repeats what it told before.
         let mut told = HashMap::new();

@@ -3,9 +3,8 @@
 use std::{
     any::Any,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    panic::AssertUnwindSafe,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use axum::{
@@ -16,12 +15,17 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
-use futures::FutureExt as _;
-use tracing::Instrument as _;
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    propagate_header::PropagateHeaderLayer,
+    set_header::{SetRequestHeaderLayer, SetResponseHeaderLayer},
+    trace::TraceLayer,
+};
+use tracing::Span;
 
 use super::{
     auth::Auth,
-    limits::{UserLimit, with_whole_body},
+    limits::{Limit, for_users, with_whole_body},
     origin,
     problem::Problem,
 };
@@ -33,6 +37,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(330);
 const RETRY: u64 = 30;
 /// Of a refusal in plain text, what is told of it.
 const LONGEST_REFUSAL: usize = 4 << 10;
+/// On every answer, and in the log.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What nothing but a browser minds. A page says itself what it may load, and a file how long it may be kept.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -44,43 +50,42 @@ const HEADERS: [(HeaderName, &str); 4] = [
 
 struct Gate {
     auth: Auth,
-    users: UserLimit,
+    users: Limit<String>,
 }
 
 /// The routes, behind all checks. They find the user as `Extension<User>`.
-pub fn behind(routes: Router, auth: Auth) -> Router {
-    let gate = Arc::new(Gate { auth, users: UserLimit::for_users() });
-    routes.layer(middleware::from_fn_with_state(gate, pass))
+pub(crate) fn behind(routes: Router, auth: Auth) -> Router {
+    let gate = Arc::new(Gate { auth, users: for_users() });
+    let span = TraceLayer::new_for_http().make_span_with(|request: &Request| {
+        let id = request.headers()[REQUEST_ID].to_str().unwrap_or_default();
+        // Of the audit log's target, so that its lines have the id however the log is filtered.
+        let span = tracing::info_span!(target: "audit", "request", request_id = id, peer = %peer(request));
+        tracing::debug!(parent: &span, method = %request.method(), path = request.uri().path(), "asked");
+        span
+    });
+    let routes = routes
+        .layer(middleware::from_fn_with_state(gate, admit))
+        .layer(middleware::map_response(as_problem))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(span.on_request(()).on_response(answered).on_failure(()))
+        .layer(PropagateHeaderLayer::new(REQUEST_ID))
+        // A client does not choose what stands in the log.
+        .layer(SetRequestHeaderLayer::overriding(REQUEST_ID, |_: &Request| {
+            HeaderValue::try_from(format!("{:016x}", rand::random::<u64>())).ok()
+        }));
+    HEADERS.into_iter().fold(routes, |routes, (name, value)| {
+        routes.layer(SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value)))
+    })
 }
 
-/// Answers whatever happens, with an id that the log has too.
-async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let id = format!("{:016x}", rand::random::<u64>());
-    // Of the audit log's target, so that its lines have the id however the log is filtered.
-    let span = tracing::info_span!(target: "audit", "request", request_id = id, peer = %peer(&request));
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let answer = async {
-        let started = Instant::now();
-        let response = match AssertUnwindSafe(gate.admit(request, next)).catch_unwind().await {
-            Ok(Ok(response)) => as_problem(response).await,
-            Ok(Err(problem)) => {
-                tracing::debug!(reason = problem.reason(), "{}", problem.detail());
-                problem.into_response()
-            }
-            Err(panic) => panicked(panic.as_ref(), &id),
-        };
-        tracing::debug!(%method, path, status = response.status().as_u16(), elapsed = ?started.elapsed(), "answered");
-        response
-    };
-    let mut response = answer.instrument(span).await;
-    let headers = response.headers_mut();
-    for (name, value) in HEADERS {
-        headers.entry(name).or_insert(HeaderValue::from_static(value));
-    }
-    if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert("x-request-id", id);
-    }
-    response
+fn answered(response: &Response, elapsed: Duration, _: &Span) {
+    tracing::debug!(status = response.status().as_u16(), ?elapsed, "answered");
+}
+
+async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
+    gate.admit(request, next)
+        .await
+        .inspect_err(|problem| tracing::debug!(reason = problem.reason(), "{}", problem.detail()))
 }
 
 impl Gate {
@@ -88,14 +93,14 @@ impl Gate {
         if matches!(self.auth, Auth::None) {
             origin::check(request.method(), request.uri(), request.headers())?;
         }
-        // Before anybody is refused: who is answered while still sending may not see the answer.
+        // Before any refusal: a client that is answered while it is still sending may not see the answer.
         let mut request = with_whole_body(request).await?;
         if !is_public(request.method(), request.uri().path()) {
             let user = self.auth.authenticate(request.headers(), peer(&request)).await?;
             self.users.check(&user.name)?;
             request.extensions_mut().insert(user);
         }
-        // Nobody after this can log it.
+        // Nothing after this can log it.
         request.headers_mut().remove(header::AUTHORIZATION);
         tokio::time::timeout(REQUEST_TIME, next.run(request)).await.map_err(|_| {
             let detail = format!("No answer within {REQUEST_TIME:?}: the cluster is slow. Try again.");
@@ -136,10 +141,10 @@ async fn as_problem(response: Response) -> Response {
 }
 
 /// One request fails; the operator goes on.
-fn panicked(panic: &(dyn Any + Send), id: &str) -> Response {
+fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = words.unwrap_or("something that is not text"), "a request of the API panicked");
-    let detail = format!("The operator failed at this request; its log says more about the request {id}.");
+    let detail = "The operator failed at this request; its log says more about this answer's X-Request-Id.";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail).into_response()
 }
 
@@ -175,6 +180,7 @@ mod tests {
 
     fn request(method: Method, path: &str) -> Request {
         let request = axum::http::Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        let request = request.header(REQUEST_ID, "chosen by the client");
         request.header(header::AUTHORIZATION, "Bearer secret").body(Body::empty()).unwrap()
     }
 

@@ -7,9 +7,8 @@ use axum::http::{HeaderMap, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::{auth::User, names, problem::Problem};
-use crate::controller::key::hex;
+use crate::runtime::key::hex;
 
-/// The header.
 const HEADER: &str = "idempotency-key";
 /// On what was made: digest of user and key.
 const KEY: &str = "apps.bnerd-operator.local/idempotency-key";
@@ -20,15 +19,12 @@ const LENGTH: std::ops::RangeInclusive<usize> = 1..=255;
 /// What a key leaves on the objects that are made with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Digest of user and key.
     key: String,
-    /// Digest of the body.
     request: String,
 }
 
-/// What an object's stamp means to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
+pub(crate) enum Match {
     /// It was made by an earlier attempt of this request.
     Same,
     /// It was made with this key for another request.
@@ -39,8 +35,6 @@ pub enum Match {
 
 impl Stamp {
     /// The stamp of a request, where it has a key. `body` is the parsed one: spaces and the order of fields do not count.
-    ///
-    /// # Errors
     /// 422 for a key that is none.
     pub fn of(headers: &HeaderMap, user: &User, body: &serde_json::Value) -> Result<Option<Stamp>, Problem> {
         let mut given = headers.get_all(HEADER).iter();
@@ -57,22 +51,18 @@ impl Stamp {
         }))
     }
 
-    /// The stamp on an object.
-    #[must_use]
-    pub fn on(annotations: Option<&BTreeMap<String, String>>) -> Option<Stamp> {
+    pub(crate) fn on(annotations: Option<&BTreeMap<String, String>>) -> Option<Stamp> {
         let annotations = annotations?;
         Some(Stamp { key: annotations.get(KEY)?.clone(), request: annotations.get(REQUEST)?.clone() })
     }
 
     /// The annotations that say so.
-    #[must_use]
     pub fn annotations(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(KEY.to_owned(), self.key.clone()), (REQUEST.to_owned(), self.request.clone())])
     }
 
     /// What the stamp on an object means to this one.
-    #[must_use]
-    pub fn compare(&self, found: Option<&Stamp>) -> Match {
+    pub(crate) fn compare(&self, found: Option<&Stamp>) -> Match {
         match found {
             Some(found) if found == self => Match::Same,
             Some(found) if found.key == self.key => Match::Reused,
@@ -81,14 +71,12 @@ impl Stamp {
     }
 
     /// The instance's name where the request names none: the same on every replica, and another for each attempt.
-    #[must_use]
     pub fn name(&self, attempt: u32) -> String {
         names::derived(&digest(&[self.key.as_bytes(), &attempt.to_be_bytes()]))
     }
 
     /// What tells requests with this key from all others.
-    #[must_use]
-    pub fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &str {
         &self.key
     }
 }

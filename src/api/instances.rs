@@ -20,32 +20,30 @@ use super::{
     refusal::SOON,
 };
 use crate::{
-    controller::{
+    crd::{ClientApp, Guard},
+    runtime::{
         cache::{Cache, Entry},
         key::{Key, key_of},
         watch::interrupted,
     },
-    crd::{ClientApp, Guard},
 };
 
 /// A ClientApp as it is kept here.
 #[derive(Debug)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// Tells it from a successor of the same name.
-    pub uid: String,
-    /// What the API shows of it.
-    pub instance: Instance,
-    /// How it was asked for.
-    pub stamp: Option<Stamp>,
+    pub(crate) uid: String,
+    pub(crate) instance: Instance,
+    pub(crate) stamp: Option<Stamp>,
 }
 
 /// All of them, filed under their hostname.
 #[derive(Default)]
-pub struct Instances(Cache<Arc<Shown>>);
+pub(crate) struct Instances(Cache<Arc<Shown>>);
 
 impl Instances {
     /// Starts the watch. It ends with `stop`.
-    pub fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
+    pub(crate) fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
         let instances = Arc::new(Instances::default());
         let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), watcher::Config::default());
         let feed = {
@@ -62,16 +60,13 @@ impl Instances {
         instances
     }
 
-    /// Takes in one event of the watch.
-    pub fn apply(&self, event: watcher::Event<Guard<ClientApp>>) {
+    pub(crate) fn apply(&self, event: watcher::Event<Guard<ClientApp>>) {
         self.0.apply(event, entry);
     }
 
     /// All that is known, which may lag behind by moments.
-    ///
-    /// # Errors
     /// 503 while the first list is not complete.
-    pub fn synced(&self) -> Result<(), Problem> {
+    pub(crate) fn synced(&self) -> Result<(), Problem> {
         if self.0.is_synced() {
             return Ok(());
         }
@@ -79,31 +74,30 @@ impl Instances {
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Syncing", detail).retry_after(SOON))
     }
 
-    /// One instance.
-    pub fn get(&self, key: &Key) -> Option<Arc<Shown>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Shown>> {
         self.0.get(key)
     }
 
     /// The instances of this name, in the order of their namespaces.
-    pub fn named(&self, name: &str) -> Vec<(Key, Arc<Shown>)> {
+    pub(crate) fn named(&self, name: &str) -> Vec<(Key, Arc<Shown>)> {
         let mut all = self.0.all();
         all.retain(|(key, _)| key.name == name);
         all
     }
 
-    /// Who has a hostname, or asks for it.
-    pub fn with_hostname(&self, hostname: &str) -> Vec<(Key, Arc<Shown>)> {
+    /// The instances that have a hostname, or ask for it.
+    pub(crate) fn with_hostname(&self, hostname: &str) -> Vec<(Key, Arc<Shown>)> {
         self.0.group(&under(hostname))
     }
 
     /// What was made with the key of this stamp.
-    pub fn stamped(&self, stamp: &Stamp) -> Option<Arc<Shown>> {
+    pub(crate) fn stamped(&self, stamp: &Stamp) -> Option<Arc<Shown>> {
         let mut all = self.0.all().into_iter().map(|(_, shown)| shown);
         all.find(|shown| stamp.compare(shown.stamp.as_ref()) != Match::Other)
     }
 
     /// Some of the instances, in the order of namespace and name, and where there are more, the last one's key.
-    pub fn page(
+    pub(crate) fn page(
         &self,
         namespace: Option<&str>,
         selector: &Selector,
@@ -120,20 +114,17 @@ impl Instances {
         (page.into_iter().map(|(_, shown)| shown).collect(), next)
     }
 
-    /// Waits until an instance is known, or for `patience`.
-    pub async fn wait_for(&self, key: &Key, uid: &str, patience: Duration) -> bool {
+    pub(crate) async fn wait_for(&self, key: &Key, uid: &str, patience: Duration) -> bool {
         let seen = |cache: &Cache<Arc<Shown>>| cache.get(key).filter(|shown| shown.uid == uid).map(|_| ());
         self.0.wait_for(patience, seen).await.is_some()
     }
 
-    /// Waits until an instance is gone, or for `patience`.
-    pub async fn wait_gone(&self, key: &Key, uid: &str, patience: Duration) -> bool {
+    pub(crate) async fn wait_gone(&self, key: &Key, uid: &str, patience: Duration) -> bool {
         let gone = |cache: &Cache<Arc<Shown>>| cache.get(key).is_none_or(|shown| shown.uid != uid).then_some(());
         self.0.wait_for(patience, gone).await.is_some()
     }
 
-    /// Tells of every change.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes()
     }
 }
@@ -153,16 +144,13 @@ fn entry(guard: Guard<ClientApp>) -> Entry<Arc<Shown>> {
 }
 
 /// Where a list goes on, for the next request.
-#[must_use]
-pub fn token(last: &Key) -> String {
+pub(crate) fn token(last: &Key) -> String {
     last.to_string()
 }
 
 /// Reads [`token`] back.
-///
-/// # Errors
 /// 400 for what is none.
-pub fn after(token: &str) -> Result<Key, Problem> {
+pub(crate) fn after(token: &str) -> Result<Key, Problem> {
     let part = |part: &str| {
         !part.is_empty() && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c))
     };

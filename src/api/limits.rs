@@ -29,46 +29,24 @@ const STRANGER: (u32, u32) = (50, 200);
 /// Callers that are remembered before those are forgotten that have been quiet.
 const REMEMBERED: usize = 10_000;
 
-/// Requests by user.
-pub struct UserLimit(Limit<String>);
-
-impl UserLimit {
-    /// What a busy client never reaches.
-    #[must_use]
-    pub fn for_users() -> UserLimit {
-        UserLimit(Limit::new(quota(USER)))
-    }
-
-    /// Counts one request.
-    ///
-    /// # Errors
-    /// 429 when it is one too many.
-    pub fn check(&self, user: &str) -> Result<(), Problem> {
-        self.0.check(&user.to_owned(), "this user")
-    }
+/// Requests of each caller.
+pub(crate) struct Limit<K: Eq + Hash + Clone> {
+    requests: DefaultKeyedRateLimiter<K>,
+    whose: &'static str,
 }
 
-/// Requests by address.
-pub struct PeerLimit(Limit<IpAddr>);
-
-impl PeerLimit {
-    /// For addresses from which somebody unknown asks.
-    #[must_use]
-    pub fn for_strangers() -> PeerLimit {
-        PeerLimit(Limit::new(quota(STRANGER)))
-    }
-
-    /// Counts one request.
-    ///
-    /// # Errors
-    /// 429 when it is one too many.
-    pub fn check(&self, peer: IpAddr) -> Result<(), Problem> {
-        self.0.check(&network(peer), "this address without a token that is known")
-    }
+/// By user: what a busy client never reaches.
+pub(crate) fn for_users() -> Limit<String> {
+    Limit::new(quota(USER), "this user")
 }
 
-/// Whoever has one address of IPv6 has all of its /64.
-fn network(peer: IpAddr) -> IpAddr {
+/// By address, as [`network`] has it: for requests whose user is not known.
+pub(crate) fn for_strangers() -> Limit<IpAddr> {
+    Limit::new(quota(STRANGER), "this address without a token that is known")
+}
+
+/// A client that has one address of IPv6 has all of its /64.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((address.to_bits() & !u128::from(u64::MAX)).to_be_bytes()),
         v4 => v4,
@@ -80,37 +58,34 @@ fn quota((per_second, burst): (u32, u32)) -> Quota {
     Quota::per_second(at_least_one(per_second)).allow_burst(at_least_one(burst))
 }
 
-struct Limit<K: Eq + Hash + Clone>(DefaultKeyedRateLimiter<K>);
-
 impl<K: Eq + Hash + Clone> Limit<K> {
-    fn new(quota: Quota) -> Self {
-        Limit(RateLimiter::keyed(quota))
+    fn new(quota: Quota, whose: &'static str) -> Self {
+        Limit { requests: RateLimiter::keyed(quota), whose }
     }
 
-    fn check(&self, key: &K, whose: &str) -> Result<(), Problem> {
-        if self.0.len() > REMEMBERED {
-            self.0.retain_recent();
+    /// Counts one request; 429 when it is one too many.
+    pub(crate) fn check(&self, key: &K) -> Result<(), Problem> {
+        if self.requests.len() > REMEMBERED {
+            self.requests.retain_recent();
         }
-        self.0.check_key(key).map_err(|refused| {
+        self.requests.check_key(key).map_err(|refused| {
             let wait = refused.wait_time_from(DefaultClock::default().now());
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let detail = format!("Too many requests of {whose}: wait {seconds} s.");
+            let detail = format!("Too many requests of {}: wait {seconds} s.", self.whose);
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", detail).retry_after(seconds)
         })
     }
 }
 
-/// The request with its whole body, so that nobody after this waits for a slow sender.
-///
-/// # Errors
-/// 413 when the body is too large, 408 when it does not come, 400 when it ends early.
-pub async fn with_whole_body(request: Request<Body>) -> Result<Request<Body>, Problem> {
+/// The request with its whole body, so that no route waits for a slow sender. 413 when the body is too large, 408 when it
+/// does not come, 400 when it ends early.
+pub(crate) async fn with_whole_body(request: Request<Body>) -> Result<Request<Body>, Problem> {
     within(BODY_TIME, request).await
 }
 
 async fn within(time: Duration, request: Request<Body>) -> Result<Request<Body>, Problem> {
     let (parts, body) = request.into_parts();
-    // Who asks before sending is told without having sent.
+    // A client that asks before sending is told without having sent.
     let discard = if parts.headers.contains_key(header::EXPECT) { 0 } else { DISCARD };
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -157,22 +132,22 @@ mod tests {
 
     #[test]
     fn one_too_many_is_told_when_to_come_back_and_others_go_on() {
-        let limit = Limit::new(Quota::per_hour(NonZeroU32::MIN).allow_burst(NonZeroU32::new(3).unwrap()));
+        let limit = Limit::new(Quota::per_hour(NonZeroU32::MIN).allow_burst(NonZeroU32::new(3).unwrap()), "this user");
         for _ in 0..3 {
-            assert_eq!(limit.check(&"jane", "this user"), Ok(()));
+            assert_eq!(limit.check(&"jane"), Ok(()));
         }
-        let problem = limit.check(&"jane", "this user").unwrap_err();
+        let problem = limit.check(&"jane").unwrap_err();
         assert_eq!(problem.status(), StatusCode::TOO_MANY_REQUESTS);
         let answer = problem.into_response();
         let seconds: u64 = answer.headers()[header::RETRY_AFTER].to_str().unwrap().parse().unwrap();
         assert!((1..=3600).contains(&seconds), "{seconds}");
-        assert_eq!(limit.check(&"john", "this user"), Ok(()));
+        assert_eq!(limit.check(&"john"), Ok(()));
     }
 
     #[test]
     fn two_hundred_at_once_are_served() {
-        let limit = UserLimit::for_users();
-        assert!((0..200).all(|_| limit.check("jane").is_ok()));
+        let limit = for_users();
+        assert!((0..200).all(|_| limit.check(&"jane".to_owned()).is_ok()));
     }
 
     #[test]

@@ -1,29 +1,29 @@
 //! The HTTP API: instances on demand. It writes specs and reads status; it never runs helm, and its state is the
 //! cluster's.
 
-pub mod audit;
+mod audit;
 pub mod auth;
 mod body;
 mod create;
-pub mod dto;
+mod dto;
 mod events;
-pub mod gate;
+mod gate;
 pub mod idempotency;
 mod instances;
-pub mod limits;
+mod limits;
 mod names;
 mod openapi;
-pub mod origin;
+mod origin;
 pub mod page;
-pub mod problem;
+mod problem;
 mod query;
 mod refusal;
 mod reservations;
 mod routes;
 mod selector;
-pub mod serve;
+pub(crate) mod serve;
 pub mod settings;
-pub mod tls;
+mod tls;
 mod words;
 
 use std::sync::Arc;
@@ -40,27 +40,19 @@ use tracing::Instrument as _;
 use self::{auth::Auth, instances::Instances, problem::Problem, reservations::Reservations};
 use crate::config::Config;
 
-/// What the API is made of.
-pub struct Parts {
-    /// The operator's way to the API server.
-    pub client: Client,
+pub(crate) struct Parts {
+    pub(crate) client: Client,
     /// The same for watches, which are silent for long.
-    pub watch_client: Client,
-    /// Settings.
-    pub config: Arc<Config>,
-    /// Who may do what.
-    pub auth: Auth,
+    pub(crate) watch_client: Client,
+    pub(crate) config: Arc<Config>,
+    pub(crate) auth: Auth,
     /// The operator's own namespace; no instance is made in it.
-    pub namespace: String,
+    pub(crate) namespace: String,
 }
 
 /// What every request shares.
-pub struct Shared {
-    client: Client,
-    watch_client: Client,
-    config: Arc<Config>,
-    auth: Auth,
-    namespace: String,
+pub(crate) struct Shared {
+    parts: Parts,
     instances: Arc<Instances>,
     reservations: Arc<Reservations>,
     /// What is under way, whatever becomes of the connection that asked for it.
@@ -69,7 +61,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Carries something out to its end, though who asked for it may hang up.
+    /// Carries something out to its end, though the client that asked for it may hang up.
     async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
@@ -82,16 +74,10 @@ impl Shared {
 }
 
 /// The routes. What they watch ends with `stop`; what they have begun is in `tasks`.
-pub fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Router {
-    let Parts { client, watch_client, config, auth, namespace } = parts;
-    let instances = Instances::start(&watch_client, tasks, stop);
+pub(crate) fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Router {
     let shared = Arc::new(Shared {
-        client,
-        watch_client,
-        config,
-        auth,
-        namespace,
-        instances,
+        instances: Instances::start(&parts.watch_client, tasks, stop),
+        parts,
         reservations: Arc::default(),
         tasks: tasks.clone(),
         stop: stop.clone(),

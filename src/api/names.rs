@@ -10,19 +10,14 @@ const SUFFIX_LENGTH: usize = 6;
 /// Each name is so many draws.
 const DRAWS: usize = 2 + SUFFIX_LENGTH;
 
-/// A name that nobody can foresee.
-///
-/// # Panics
-/// When the operating system has no randomness to give.
-#[must_use]
-pub fn random() -> String {
+/// A name that cannot be foreseen.
+pub(crate) fn random() -> String {
     let mut random = UnwrapErr(SysRng);
     name(|choices| random.random_range(0..choices))
 }
 
 /// The name that follows from a digest, the same everywhere.
-#[must_use]
-pub fn derived(digest: &[u8; 4 * DRAWS]) -> String {
+pub(crate) fn derived(digest: &[u8; 4 * DRAWS]) -> String {
     let mut words = digest.chunks_exact(4).map(|chunk| u32::from_be_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
     name(|choices| words.next().unwrap_or_default() as usize % choices)
 }

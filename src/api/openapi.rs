@@ -1,6 +1,8 @@
 //! `GET /openapi.json`: the API's own description, from the code that serves it.
 
-use axum::{http::StatusCode, response::Response};
+use std::sync::LazyLock;
+
+use axum::{body::Bytes, http::StatusCode, response::Response};
 use utoipa::{
     Modify, OpenApi,
     openapi::{
@@ -9,7 +11,7 @@ use utoipa::{
     },
 };
 
-use super::routes::{self, json};
+use super::routes::{self, json_bytes};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -37,6 +39,8 @@ impl Modify for Tokens {
     get, path = "/openapi.json", tag = "openapi",
     responses((status = 200, description = "The API in the words of OpenAPI 3.1", body = Object))
 )]
-pub async fn document() -> Response {
-    json(StatusCode::OK, &Document::openapi())
+pub(crate) async fn document() -> Response {
+    static BYTES: LazyLock<Bytes> =
+        LazyLock::new(|| serde_json::to_vec(&Document::openapi()).unwrap_or_default().into());
+    json_bytes(StatusCode::OK, BYTES.clone())
 }

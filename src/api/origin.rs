@@ -1,4 +1,4 @@
-//! Without authentication, whoever reaches the loopback address is let in, and so would be every page in a browser of
+//! Without authentication, every client that reaches the loopback address is let in, and so would be every page in a browser of
 //! this machine. What browsers cannot forge tells them apart: the name they were told to go to (DNS rebinding), and the
 //! page that asks. Pure.
 
@@ -8,11 +8,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::A
 
 use super::problem::Problem;
 
-/// Whether a request is meant for this machine, and does not come from somebody else's page.
-///
-/// # Errors
+/// Whether a request is meant for this machine, and does not come from another site's page.
 /// 421 for another host's name, 403 for another page's request.
-pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     // Only HTTP/1.0 may leave Host out; no browser does.
     let hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let mut hosts = hosts.chain(uri.authority().map(Authority::as_str));

@@ -8,7 +8,7 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::controller::key::hex;
+use crate::runtime::key::hex;
 
 /// What the page is made of: route, content type, content.
 const FILES: &[(&str, &str, &str)] = &[
@@ -37,7 +37,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// The routes of the page. Everybody may read its files: there is nothing of the cluster in them.
+/// The routes of the page. Its files are public: there is nothing of the cluster in them.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, &(path, content_type, content)| {
         let tag = etag(content);

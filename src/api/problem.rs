@@ -20,14 +20,12 @@ pub struct Problem {
     /// The field at fault, where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// Seconds to wait before another attempt.
     #[serde(skip)]
     retry_after: Option<u64>,
 }
 
 impl Problem {
-    /// A refusal with this status, reason and sentence.
-    pub fn new(status: StatusCode, reason: &'static str, detail: impl Into<String>) -> Problem {
+    pub(crate) fn new(status: StatusCode, reason: &'static str, detail: impl Into<String>) -> Problem {
         Problem {
             status: status.as_u16(),
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
@@ -38,35 +36,25 @@ impl Problem {
         }
     }
 
-    /// The same about a field of the request.
-    #[must_use]
-    pub fn about(mut self, field: impl Into<String>) -> Problem {
+    pub(crate) fn about(mut self, field: impl Into<String>) -> Problem {
         self.field = Some(field.into());
         self
     }
 
-    /// The same with a time to wait, in seconds.
-    #[must_use]
-    pub fn retry_after(mut self, seconds: u64) -> Problem {
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Problem {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// Its HTTP status.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Its sentence.
-    #[must_use]
-    pub fn detail(&self) -> &str {
+    pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Its reason.
-    #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         self.reason
     }
 }
@@ -75,9 +63,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, retry_after) = (self.status(), self.retry_after);
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        let mut response =
-            (status, [(header::CONTENT_TYPE, "application/problem+json"), (header::CACHE_CONTROL, "no-store")], body)
-                .into_response();
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -6,16 +6,13 @@ use axum::http::StatusCode;
 
 use super::problem::Problem;
 
-/// The parameters of a request.
 #[derive(Debug, Default)]
-pub struct Query(BTreeMap<String, String>);
+pub(crate) struct Query(BTreeMap<String, String>);
 
 impl Query {
     /// Reads a query string; an empty value counts as absent.
-    ///
-    /// # Errors
     /// 400 for a parameter that is not `known`, or is there twice.
-    pub fn parse(query: Option<&str>, known: &[&str]) -> Result<Query, Problem> {
+    pub(crate) fn parse(query: Option<&str>, known: &[&str]) -> Result<Query, Problem> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&name.as_ref()) {
@@ -28,17 +25,11 @@ impl Query {
         Ok(Query(parameters))
     }
 
-    /// A parameter.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A number.
-    ///
-    /// # Errors
-    /// 400 when it is none, or out of its range.
-    pub fn number(&self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Problem> {
+    pub(crate) fn number(&self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Problem> {
         let number = |text: &str| {
             let number = text.parse().ok().filter(|number| range.contains(number));
             number.ok_or_else(|| refused(name, format!("must be a number from {} to {}", range.start(), range.end())))
@@ -46,11 +37,7 @@ impl Query {
         self.get(name).map(number).transpose()
     }
 
-    /// Whether something is asked for.
-    ///
-    /// # Errors
-    /// 400 when it is neither `true` nor `false`.
-    pub fn flag(&self, name: &str) -> Result<bool, Problem> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
@@ -59,9 +46,7 @@ impl Query {
     }
 }
 
-/// A parameter that cannot be used.
-#[must_use]
-pub fn refused(name: &str, problem: String) -> Problem {
+pub(crate) fn refused(name: &str, problem: String) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "InvalidParameter", format!("{name}: {problem}")).about(name)
 }
 

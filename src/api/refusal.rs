@@ -7,11 +7,10 @@ use super::problem::Problem;
 /// Seconds after which an API server that did not answer may do so.
 const UNAVAILABLE_RETRY: u64 = 5;
 /// Seconds after which something that is in the way may be gone.
-pub const SOON: u64 = 2;
+pub(crate) const SOON: u64 = 2;
 
 /// A request to the API server that failed, with what it was for, such as `create Namespace a`.
-#[must_use]
-pub fn refused(operation: &str, error: &kube::Error) -> Problem {
+pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
     let kube::Error::Api(status) = error else {
         tracing::warn!(operation, %error, "the API server does not answer");
         let detail = format!("{operation}: the cluster's API server does not answer; try again");
@@ -44,14 +43,11 @@ pub fn refused(operation: &str, error: &kube::Error) -> Problem {
 }
 
 /// A field of a ClientApp, as the request has it.
-#[must_use]
-pub fn of_request(field: &str) -> &str {
+pub(crate) fn of_request(field: &str) -> &str {
     field.strip_prefix("spec.").or_else(|| field.strip_prefix("metadata.")).unwrap_or(field)
 }
 
-/// Whether an object of that name is there already.
-#[must_use]
-pub fn exists(error: &kube::Error) -> bool {
+pub(crate) fn exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }
 

@@ -5,19 +5,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What is taken.
 #[derive(Default)]
-pub struct Reservations(Mutex<HashSet<String>>);
+pub(crate) struct Reservations(Mutex<HashSet<String>>);
 
 /// Something taken, until it is dropped.
-pub struct Reservation {
+pub(crate) struct Reservation {
     taken: Arc<Reservations>,
     what: String,
 }
 
 impl Reservations {
-    /// Takes something, unless another request has it.
-    pub fn take(self: &Arc<Self>, what: String) -> Option<Reservation> {
+    pub(crate) fn take(self: &Arc<Self>, what: String) -> Option<Reservation> {
         let free = self.lock().insert(what.clone());
         free.then(|| Reservation { taken: self.clone(), what })
     }

@@ -1,4 +1,4 @@
-//! The routes: who may, what is asked, what is answered. What is done is in the modules beside this one.
+//! The routes: which user may, what is asked, what is answered. What is done is in the modules beside this one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,8 +28,8 @@ use super::{
     selector,
 };
 use crate::{
-    controller::key::Key,
     crd::{ClientApp, Guard},
+    runtime::key::Key,
 };
 
 /// Instances in one answer, at most and where nothing is said.
@@ -40,8 +40,7 @@ const WAIT: std::ops::RangeInclusive<u64> = 0..=300;
 /// On the answer to a repeated request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The routes under `/instances`.
-pub fn routes() -> Router<Arc<Shared>> {
+pub(crate) fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/instances", get(list).post(make))
         .route("/instances/{name}", get(show).delete(remove))
@@ -52,7 +51,7 @@ pub fn routes() -> Router<Arc<Shared>> {
 ///
 /// Namespace, ClientApp and the administrator's Secret are made before the answer; all else follows, and
 /// `/instances/{name}/events` tells of it. The password is in this one answer and in no other. With `postgres.adopt`, which
-/// goes on with what an earlier instance of the name has left, it is in none: the Secret is the one that was retained.
+/// goes on with what an earlier instance of the name has left, it is in none: the retained Secret has it.
 #[utoipa::path(
     post, path = "/instances", tag = "instances", request_body = NewInstance,
     params(("Idempotency-Key" = Option<String>, Header,
@@ -63,8 +62,8 @@ pub fn routes() -> Router<Arc<Shared>> {
         (status = 200, description = "An earlier attempt of this request made it; there is no password in this answer", body = Created,
             headers(("Idempotency-Replayed" = String, description = "`true`"))),
         (status = 400, description = "The body is not JSON", body = Problem, content_type = "application/problem+json"),
-        (status = 401, description = "Who asks is not known", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Who asks may not", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, an earlier instance of the name has left data, or a quota is used up", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
         (status = 415, description = "The body is not declared as JSON", body = Problem, content_type = "application/problem+json"),
@@ -114,7 +113,7 @@ fn received(user: &User, headers: &HeaderMap, body: Result<Bytes, BytesRejection
 async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<Answer, Problem> {
     let NewInstance { name, namespace, .. } = &asked.instance;
     let place = namespace.as_deref().or(name.as_deref());
-    let result = match shared.auth.allow(user, "create", place, None).await {
+    let result = match shared.parts.auth.allow(user, "create", place, None).await {
         Ok(()) => create::create(shared, asked).await,
         Err(problem) => Err(problem),
     };
@@ -146,8 +145,8 @@ async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<A
     responses(
         (status = 200, description = "In the order of namespace and name", body = InstanceList),
         (status = 400, description = "A parameter cannot be used; it is named", body = Problem, content_type = "application/problem+json"),
-        (status = 401, description = "Who asks is not known", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Who asks may not", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -161,7 +160,7 @@ async fn list(
     let after = query.get("continue").map(instances::after).transpose()?;
     let limit = query.number("limit", LIMIT)?.unwrap_or(DEFAULT_LIMIT) as usize;
     let namespace = query.get("namespace");
-    shared.auth.allow(&user, "list", namespace, None).await.map_err(|problem| match namespace {
+    shared.parts.auth.allow(&user, "list", namespace, None).await.map_err(|problem| match namespace {
         None if problem.status() == StatusCode::FORBIDDEN => {
             let detail = format!("{}: ask for one namespace with ?namespace=", problem.detail());
             Problem::new(problem.status(), problem.reason(), detail)
@@ -183,8 +182,8 @@ async fn list(
     ),
     responses(
         (status = 200, description = "The instance", body = Instance),
-        (status = 401, description = "Who asks is not known", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Who asks may not", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "There is more than one; the namespaces are named", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
@@ -210,8 +209,8 @@ async fn show(asked: About) -> Result<Response, Problem> {
         (status = 204, description = "It is gone"),
         (status = 202, description = "It is being deleted", body = Instance),
         (status = 400, description = "A parameter cannot be used; it is named", body = Problem, content_type = "application/problem+json"),
-        (status = 401, description = "Who asks is not known", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Who asks may not", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "There is more than one; the namespaces are named", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The cluster does not answer, or the operator has just started", body = Problem, content_type = "application/problem+json"),
@@ -245,7 +244,7 @@ async fn remove(asked: About) -> Result<Response, Problem> {
 
 /// Asks the API server to delete it; `None`: it is gone already.
 async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instance>, Problem> {
-    let apps = Api::<Guard<ClientApp>>::namespaced(shared.client.clone(), &key.namespace);
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
     match deleted {
@@ -268,8 +267,8 @@ async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instanc
     ),
     responses(
         (status = 200, description = "Events until it is ready", body = String, content_type = "text/event-stream"),
-        (status = 401, description = "Who asks is not known", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Who asks may not", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "There is more than one; the namespaces are named", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
@@ -282,7 +281,6 @@ async fn follow(asked: About) -> Result<Response, Problem> {
     Ok(events::stream(asked.shared, key, shown.uid.clone(), follow))
 }
 
-/// A request about one instance.
 struct About {
     shared: Arc<Shared>,
     user: User,
@@ -306,11 +304,11 @@ impl About {
         Query::parse(self.query.as_deref(), &[&["namespace"], more].concat())
     }
 
-    /// The instance. Who may not do this to it is not told whether it exists.
+    /// The instance. A user who may not do this to it is not told whether it exists.
     async fn find(&self, verb: &'static str, query: &Query) -> Result<(Key, Arc<Shown>), Problem> {
         let About { shared, user, name, .. } = self;
         let namespace = query.get("namespace");
-        let allowed = shared.auth.allow(user, verb, namespace, Some(name)).await;
+        let allowed = shared.parts.auth.allow(user, verb, namespace, Some(name)).await;
         shared.instances.synced()?;
         if let Some(namespace) = namespace {
             allowed?;
@@ -322,7 +320,7 @@ impl About {
         if let Err(everywhere) = allowed {
             let mut theirs = Vec::new();
             for (key, shown) in visible {
-                if shared.auth.allow(user, verb, Some(&key.namespace), Some(name)).await.is_ok() {
+                if shared.parts.auth.allow(user, verb, Some(&key.namespace), Some(name)).await.is_ok() {
                     theirs.push((key, shown));
                 }
             }
@@ -345,9 +343,11 @@ fn missing(name: &str, namespace: Option<&str>) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "NotFound", format!("there is no instance {name}{place}"))
 }
 
-/// An answer that nobody keeps a copy of.
-pub fn json(status: StatusCode, answer: &impl Serialize) -> Response {
+fn json(status: StatusCode, answer: &impl Serialize) -> Response {
     // All answers have string keys, so this cannot fail.
-    let body = serde_json::to_vec(answer).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], body).into_response()
+    json_bytes(status, serde_json::to_vec(answer).unwrap_or_default().into())
+}
+
+pub(crate) fn json_bytes(status: StatusCode, answer: Bytes) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], answer).into_response()
 }

@@ -4,11 +4,8 @@ use kube::core::{Expression, Selector};
 
 use super::{problem::Problem, query};
 
-/// Reads a selector.
-///
-/// # Errors
 /// 400 that names the part which cannot be read.
-pub fn parse(text: &str) -> Result<Selector, Problem> {
+pub(crate) fn parse(text: &str) -> Result<Selector, Problem> {
     let mut expressions = Vec::new();
     for part in parts(text) {
         let part = part.trim();

@@ -29,9 +29,9 @@ pub struct TlsFiles {
 /// Flags that do not go together.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSettings {
-    /// An API that everybody on the network could use.
+    /// An API that every client on the network could use.
     #[error(
-        "--api-auth none is for a loopback address only, but --api-listen is {0}: everybody who reaches it could make and \
+        "--api-auth none is for a loopback address only, but --api-listen is {0}: every client that reaches it could create and \
          delete instances. Use --api-auth token, or listen on 127.0.0.1"
     )]
     OpenToAll(SocketAddr),
@@ -50,8 +50,6 @@ pub enum InvalidSettings {
 }
 
 /// What the flags ask for; `None`: no API.
-///
-/// # Errors
 /// When they do not go together.
 pub fn settings(args: &ApiArgs) -> Result<Option<Settings>, InvalidSettings> {
     let Listen::At(listen) = args.api_listen else { return Ok(None) };

@@ -1,21 +1,14 @@
 //! The API's certificate: read from files, and again when they change, as a mounted Secret does. Connections that are
 //! open keep the one they began with.
 
-use std::{
-    fmt::Debug,
-    path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{ClientHello, ResolvesServerCert},
-    sign::CertifiedKey,
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::settings::TlsFiles;
@@ -23,106 +16,54 @@ use super::settings::TlsFiles;
 /// How often the files are looked at. The kubelet takes longer to bring them.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file cannot be read.
+pub(crate) enum TlsError {
     #[error("{flag} {}: {source}", path.display())]
-    Read {
-        /// Whose file.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file is not what it should be.
+    Read { flag: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{flag} {}: there is no {what} in PEM in it", path.display())]
-    NotPem {
-        /// Whose file.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What should be in it.
-        what: &'static str,
-    },
-    /// They are not a pair, or of a kind that is not known.
+    NotPem { flag: &'static str, path: PathBuf, what: &'static str },
     #[error("--api-tls-cert {} and --api-tls-key {}: {source}", cert.display(), key.display())]
-    Pair {
-        /// File with the certificate.
-        cert: PathBuf,
-        /// File with the key.
-        key: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
+    Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
 }
 
 /// The certificate that is shown, and the files it is from.
 #[derive(Debug)]
-pub struct Certificate {
+pub(crate) struct Certificate {
     files: TlsFiles,
     /// What was read last, usable or not.
     seen: Contents,
-    shown: Arc<Shown>,
+    shown: RustlsConfig,
 }
 
 /// Certificate and key, as in the files.
 type Contents = (Vec<u8>, Vec<u8>);
 
-#[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for Shown {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-}
-
 impl Certificate {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// When they cannot be used.
-    pub fn read(files: TlsFiles) -> Result<Certificate, TlsError> {
+    pub(crate) fn read(files: TlsFiles) -> Result<Certificate, TlsError> {
         let seen = contents(&files)?;
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(pair(&files, &seen)?))));
+        let shown = RustlsConfig::from_config(Arc::new(config(&files, &seen)?));
         Ok(Certificate { files, seen, shown })
     }
 
-    /// Takes connections with the certificate as it is at that time.
-    ///
-    /// # Errors
-    /// None that a test would not see: the protocol versions are those of the provider.
-    pub fn acceptor(&self) -> Result<TlsAcceptor, rustls::Error> {
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(self.shown.clone());
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(TlsAcceptor::from(Arc::new(config)))
+    pub(crate) fn acceptor(&self) -> RustlsAcceptor {
+        RustlsAcceptor::new(self.shown.clone())
     }
 
     /// Looks at the files from time to time, until `stop`.
-    pub async fn keep_current(mut self, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(INTERVAL) => {}
-            }
-            self = match tokio::task::spawn_blocking(move || {
+    pub(crate) async fn keep_current(mut self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+            let looking = tokio::task::spawn_blocking(move || {
                 self.look_again();
                 self
-            })
-            .await
-            {
+            });
+            self = match looking.await {
                 Ok(certificate) => certificate,
                 Err(error) => return tracing::error!("the API's certificate is not followed any more: {error}"),
             };
         }
     }
 
-    /// Shows a new certificate if there is one. One that is broken is told once, and the old one stays.
+    /// Shows a new certificate if there is one. A broken one is told once, and the old one stays.
     fn look_again(&mut self) {
         let read = contents(&self.files);
         // A file that is missing is seen as an empty one.
@@ -131,9 +72,9 @@ impl Certificate {
             return;
         }
         self.seen = now;
-        match read.and_then(|contents| pair(&self.files, &contents)) {
-            Ok(pair) => {
-                *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+        match read.and_then(|contents| config(&self.files, &contents)) {
+            Ok(config) => {
+                self.shown.reload_from_config(Arc::new(config));
                 tracing::info!(cert = %self.files.cert.display(), "the API has a new certificate");
             }
             Err(error) => tracing::error!("the API keeps its old certificate: {error}"),
@@ -148,23 +89,28 @@ fn contents(TlsFiles { cert, key }: &TlsFiles) -> Result<Contents, TlsError> {
     Ok((read("--api-tls-cert", cert)?, read("--api-tls-key", key)?))
 }
 
-fn pair(files: &TlsFiles, (cert, key): &Contents) -> Result<CertifiedKey, TlsError> {
+fn config(files: &TlsFiles, (cert, key): &Contents) -> Result<ServerConfig, TlsError> {
     let not_pem = |flag, path: &PathBuf, what| TlsError::NotPem { flag, path: path.clone(), what };
     let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<Vec<_>, _>>().unwrap_or_default();
     if chain.is_empty() {
         return Err(not_pem("--api-tls-cert", &files.cert, "certificate"));
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| not_pem("--api-tls-key", &files.key, "private key"))?;
-    CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|source| TlsError::Pair {
-        cert: files.cert.clone(),
-        key: files.key.clone(),
-        source,
-    })
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+    let mut config =
+        config.map_err(|source| TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), source })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     use super::*;
 
@@ -180,8 +126,18 @@ mod tests {
         files
     }
 
-    fn shown(certificate: &Certificate) -> Arc<CertifiedKey> {
-        certificate.shown.0.read().unwrap().clone()
+    /// Whether a client that trusts only this certificate gets a connection.
+    async fn shows(certificate: &Certificate, (pem, _): &(String, String)) -> bool {
+        let mut trusted = RootCertStore::empty();
+        trusted.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(trusted)
+            .with_no_client_auth();
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let asked = TlsConnector::from(Arc::new(client)).connect("localhost".try_into().unwrap(), theirs);
+        tokio::join!(asked, TlsAcceptor::from(certificate.shown.get_inner()).accept(ours)).0.is_ok()
     }
 
     #[test]
@@ -204,30 +160,30 @@ mod tests {
         assert!(error.starts_with("--api-tls-key ") && error.contains("No such file"), "{error}");
     }
 
-    #[test]
-    fn a_new_pair_is_shown_and_a_broken_one_is_not() {
+    #[tokio::test]
+    async fn a_new_pair_is_shown_and_a_broken_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (made(), made());
         let mut certificate = Certificate::read(put(dir.path(), &first)).unwrap();
-        let before = shown(&certificate);
+        let before = certificate.shown.get_inner();
         certificate.look_again();
-        assert!(Arc::ptr_eq(&shown(&certificate), &before), "nothing has changed");
+        assert!(Arc::ptr_eq(&certificate.shown.get_inner(), &before), "nothing has changed");
+        assert!(shows(&certificate, &first).await && !shows(&certificate, &second).await);
 
         for broken in [(&second.0, &first.1), (&first.0, &String::new())] {
             put(dir.path(), &broken);
             certificate.look_again();
-            assert!(Arc::ptr_eq(&shown(&certificate), &before));
+            assert!(Arc::ptr_eq(&certificate.shown.get_inner(), &before));
         }
         let files = put(dir.path(), &second);
         certificate.look_again();
-        let after = shown(&certificate);
-        assert_ne!(after.cert, before.cert);
+        assert!(shows(&certificate, &second).await && !shows(&certificate, &first).await);
 
         std::fs::remove_file(files.cert).unwrap();
         certificate.look_again();
-        assert!(Arc::ptr_eq(&shown(&certificate), &after));
+        assert!(shows(&certificate, &second).await);
         put(dir.path(), &first);
         certificate.look_again();
-        assert_eq!(shown(&certificate).cert, before.cert);
+        assert!(shows(&certificate, &first).await);
     }
 }

@@ -1,7 +1,7 @@
-//! The words of generated names: short, lower case, and such that nobody minds seeing them in a URL.
+//! The words of generated names: short, lower case, and such that no user minds seeing them in a URL.
 
 /// How an instance is.
-pub const ADJECTIVES: [&str; 72] = [
+pub(crate) const ADJECTIVES: [&str; 72] = [
     "able", "airy", "amber", "apt", "azure", "bold", "brave", "breezy", "bright", "brisk", "calm", "cheery", "civic",
     "clear", "clever", "cosmic", "cosy", "crisp", "deft", "dewy", "eager", "early", "easy", "fair", "fancy", "fine",
     "fleet", "fond", "fresh", "gentle", "glad", "golden", "grand", "green", "happy", "hardy", "honest", "humble",
@@ -11,7 +11,7 @@ pub const ADJECTIVES: [&str; 72] = [
 ];
 
 /// What an instance is.
-pub const NOUNS: [&str; 72] = [
+pub(crate) const NOUNS: [&str; 72] = [
     "acorn", "anchor", "apple", "arch", "aspen", "badge", "barn", "basin", "bay", "beacon", "birch", "bloom", "breeze",
     "bridge", "brook", "canyon", "cedar", "cliff", "cloud", "clover", "coast", "comet", "coral", "cove", "creek",
     "dawn", "delta", "dune", "elm", "falcon", "fern", "field", "fjord", "forest", "garden", "glade", "grove", "harbor",

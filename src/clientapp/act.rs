@@ -1,227 +1,133 @@
 //! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
 
-use std::{sync::Arc, time::Duration};
+use std::path::PathBuf;
 
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, StatefulSet},
-        core::v1::{PersistentVolumeClaim, Secret},
-    },
-    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::Secret,
 };
 use kube::{
-    Api, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    Api,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use rand::RngExt as _;
-use semver::Version;
 use serde_json::json;
-use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Ctx, build,
-    desired::{Desired, DesiredServer, Document},
+    attempt, build,
+    context::{self, App, Ctx},
+    database::{DesiredObject, gate::Apply},
+    desired::Desired,
     error::{self, Error, Refusal},
-    gate::Apply,
+    helm_runs::{HelmRun, Upgraded},
     inventory, observe,
-    plan::{Because, Plan, Step},
+    plan::{Plan, Step},
     report, retained, upgrade,
-    world::{Phase, ReleaseView, Target, Workload, World},
+    world::{Phase, Target, Workload, World},
 };
 use crate::{
-    controller::key::Key,
-    crd::{Attempt, BackupRecord, ClientAppStatus, InstalledChart, Owned, percona::PerconaPGBackup},
+    crd::{Attempt, BackupRecord, ClientAppStatus},
     destroy::{self, permit::Kind},
-    helm::{Chart, ChartError, ReleaseLabels, Upgrade, storage},
+    helm::{Chart, ReleaseLabels, Upgrade, storage},
+    runtime::key::Key,
 };
 
-/// Field manager of the PerconaPGCluster or Postgresql.
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
-/// Field manager of backups.
 const BACKUP_MANAGER: &str = "clientapp-operator/backup";
-/// Field manager of restarts.
 const RESTART_MANAGER: &str = "clientapp-operator/restart";
 /// On a pod template: uid of the Secret for which its pods were restarted.
-const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
-/// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
-const WATCH_PATIENCE: Duration = Duration::from_secs(5);
+pub const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
 
-/// The app that is acted for.
-pub struct Subject<'a> {
-    /// Its uid.
-    pub uid: &'a str,
-    /// Its owner reference, for what goes with it.
-    pub owner: &'a OwnerReference,
-    /// Where events about it go.
-    pub reference: &'a k8s_openapi::api::core::v1::ObjectReference,
-}
-
-/// What acting has come to.
-#[derive(Default)]
-pub struct Outcome {
-    /// The helm run, if there was one.
-    pub attempt: Option<Attempt>,
-}
-
-/// A chart, or why it cannot be had.
-pub struct Fetched {
-    /// The version that was asked for.
-    pub version: Version,
-    chart: Result<Arc<Chart>, ChartError>,
-}
-
-impl Fetched {
-    /// What decides whether it may be installed; `None`: it cannot be had.
-    #[must_use]
-    pub fn target(&self) -> Option<Target> {
-        let chart = self.chart.as_ref().ok()?;
-        let Chart { name, version, app_version, .. } = chart.as_ref();
-        Some(Target { chart: name.to_string(), version: version.clone(), app_version: app_version.clone() })
-    }
-}
-
-/// Fetches the chart that an app asks for. `None`: it asks for something else by now.
+/// Performs the steps. `status` is what was put on record before.
 ///
 /// # Errors
-/// The status could not be written.
-pub async fn fetch(
-    ctx: &Ctx,
-    subject: &Subject<'_>,
-    generation: Option<i64>,
-    desired: &Desired,
-    world: &World,
-) -> Result<Option<Fetched>, Error> {
-    let Desired { key, chart_version: version, .. } = desired;
-    if !ctx.charts.is_at_hand(version) {
-        let sentence = format!("fetching chart {} {version}", ctx.config.chart);
-        let status = report::progress(&world.recorded, generation, "FetchingChart", &sentence, ctx.now());
-        report::write(ctx, key, subject.uid, &world.recorded, &status).await?;
-    }
-    let cancel = ctx.stop.child_token();
-    ctx.memory.fetching.put(key.clone(), (generation, cancel.clone()));
-    let chart = cancel.run_until_cancelled(ctx.charts.get(version)).await;
-    ctx.memory.fetching.take(key);
-    Ok(chart.map(|chart| Fetched { version: version.clone(), chart }))
-}
-
-/// What a helm run takes besides its plan.
-pub struct Means<'a> {
-    /// Its chart.
-    pub fetched: Option<&'a Fetched>,
-    /// Leave to run now.
-    pub slot: Option<SemaphorePermit<'a>>,
-}
-
-/// Performs the steps. `None`: all are done but helm's, which has no slot; each of them may be performed once more.
-///
-/// # Errors
-/// The first step that failed for another reason than helm's: what helm or the chart have to say is in the outcome.
+/// The first step that failed. What helm and the chart have to say is no failure of a step.
 pub async fn act(
     ctx: &Ctx,
-    subject: &Subject<'_>,
-    generation: Option<i64>,
+    app: &App<'_>,
     desired: &Desired,
     world: &World,
     plan: &Plan,
-    Means { fetched, mut slot }: Means<'_>,
-) -> Result<Option<Outcome>, Error> {
-    let mut outcome = Some(Outcome::default());
-    // What was made here is on record with the intent, not only when the watch shows it.
-    let mut made = Vec::new();
+    status: &ClientAppStatus,
+) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::CreateAdminSecret => {
-                made.extend(create(ctx, &desired.key, build::secrets::admin(&desired.key, subject.uid)).await?);
-            }
+            Step::CreateAdminSecret => create(ctx, app, build::secrets::admin(app.key, app.uid)).await?,
             Step::CreateRedisSecret => {
-                made.extend(
-                    create(ctx, &desired.key, build::secrets::redis(&desired.key, subject.owner.clone())).await?,
-                );
+                create(ctx, app, build::secrets::redis(app.key, app.owner_reference())).await?;
             }
-            Step::Adopt(found) => {
-                // On record before its marks are gone: what goes with the app, and which way the app may go, depend on it.
-                let status = retained::adopted(&world.recorded, found);
-                report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
-                retained::adopt(ctx, subject.owner, desired, found).await?;
-            }
-            Step::Restart { secret, uid } => restart(ctx, subject, desired, world, (secret, uid)).await?,
+            Step::Adopt(found) => retained::adopt(ctx, &app.owner_reference(), desired, found).await?,
+            Step::Restart { secret, uid } => restart(ctx, app, world, (secret, uid)).await?,
             Step::ApplyDatabase(apply) => {
-                if let Some(server) = desired.database.as_ref().and_then(|database| database.server.as_ref()) {
-                    made.extend(apply_database(ctx, subject, desired, server, apply).await?);
+                if let Some(object) = desired.database_object() {
+                    apply_database(ctx, app, object, apply).await?;
                 }
             }
             Step::BackUp(record) => {
-                // On record before it is asked for: how old it is is told by that.
-                let status = ClientAppStatus { backup: Some(record.clone()), ..world.recorded.clone() };
-                report::write(ctx, &desired.key, subject.uid, &world.recorded, &status).await?;
-                back_up(ctx, &desired.key, record).await?;
-            }
-            Step::UnlockRelease { secret, revision } => unlock(ctx, &desired.key, secret, *revision).await?,
-            Step::HelmUpgrade { revision, because } => {
-                // Who plans a run has fetched its chart.
-                let Some(Fetched { version: _, chart }) = fetched else { continue };
-                let run = Run { revision: *revision, because: because.as_ref(), chart, slot: slot.take() };
-                let mut owned = world.owned.clone();
-                for object in std::mem::take(&mut made) {
-                    // One that takes another's place is put on record once that has been dealt with.
-                    if owned.iter().all(|entry| (&entry.kind, &entry.name) != (&object.kind, &object.name)) {
-                        owned.push(object);
-                    }
+                if let Some(object) = desired.database_object() {
+                    back_up(ctx, app.key, object, record).await?;
                 }
-                outcome = install(ctx, subject, generation, desired, world, owned, run).await?;
             }
+            Step::UnlockRelease { secret, revision } => unlock(ctx, app.key, secret, *revision).await?,
+            Step::FetchChart => fetch(ctx, app, desired, world),
+            Step::HelmUpgrade { revision, .. } => upgrade(ctx, app, desired, world, status, *revision).await?,
         }
     }
-    Ok(outcome)
+    // An app that does not wait for its teardown has no later reconcile that would name what was made for it.
+    let stays = |step: &Step| {
+        matches!(step, Step::CreateAdminSecret | Step::Adopt(_) | Step::ApplyDatabase(Apply { uid: None, .. }))
+    };
+    match plan.steps.iter().any(stays) && observe::is_gone(ctx, app).await? {
+        true => Err(Error::Gone(app.key.clone())),
+        false => Ok(()),
+    }
 }
 
-/// Creates a Secret, and never touches one that is there: its password is in use.
-async fn create(ctx: &Ctx, key: &Key, secret: Secret) -> Result<Option<Owned>, Error> {
+/// Creates a Secret, and never touches a Secret that is there: its password is in use.
+async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
+    let App { key, uid, .. } = *app;
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     match api.create(&PostParams::default(), &secret).await {
-        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
         Err(error) => Err(Error::api(format!("create Secret {}/{name}", key.namespace))(error)),
-        Ok(made) => Ok(Some(Kind::Secret.owned(&made.metadata))),
+        Ok(made) => {
+            ctx.memory.put_made(key, uid, Kind::Secret.owned(&made.metadata));
+            Ok(())
+        }
     }
 }
 
-/// Without force: a field that Percona or a person has taken over is theirs, and the conflict is reported.
+/// Without force: a field that a user or another operator has taken over is theirs, and the conflict is reported.
 async fn apply_database(
     ctx: &Ctx,
-    subject: &Subject<'_>,
-    desired: &Desired,
-    server: &DesiredServer,
+    app: &App<'_>,
+    object: &DesiredObject,
     Apply { backups, uid }: &Apply,
-) -> Result<Option<Owned>, Error> {
-    let Document { object, digest } = server.document(*backups);
-    let document = build::postgres::applied(object.clone(), digest, subject.uid, uid.as_deref());
-    let api = destroy::api(&ctx.client, &desired.key.namespace, server.maker.data());
-    let what = format!("{} {}/{}", server.maker.kind(), desired.key.namespace, server.name);
+) -> Result<(), Error> {
+    let DesiredObject { provider, name, .. } = object;
+    let document = object.document(*backups).applied(app.uid, uid.as_deref());
+    let api = destroy::api(&ctx.client, &app.key.namespace, provider.kind());
+    let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
     // An apply would take over what the cache does not show yet; whose that is, the next pass sees.
-    if uid.is_none()
-        && api.get_metadata_opt(&server.name).await.map_err(Error::api(format!("look for {what}")))?.is_some()
-    {
-        return Ok(None);
+    if uid.is_none() && api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?.is_some() {
+        return Ok(());
     }
-    let applied = api.patch(&server.name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
+    let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
     let applied = applied.map_err(Error::api(format!("apply {what}")))?;
-    Ok(uid.is_none().then(|| server.maker.data().owned(&applied.metadata)))
+    if uid.is_none() {
+        ctx.memory.put_made(app.key, app.uid, provider.kind().owned(&applied.metadata));
+    }
+    Ok(())
 }
 
 /// Restarts what the release runs, and says why.
-async fn restart(
-    ctx: &Ctx,
-    subject: &Subject<'_>,
-    desired: &Desired,
-    world: &World,
-    (secret, uid): (&str, &str),
-) -> Result<(), Error> {
-    let namespace = &desired.key.namespace;
+async fn restart(ctx: &Ctx, app: &App<'_>, world: &World, (secret, uid): (&str, &str)) -> Result<(), Error> {
+    let namespace = &app.key.namespace;
     let patch = Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED_FOR: uid}}}}}));
     let params = PatchParams { field_manager: Some(RESTART_MANAGER.to_owned()), ..PatchParams::default() };
-    for Workload { kind, name, waiting: _ } in &world.workloads {
+    for Workload { kind, name, .. } in &world.workloads {
         let restarted = match *kind {
             "Deployment" => {
                 let api: Api<Deployment> = Api::namespaced(ctx.client.clone(), namespace);
@@ -237,29 +143,16 @@ async fn restart(
             restarted => restarted.map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?,
         }
     }
-    report::publish(ctx, subject.reference, &[report::restarted(secret)]).await;
+    report::publish(ctx, &app.reference, &[report::restarted(secret)]).await;
     Ok(())
 }
 
-/// Asks for a backup, as whoever makes the database wants to be asked.
-async fn back_up(ctx: &Ctx, key: &Key, record: &BackupRecord) -> Result<(), Error> {
-    if record.kind == upgrade::PERCONA_BACKUP {
-        let api: Api<PerconaPGBackup> = Api::namespaced(ctx.client.clone(), &key.namespace);
-        let document = build::postgres::backup(key, record);
-        api.patch(&record.name, &PatchParams::apply(BACKUP_MANAGER), &Patch::Apply(&document))
-            .await
-            .map_err(Error::api(format!("apply {} {}/{}", record.kind, key.namespace, record.name)))?;
-        return Ok(());
-    }
-    let name = key.cluster();
-    // Not by apply, which would make a Postgresql that is gone.
-    let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
+async fn back_up(ctx: &Ctx, key: &Key, object: &DesiredObject, record: &BackupRecord) -> Result<(), Error> {
+    let (resource, name, patch) = object.provider.back_up(key, record);
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
     let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
-    destroy::api(&ctx.client, &key.namespace, Kind::Postgresql)
-        .patch(&name, &params, &patch)
-        .await
-        .map_err(Error::api(format!("ask Postgresql {}/{name} for a dump", key.namespace)))?;
-    Ok(())
+    let asked = api.patch(&name, &params, &patch).await.map(|_| ());
+    asked.map_err(Error::api(format!("ask {} {}/{name} for a backup", resource.kind, key.namespace)))
 }
 
 /// Rewrites a revision that a dead helm left pending as failed, as helm itself would have on a polite signal. Deleting
@@ -269,6 +162,11 @@ async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(),
     let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
     let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
     let Some(mut stored) = stored else { return Ok(()) };
+    // What a late watch shows as pending may have ended long ago.
+    let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
+    if status.is_none_or(|status| Phase::parse(status) != Phase::Pending) {
+        return Ok(());
+    }
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
     let payload = payload.ok_or_else(|| failed("its Secret has no key release".to_owned()))?;
     payload.0 = storage::mark_failed(&payload.0).map_err(failed)?;
@@ -281,154 +179,135 @@ async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(),
     Ok(())
 }
 
-/// One run of helm.
-struct Run<'a> {
-    revision: i64,
-    because: Option<&'a Because>,
-    chart: &'a Result<Arc<Chart>, ChartError>,
-    slot: Option<SemaphorePermit<'a>>,
+/// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
+fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: &World) {
+    let version = desired.chart_version.clone();
+    let attempt = attempt::begun(desired, &world.recorded, None, ctx.now());
+    let installed = upgrade::installed(&world.recorded);
+    let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
+    let work = |cancel: CancellationToken| async move {
+        let Some(fetched) = cancel.run_until_cancelled(charts.get(&wanted)).await else { return HelmRun::Idle };
+        let failed = match fetched {
+            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &target(&chart)) {
+                None => return HelmRun::Idle,
+                Some(message) => {
+                    // The next attempt asks the repository again, where it may have been put right.
+                    charts.forget(&wanted).await;
+                    (Refusal::ChartDigestChanged, message)
+                }
+            },
+            Err(error) => match error::of_chart_error(&error) {
+                None => return HelmRun::Idle,
+                Some(failed) => failed,
+            },
+        };
+        ended(attempt, Err(Some(failed)), None)
+    };
+    let panicked = move || ended(panicked, Err(Some(PANICKED())), None);
+    ctx.helm_runs.begin((app.key, app.uid), HelmRun::FetchingChart(version), work, panicked);
 }
 
-/// Runs helm once, given a slot. Intent is on record before it starts, and what came of it is read back from storage.
-async fn install(
+/// What of a chart decides whether it may be installed.
+pub fn target(chart: &Chart) -> Target {
+    let Chart { name, version, app_version, digest, .. } = chart;
+    Target {
+        chart: name.to_string(),
+        version: version.clone(),
+        app_version: app_version.clone(),
+        digest: digest.clone(),
+    }
+}
+
+/// Begins to run helm, if it is the app's turn; else the app is in the queue.
+async fn upgrade(
     ctx: &Ctx,
-    subject: &Subject<'_>,
-    generation: Option<i64>,
+    app: &App<'_>,
     desired: &Desired,
     world: &World,
-    owned: Vec<Owned>,
-    Run { revision, because, chart, slot }: Run<'_>,
-) -> Result<Option<Outcome>, Error> {
-    let key = &desired.key;
-    let earlier = world.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
-    let failures = earlier.map_or(0, |attempt| attempt.failures);
-    let attempt = Attempt {
-        digest: desired.digest.clone(),
-        started_at: Time(ctx.now()),
-        failures,
-        retry_at: None,
-        reason: None,
-        chart: chart.as_ref().ok().map(|chart| InstalledChart {
-            name: chart.name.to_string(),
-            version: chart.version.to_string(),
-            app_version: chart.app_version.clone(),
-            digest: chart.digest.clone(),
-        }),
-        message: None,
-    };
-    let failed = |refusal: Refusal, message: String| {
-        tracing::warn!(reason = refusal.reason(), "{message}");
-        let failures = failures + 1;
-        let delay = refusal.disposition(failures).retry.delay(failures);
-        let delay = delay.map(|delay| error::jittered(delay, rand::rng().random()));
-        Some(Outcome {
-            attempt: Some(Attempt {
-                failures,
-                retry_at: delay.map(|delay| Time(ctx.now() + delay)),
-                reason: Some(refusal.reason().to_owned()),
-                message: Some(message),
-                ..attempt.clone()
-            }),
-        })
-    };
-
-    let chart = match chart {
-        Ok(chart) => chart.clone(),
-        Err(error) => {
-            return match error::of_chart_error(error) {
-                Some((refusal, message)) => Ok(failed(refusal, message)),
-                None => Err(Error::Shutdown),
-            };
-        }
-    };
-    if let Some(message) = digest_changed(&world.recorded, &chart) {
-        // The next attempt asks the repository again: somebody may have put it right.
-        ctx.charts.forget(&desired.chart_version).await;
-        return Ok(failed(Refusal::ChartDigestChanged, message));
+    status: &ClientAppStatus,
+    revision: i64,
+) -> Result<(), Error> {
+    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), world.target.clone()) else { return Ok(()) };
+    let Some(slot) = ctx.helm_runs.slot(app.key) else { return Ok(()) };
+    keep_volumes(ctx, app.key, world).await?;
+    if !ctx.lead.holds() {
+        return Err(Error::Shutdown);
     }
-
-    let sentence = format!(
-        "installing {} {} as revision {revision} of release {}; at most {} helm runs go on at a time",
-        chart.name, chart.version, key.name, ctx.config.max_concurrent
-    );
-    let recorded = ClientAppStatus { owned, ..world.recorded.clone() };
-    let intent = report::intent(&recorded, generation, attempt.clone(), &sentence, ctx.now());
-    // Who has waited for a slot has said so before.
-    if !report::is_on_record(&intent, &world.recorded) {
-        if let Some(because) = because {
-            report::publish(ctx, subject.reference, &[report::because(because, key)]).await;
-        }
-        report::write(ctx, key, subject.uid, &world.recorded, &intent).await?;
-    }
-    let Some(slot) = slot else { return Ok(None) };
-
-    let request = match request(ctx, desired, &chart, revision) {
-        Ok(request) => request,
-        Err(problem) => return Ok(failed(Refusal::ChartInvalid, problem)),
+    let request = request(ctx, desired, revision);
+    let (charts, helm, metrics) = (ctx.charts.clone(), ctx.helm.clone(), ctx.metrics.clone());
+    let begun = attempt.clone();
+    let work = |cancel: CancellationToken| async move {
+        let run = async {
+            let request = request.map_err(|problem| Some((Refusal::ChartInvalid, problem)))?;
+            let chart = charts.get(&target.version).await.map_err(|error| error::of_chart_error(&error))?;
+            if chart.digest != target.digest {
+                let message =
+                    format!("chart {} {} was replaced while helm was to install it", chart.name, chart.version);
+                return Err(Some((Refusal::ChartUnavailable, message)));
+            }
+            let request = Upgrade { chart: chart.path.clone(), ..request };
+            let started = std::time::Instant::now();
+            let result = helm.upgrade(&request, &cancel).await;
+            metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
+            result.map(|_| ()).map_err(|error| error::of_helm_error(&error))
+        };
+        let result: Ended = run.await;
+        // helm has ended: others may run theirs while this one's end is looked at and told.
+        drop(slot);
+        ended(attempt, result, Some(revision))
     };
-    keep_volumes(ctx, key, world).await?;
-    let cancel = ctx.stop.child_token();
-    ctx.memory.running.put(key.clone(), cancel.clone());
-    let ended = run(ctx, &request, &cancel).await;
-    if ended.is_err() {
-        // What it has written before it failed may not be seen yet.
-        ctx.memory.written.put(key.clone(), revision);
-    }
-    // helm has ended: others may run theirs while this one's end is looked at and told.
-    drop(slot);
-    ctx.memory.running.take(key);
-
-    match ended {
-        Ok(()) => {
-            await_revision(ctx, key, revision).await;
-            Ok(Some(Outcome { attempt: Some(Attempt { failures: 0, ..attempt }) }))
-        }
-        // Deleted while helm ran: the next reconcile takes the app down.
-        Err(None) if !ctx.stop.is_cancelled() => Ok(Some(Outcome { attempt: Some(attempt) })),
-        Err(None) => Err(Error::Shutdown),
-        Err(Some((refusal, message))) => Ok(failed(refusal, message)),
-    }
+    let panicked = move || ended(begun, Err(Some(PANICKED())), Some(revision));
+    ctx.helm_runs.begin((app.key, app.uid), HelmRun::Upgrading, work, panicked);
+    Ok(())
 }
 
-/// Only a deletion of the app takes volumes along: one that the next revision does not have any more, since persistence was turned
+/// What is said of a run that has panicked.
+pub const PANICKED: fn() -> (Refusal, String) =
+    || (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned());
+
+/// Class and sentence of a failure; `None`: the operator has stopped it.
+type Ended = Result<(), Option<(Refusal, String)>>;
+
+/// What has come of an attempt.
+fn ended(attempt: Attempt, result: Ended, revision: Option<i64>) -> HelmRun {
+    let (at, succeeded) = (context::now(), result.is_ok());
+    let attempt = match result {
+        Ok(()) => Attempt { failures: 0, ..attempt },
+        // Such as by a deletion: the next reconcile takes the app down.
+        Err(None) => attempt,
+        Err(Some((refusal, message))) => {
+            tracing::warn!(reason = %refusal.reason(), "{message}");
+            attempt::failed(attempt, refusal, message, at, rand::rng().random())
+        }
+    };
+    HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at }))
+}
+
+/// Only a deletion of the app takes volumes along: a volume that the next revision does not have any more, since persistence was turned
 /// off or the release's objects got other names, stays. Helm leaves what is marked so in the cluster
 /// (helm.sh/helm/v4/pkg/kube/client.go, `Update`); an uninstall goes by what the chart has rendered.
 async fn keep_volumes(ctx: &Ctx, key: &Key, world: &World) -> Result<(), Error> {
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
     for name in world.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
-        let marking = || Error::api(format!("mark PersistentVolumeClaim {}/{name} for helm to keep", key.namespace));
-        let Some(claim) = api.get_metadata_opt(name).await.map_err(marking())? else { continue };
-        let kept = claim.annotations().get(inventory::RESOURCE_POLICY).is_some_and(|policy| policy == inventory::KEEP);
-        if kept || inventory::release_of(&claim.metadata).as_ref() != Some(key) {
-            continue;
-        }
-        let keep = json!({inventory::RESOURCE_POLICY: inventory::KEEP});
-        let patch = Patch::Merge(json!({"metadata": {"uid": claim.uid(), "annotations": keep}}));
-        match api.patch_metadata(name, &PatchParams::default(), &patch).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(marking()(error)),
-            Ok(_) => {}
+        let Some(claim) = observe::live(ctx, key, Kind::Volume, name).await? else { continue };
+        let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(inventory::RESOURCE_POLICY));
+        let kept = policy.is_some_and(|policy| policy == inventory::KEEP);
+        if !kept && inventory::release_of(&claim).as_ref() == Some(key) {
+            let keep = json!({inventory::RESOURCE_POLICY: inventory::KEEP});
+            let patch = json!({"metadata": {"uid": claim.uid, "annotations": keep}});
+            retained::mark(ctx, key, Kind::Volume, name, &patch).await?;
         }
     }
     Ok(())
 }
 
-type Ended = Result<(), Option<(Refusal, String)>>;
-
-async fn run(ctx: &Ctx, request: &Upgrade, cancel: &CancellationToken) -> Ended {
-    let started = std::time::Instant::now();
-    let ended = ctx.helm.upgrade(request, cancel).await;
-    ctx.metrics.helm_run("upgrade", ended.is_ok(), started.elapsed());
-    ended.map(|_| ()).map_err(|error| error::of_helm_error(&error))
-}
-
-fn request(ctx: &Ctx, desired: &Desired, chart: &Chart, revision: i64) -> Result<Upgrade, String> {
+/// What helm is asked for, but for the chart's path.
+fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: crate::helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
-        chart: chart.path.clone(),
+        chart: PathBuf::new(),
         values: build::values::document(&desired.values),
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,
@@ -437,43 +316,4 @@ fn request(ctx: &Ctx, desired: &Desired, chart: &Chart, revision: i64) -> Result
             revision: u32::try_from(revision).map_err(|error| format!("revision {revision}: {error}"))?,
         },
     })
-}
-
-/// helm's exit code alone proves nothing: waits until the watch shows the revision. A watch that is later than that makes each
-/// look at the release a question to the API server, until it has caught up.
-async fn await_revision(ctx: &Ctx, key: &Key, revision: i64) {
-    ctx.memory.written.put(key.clone(), revision);
-    let settled = |release: ReleaseView| release.revision >= revision && release.phase != Phase::Pending;
-    let seen = ctx
-        .watches
-        .secrets
-        .wait_for(WATCH_PATIENCE, |_| {
-            let release = observe::release_view(&ctx.watches.revisions(key), &ctx.holder)?;
-            settled(release).then_some(())
-        })
-        .await;
-    if seen.is_none() {
-        tracing::warn!(release = %key, revision, "the watch does not show what helm wrote; the API server is asked instead");
-    }
-}
-
-/// The sentence for a chart that is not the one this version was installed from before.
-fn digest_changed(recorded: &ClientAppStatus, chart: &Chart) -> Option<String> {
-    let InstalledChart { name: _, version: before, app_version: _, digest: installed } = upgrade::installed(recorded)?;
-    let version = chart.version.to_string();
-    (before == version && installed != chart.digest).then(|| {
-        format!(
-            "chart {} {version} has sha256 {}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version",
-            chart.name, chart.digest
-        )
-    })
-}
-
-/// What the run means for the status that the next decision reads.
-#[must_use]
-pub fn with_attempt(mut recorded: ClientAppStatus, outcome: &Outcome) -> ClientAppStatus {
-    if let Some(attempt) = &outcome.attempt {
-        recorded.last_attempt = Some(attempt.clone());
-    }
-    recorded
 }

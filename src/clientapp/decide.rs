@@ -6,23 +6,28 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     build::secrets,
+    database::{
+        self,
+        gate::{Gate, gate},
+    },
     desired::{Desired, SecretSource},
-    gate::{Gate, gate},
-    owned,
+    helm_runs::HelmRun,
+    inventory, owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step},
     upgrade::{self, Before},
-    world::{Fate, Phase, ReleaseView, Retained, RetainedKind, SecretView, Stamp, World},
+    world::{Fate, Phase, ReleaseView, Retained, SecretView, Stamp, Workload, World},
 };
 use crate::{
-    controller::key::Key,
-    crd::{Attempt, ClientAppStatus, annotation, conditions::kind, label},
+    config::Config,
+    crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
+    runtime::key::Key,
 };
 
-/// Decides. `helm_deadline` is how long one helm process may live at most, and therefore how long a lock whose
-/// holder cannot be seen is believed.
-#[must_use]
-pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: SignedDuration) -> Plan {
+/// Longer than the longest wait for another attempt.
+const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+
+pub fn decide(desired: &Desired, world: &World, config: &Config, now: Timestamp) -> Plan {
     // A field that is added to the world has to be thought about here.
     let World {
         hostname_holder,
@@ -31,9 +36,11 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         database: _,
         retained,
         backup: _,
-        target,
+        target: _,
+        run: _,
+        run_is_shown: _,
         release,
-        workloads: _,
+        workloads,
         inventory: _,
         owned: _,
         retry,
@@ -42,13 +49,8 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
     let mut plan = Plan::default();
 
     if desired.suspend {
-        return plan.hold(Hold {
-            condition: kind::RECONCILING,
-            reason: "Suspended",
-            message: "spec.suspend is true: nothing is changed until it is false".to_owned(),
-            stalled: false,
-            until: None,
-        });
+        let message = "spec.suspend is true: nothing is changed until it is false";
+        return plan.hold(Hold::new(Reason::Suspended, message));
     }
     if let Some(holder) = hostname_holder {
         return plan.hold(hostname_conflict(desired, holder));
@@ -78,42 +80,58 @@ pub fn decide(desired: &Desired, world: &World, now: Timestamp, helm_deadline: S
         Err(_) => {}
     }
     if let Some(name) = &desired.redis_secret {
-        plan.steps.extend(restart(name, redis_secret, recorded));
+        plan.steps.extend(restart(name, redis_secret, recorded, workloads));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
     if let Some(hold) = closed {
         return plan.hold(hold);
     }
-    // After the database, so that it is already on its way while somebody makes the missing Secret.
+    // After the database, so that it is already on its way while a user makes the missing Secret.
     if let Some(hold) = given_secret(&desired.admin, admin_secret) {
         return plan.hold(hold);
     }
     let recorded_revision = recorded.release.as_ref().map(|release| release.revision);
-    // One that somebody asks to be repeated holds nothing up.
+    // An attempt that a user asks to be repeated holds nothing up.
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
-    plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, helm_deadline);
-    if plan.runs_helm()
-        && let Some(before) = target.as_ref().and_then(|target| upgrade::before(desired, world, target, now))
-    {
-        let Before { back_up, hold } = before;
-        plan.steps.retain(|step| !matches!(step, Step::HelmUpgrade { .. }));
-        plan.steps.extend(back_up.map(Step::BackUp));
-        plan.hold = Some(hold);
+    // What is made here is on record as this app's own before helm uses it.
+    if plan.steps.iter().any(|step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret)) {
+        return plan;
     }
-    plan
+    plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, config.helm_deadline);
+    match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
+        Some(helm) => before_helm(plan, helm, desired, world, config, now),
+        None => plan,
+    }
+}
+
+/// What stands before a helm run: its chart, and what that asks for.
+fn before_helm(mut plan: Plan, helm: Step, desired: &Desired, world: &World, config: &Config, now: Timestamp) -> Plan {
+    let Desired { key, chart_version: version, .. } = desired;
+    let Some(target) = &world.target else {
+        if world.run != HelmRun::FetchingChart(version.clone()) {
+            plan.steps.push(Step::FetchChart);
+        }
+        let message = format!("fetching chart {} {version}", config.chart);
+        return plan.hold(Hold::new(Reason::FetchingChart, message));
+    };
+    if let Some(Before { back_up, hold }) = upgrade::before(desired, world, target, now) {
+        plan.steps.extend(back_up.map(Step::BackUp));
+        return plan.hold(hold);
+    }
+    let Step::HelmUpgrade { revision, .. } = helm else { return plan };
+    plan.steps.push(helm);
+    let message = format!(
+        "installing {} {version} as revision {revision} of release {}; at most {} helm runs go on at a time",
+        target.chart, key.name, config.max_concurrent
+    );
+    plan.hold(Hold::new(Reason::Upgrading, message))
 }
 
 /// Takes over what was left, where that is asked for and nothing stands against it.
 fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: Timestamp) -> Result<Step, Hold> {
-    let hold = |message: String| Hold {
-        condition: kind::RELEASED,
-        reason: "DataRetained",
-        message,
-        stalled: true,
-        // Volumes are not watched.
-        until: Some(now + SAFETY_NET),
-    };
+    // Volumes are not watched.
+    let hold = |message: String| Hold::new(Reason::DataRetained, message).until(now + SAFETY_NET);
     let left =
         format!("an earlier ClientApp {}, or a database of its name, has left {}", desired.key.name, summary(retained));
     if !desired.adopt {
@@ -124,8 +142,8 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
             desired.key.name,
         )));
     }
-    let wanted = desired.database.as_ref().and_then(|database| Some(database.server.as_ref()?.maker));
-    let other = retained.iter().find(|left| matches!(left.kind, RetainedKind::Server(maker) if Some(maker) != wanted));
+    let wanted = desired.database_object().map(|object| object.provider.kind());
+    let other = retained.iter().find(|left| database::is_database(left.kind) && Some(left.kind) != wanted);
     if let Some(Retained { kind, name, .. }) = other {
         return Err(hold(format!(
             "{left}: {} {name} is adopted by a ClientApp with another spec.postgres.provider, or spec.postgres.enabled, only",
@@ -143,9 +161,9 @@ fn summary(retained: &[Retained]) -> String {
     const NAMED: usize = 2;
     let mut sorted: Vec<_> = retained.iter().collect();
     sorted.sort_by_key(|left| match left.kind {
-        RetainedKind::Server(_) => 0,
-        RetainedKind::Volume => 1,
-        RetainedKind::Secret => 2,
+        Kind::Volume => 1,
+        Kind::Secret => 2,
+        _ => 0,
     });
     let named = sorted.iter().take(NAMED).map(|left| format!("{} {}", left.kind.as_str(), left.name));
     let mut summary = named.collect::<Vec<_>>().join(", ");
@@ -156,16 +174,11 @@ fn summary(retained: &[Retained]) -> String {
 }
 
 fn hostname_conflict(desired: &Desired, holder: &Key) -> Hold {
-    Hold {
-        condition: kind::RELEASED,
-        reason: "HostnameConflict",
-        message: format!(
-            "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
-            desired.hostname
-        ),
-        stalled: true,
-        until: None,
-    }
+    let message = format!(
+        "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
+        desired.hostname
+    );
+    Hold::new(Reason::HostnameConflict, message)
 }
 
 /// The generated credentials of the administrator, once made, are what the app's data know: no new ones are made up.
@@ -180,25 +193,26 @@ fn admin_secret_lost(
         || recorded.last_attempt.is_some()
         || recorded.installed.is_some()
         || release.is_some_and(|release| release.known);
-    (in_use && *view == SecretView::Absent).then(|| Hold {
-        condition: kind::RELEASED,
-        reason: "AdminSecretLost",
-        message: format!(
+    (in_use && *view == SecretView::Absent).then(|| {
+        let message = format!(
             "Secret {name} is gone, and the app knows no other administrator's password than the one in it: nothing is changed until it is back; restore it, or, with the credentials that the app has or is given by its own command, `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
             desired.key.namespace,
             secrets::ADMIN_USERNAME,
             secrets::ADMIN_PASSWORD,
-        ),
-        stalled: true,
-        until: None,
+        );
+        Hold::new(Reason::AdminSecretLost, message)
     })
 }
 
 /// Redis starts with its password: a new one has to reach the pods that hold the old one.
-fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus) -> Option<Step> {
+fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus, workloads: &[Workload]) -> Option<Step> {
     let SecretView::Own { uid } = view else { return None };
     let before = owned::uid(&recorded.owned, Kind::Secret, name)?;
-    (before != uid && recorded.release.is_some()).then(|| Step::Restart { secret: name.to_owned(), uid: uid.clone() })
+    let holds_old = |workload: &Workload| {
+        workload.restarted_for.as_ref() != Some(uid) && workload.waiting.as_deref() != Some(inventory::MISSING)
+    };
+    (before != uid && recorded.release.is_some() && workloads.iter().any(holds_old))
+        .then(|| Step::Restart { secret: name.to_owned(), uid: uid.clone() })
 }
 
 /// Create a generated Secret that is absent; wait for one that is still being taken away with its old owner, since
@@ -206,15 +220,12 @@ fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus) -> Option<
 fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result<Option<Step>, Hold> {
     match (source, view) {
         (SecretSource::Generated(_), SecretView::Absent) => Ok(Some(create)),
-        (SecretSource::Generated(name), SecretView::NotOurs { owner }) => Err(Hold {
-            condition: kind::RELEASED,
-            reason: "SecretNotOurs",
-            message: format!(
+        (SecretSource::Generated(name), SecretView::NotOurs { owner }) => Err(Hold::new(
+            Reason::SecretNotOurs,
+            format!(
                 "Secret {name} belongs to {owner}: it is not used, and made anew once it is gone; if it opens data that this ClientApp shall have, set spec.postgres.adopt to true"
             ),
-            stalled: false,
-            until: None,
-        }),
+        )),
         _ => Ok(None),
     }
 }
@@ -226,30 +237,15 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
         SecretSource::Generated(name) => (name, "which this operator did not make"),
     };
     let (reason, problem) = match (view, source) {
-        (SecretView::Absent, SecretSource::Given(_)) => ("AdminSecretMissing", "does not exist".to_owned()),
-        (SecretView::Absent | SecretView::NotOurs { .. } | SecretView::Own { .. }, _) => return None,
-        (SecretView::Present { keys }, _) => {
-            let missing: Vec<_> = [secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD]
-                .into_iter()
-                .filter(|key| !keys.contains(*key))
-                .collect();
-            if missing.is_empty() {
-                return None;
-            }
-            ("AdminSecretKeyMissing", format!("has no value under {}", missing.join(" and ")))
-        }
+        (SecretView::Absent, SecretSource::Given(_)) => (Reason::AdminSecretMissing, "does not exist".to_owned()),
+        _ => (Reason::AdminSecretKeyMissing, view.lacks(&[secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD])?),
     };
-    Some(Hold {
-        condition: kind::RELEASED,
-        reason,
-        message: format!(
-            "Secret {name}, {named}, {problem}: it needs the keys {} and {}",
-            secrets::ADMIN_USERNAME,
-            secrets::ADMIN_PASSWORD
-        ),
-        stalled: true,
-        until: None,
-    })
+    let message = format!(
+        "Secret {name}, {named}, {problem}: it needs the keys {} and {}",
+        secrets::ADMIN_USERNAME,
+        secrets::ADMIN_PASSWORD
+    );
+    Some(Hold::new(reason, message))
 }
 
 /// The release's own table.
@@ -263,13 +259,7 @@ fn release_steps(
     helm_deadline: SignedDuration,
 ) -> Plan {
     let name = &desired.key.name;
-    let external = |message: String, until| Hold {
-        condition: kind::RELEASED,
-        reason: "ExternalOperationInProgress",
-        message,
-        stalled: false,
-        until,
-    };
+    let external = |message: String| Hold::new(Reason::ExternalOperationInProgress, message);
     let mut upgrade = |revision: i64, because: Option<Because>| {
         // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
         if let Some(hold) = attempt.filter(|attempt| attempt.digest == desired.digest).and_then(|a| backoff(a, now)) {
@@ -291,16 +281,13 @@ fn release_steps(
         (Phase::Deployed, Some(stamp)) if stamp.digest == desired.digest => None,
         (Phase::Deployed | Phase::Failed, Some(_)) => upgrade(next, None),
         (Phase::Deployed | Phase::Failed, None) if ours_before => upgrade(next, changed()),
-        (Phase::Deployed | Phase::Failed, None) => Some(Hold {
-            condition: kind::RELEASED,
-            reason: "ReleaseNotOurs",
-            message: format!(
+        (Phase::Deployed | Phase::Failed, None) => Some(Hold::new(
+            Reason::ReleaseNotOurs,
+            format!(
                 "a Helm release {name} that this operator did not make is in namespace {}: it is not taken over; uninstall it or rename the ClientApp",
                 desired.key.namespace
             ),
-            stalled: true,
-            until: None,
-        }),
+        )),
         (Phase::Uninstalled, _) => upgrade(next, recorded_revision.map(|revision| Because::Uninstalled { revision })),
         (Phase::Pending, Some(Stamp { holder, .. })) => {
             let deadline = written.map(|written| written + helm_deadline);
@@ -309,37 +296,28 @@ fn release_steps(
                 plan.steps.push(Step::HelmUpgrade { revision: next, because: None });
                 None
             } else {
-                Some(external(
-                    format!(
-                        "revision {revision} of release {name} is {status}, begun by another process of this operator: taken over when its time is up"
-                    ),
-                    deadline.or(Some(now + SAFETY_NET)),
-                ))
+                let message = format!(
+                    "revision {revision} of release {name} is {status}, begun by another process of this operator: taken over when its time is up"
+                );
+                Some(external(message).until(deadline.unwrap_or(now + SAFETY_NET)))
             }
         }
-        (Phase::Pending | Phase::Uninstalling, _) => Some(external(
-            format!(
-                "revision {revision} of release {name} is {status}, begun by somebody else: waiting for `helm history {name}` to show its end"
-            ),
-            None,
-        )),
+        (Phase::Pending | Phase::Uninstalling, _) => Some(external(format!(
+            "revision {revision} of release {name} is {status}, begun by another Helm client: waiting for `helm history {name}` to show its end"
+        ))),
     };
     Plan { hold, ..plan }
 }
 
 fn backoff(attempt: &Attempt, now: Timestamp) -> Option<Hold> {
     let until = attempt.retry_at.as_ref()?.0;
-    if until <= now {
+    // Later than any that is ever set: of another clock.
+    if until <= now || until > now + LATEST_RETRY {
         return None;
     }
     let (reason, stalled) = super::error::recorded_reason(attempt.reason.as_deref(), attempt.failures);
-    Some(Hold {
-        condition: kind::RELEASED,
-        reason,
-        message: attempt.message.clone().unwrap_or_default(),
-        stalled,
-        until: Some(until),
-    })
+    let message = attempt.message.clone().unwrap_or_default();
+    Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(reason, message).until(until) })
 }
 
 #[cfg(test)]

@@ -1,23 +1,17 @@
 //! Stage 2, **pure**: the spec, validated once, as what shall exist. Later stages never read the raw spec.
 
-use std::num::NonZeroU16;
-
 use semver::Version;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    build::{postgres, values},
-    names::{DATABASE_USER, Maker},
+    build::values,
+    database::{self, DesiredDatabase, DesiredObject},
 };
 use crate::{
     config::Config,
-    controller::key::{Key, hex},
-    crd::{
-        ClientApp, DeletionPolicy, ExternalPostgres, Postgres, PostgresProvider, ProfilePersistence, ProfileSpec,
-        Upgrade, quantity,
-    },
-    postgresql,
+    crd::{ClientApp, DeletionPolicy, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade, quantity},
+    runtime::key::{Key, hex},
 };
 
 /// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
@@ -30,7 +24,7 @@ const DEFAULT_SIZE: &str = "8Gi";
 #[error("{field}: {problem}")]
 pub struct InvalidSpec {
     /// The reason for the conditions.
-    pub reason: InvalidReason,
+    pub reason: Reason,
     /// Path of the field, such as `spec.hostname`.
     pub field: &'static str,
     /// What is wrong with it and what would be right.
@@ -39,29 +33,6 @@ pub struct InvalidSpec {
 
 /// What is stored under a Profile's name: the Profile, or one sentence on why it does not decode.
 pub type StoredProfile = Result<ProfileSpec, String>;
-
-/// Whose fault it is that a spec cannot be carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvalidReason {
-    /// The spec's own.
-    InvalidSpec,
-    /// The Profile it names does not exist.
-    ProfileMissing,
-    /// The Profile it names cannot be carried out.
-    ProfileInvalid,
-}
-
-impl InvalidReason {
-    /// As in conditions.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            InvalidReason::InvalidSpec => "InvalidSpec",
-            InvalidReason::ProfileMissing => "ProfileMissing",
-            InvalidReason::ProfileInvalid => "ProfileInvalid",
-        }
-    }
-}
 
 /// What shall exist for one `ClientApp`.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +48,7 @@ pub struct Desired {
     /// The generated Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<String>,
     /// The database; `None`: none.
-    pub database: Option<DesiredDatabase>,
+    pub(crate) database: Option<DesiredDatabase>,
     /// `spec.postgres.adopt`: what an earlier ClientApp of this name has left is taken over.
     pub adopt: bool,
     /// What happens before another chart version is installed.
@@ -122,51 +93,15 @@ pub struct DesiredUpgrade {
     pub allow: Option<Version>,
 }
 
-/// The database that the app uses.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DesiredDatabase {
-    /// How the app reaches it.
-    pub address: values::Database,
-    /// What is made for the app; `None`: the database exists already.
-    pub server: Option<DesiredServer>,
-}
-
-/// A PerconaPGCluster or Postgresql that shall exist.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DesiredServer {
-    /// Who makes the database from it.
-    pub maker: Maker,
-    /// Name of the object.
-    pub name: String,
-    /// Major version.
-    pub postgres_version: i64,
-    /// Size of the volume in bytes.
-    pub storage_bytes: f64,
-    /// The document without room for backups.
-    plain: Document,
-    /// The document with room for backups.
-    with_backups: Document,
-}
-
-impl DesiredServer {
-    /// The document to apply. Room for backups, once made, is never taken away: the backups would go with it.
-    #[must_use]
-    pub fn document(&self, backups: bool) -> &Document {
-        if backups { &self.with_backups } else { &self.plain }
+impl Desired {
+    /// What the database is made from, where one is made for the app.
+    pub(crate) fn database_object(&self) -> Option<&DesiredObject> {
+        self.database.as_ref()?.object.as_ref()
     }
 }
 
-/// A document for server-side apply.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Document {
-    /// The object, without owner.
-    pub object: Value,
-    /// Digest of it and of what [`postgres::applied`] adds to it.
-    pub digest: String,
-}
-
-/// Validates the spec and computes everything that follows from it and its Profile alone. `profile` is the one that the
-/// spec names: what is stored under that name, `None` where it names none or nothing is.
+/// Validates the spec and computes everything that follows from it and its Profile alone. `profile` is what
+/// is stored under the name in the spec, `None` where it names none or nothing is.
 ///
 /// # Errors
 /// The first field that cannot be carried out. The schema refuses most of these earlier; objects stored under an
@@ -207,7 +142,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
     values::check_user_values(&spec.values, spec.postgres.enabled)
         .map_err(|problem| invalid("spec.values", problem))?;
 
-    let database = if spec.postgres.enabled { Some(database(&key, app, config)?) } else { None };
+    let database = if spec.postgres.enabled { Some(database::desired(&key, app, config)?) } else { None };
     let upgrade = upgrade(app)?;
     let redis_secret = spec.redis.enabled.then(|| key.redis_secret());
     let admin = match &spec.admin_secret {
@@ -259,7 +194,7 @@ impl Default for Layer {
 
 fn profile_missing(name: &str) -> InvalidSpec {
     InvalidSpec {
-        reason: InvalidReason::ProfileMissing,
+        reason: Reason::ProfileMissing,
         field: "spec.profile",
         problem: format!("there is no Profile {name}: create it, or name another"),
     }
@@ -268,7 +203,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
 /// The Profile's defaults as values, under its raw ones.
 fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Result<Layer, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
-        reason: InvalidReason::ProfileInvalid,
+        reason: Reason::ProfileInvalid,
         field: "spec.profile",
         problem: format!("Profile {name} cannot be carried out: {problem}"),
     };
@@ -316,7 +251,7 @@ fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
     })
 }
 
-/// What somebody meant who wrote capitals, an international name, or a trailing dot.
+/// What a user meant who wrote capitals, an international name, or a trailing dot.
 fn as_dns(hostname: &str) -> Option<String> {
     let hostname = hostname.trim();
     let name = idna::domain_to_ascii(hostname.strip_suffix('.').unwrap_or(hostname)).ok()?;
@@ -332,7 +267,7 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
 fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     let Upgrade { backup, allow } = &app.spec.upgrade;
     let Postgres { enabled, provider, .. } = app.spec.postgres;
-    if *backup && !(enabled && provider != PostgresProvider::External) {
+    if *backup && !(enabled && database::provider(provider).is_some()) {
         return Err(invalid(
             "spec.upgrade.backup",
             "there is no database that this operator makes for the app and could back up: set it to false",
@@ -348,89 +283,9 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     Ok(DesiredUpgrade { backup: *backup, allow })
 }
 
-fn database(key: &Key, app: &ClientApp, config: &Config) -> Result<DesiredDatabase, InvalidSpec> {
-    let postgres = &app.spec.postgres;
-    match (postgres.provider, &postgres.external) {
-        (PostgresProvider::External, Some(external)) => existing(external),
-        (PostgresProvider::External, None) => Err(invalid(
-            "spec.postgres.external",
-            "names the database of the provider external, which needs it: give secretName at least",
-        )),
-        (PostgresProvider::Percona, _) => made(key, app, Maker::Percona, config),
-        (PostgresProvider::Standalone, _) => made(key, app, Maker::Standalone, config),
-    }
-}
-
-fn existing(external: &ExternalPostgres) -> Result<DesiredDatabase, InvalidSpec> {
-    let ExternalPostgres { secret_name, user_key, password_key, host_key, database_key, host, database } = external;
-    // In brackets the colons are an address's own.
-    let port = host.as_ref().and_then(|host| host.rsplit(']').next()?.rsplit_once(':'));
-    if port.is_some_and(|(_, port)| port.parse::<NonZeroU16>().is_err()) {
-        return Err(invalid("spec.postgres.external.host", "must end in a port from 1 to 65535, or in none"));
-    }
-    let from = |given: &Option<String>, key: &str| match given {
-        Some(value) => values::From::Value(value.clone()),
-        None => values::From::Key(key.to_owned()),
-    };
-    let address = values::Database {
-        host: from(host, host_key),
-        name: from(database, database_key),
-        user: None,
-        secret: secret_name.clone(),
-        user_key: user_key.clone(),
-        password_key: password_key.clone(),
-    };
-    Ok(DesiredDatabase { address, server: None })
-}
-
-fn made(key: &Key, app: &ClientApp, maker: Maker, config: &Config) -> Result<DesiredDatabase, InvalidSpec> {
-    let postgres = &app.spec.postgres;
-    let unsupported = match maker {
-        Maker::Percona if !config.percona.supports(&postgres.version) => {
-            Some(format!("Percona {} ships PostgreSQL 14 to 18", config.percona.cr_version))
-        }
-        Maker::Standalone if !postgresql::desired::VERSIONS.contains(&postgres.version.as_str()) => {
-            Some("the provider standalone has PostgreSQL 14 to 18".to_owned())
-        }
-        _ => None,
-    };
-    if let Some(unsupported) = unsupported {
-        return Err(invalid("spec.postgres.version", format!("{unsupported}, not {:?}", postgres.version)));
-    }
-    let storage_bytes = quantity::parse_positive(&postgres.storage_size)
-        .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
-    let document = |backups: bool| {
-        let object = match maker {
-            Maker::Percona => postgres::cluster(key, postgres, &config.percona, backups),
-            Maker::Standalone => postgres::standalone(key, postgres),
-        };
-        let digest = digest(&[&object.to_string(), &format!("{:?}", app.spec.deletion_policy)]);
-        Document { object, digest }
-    };
-    let host = format!("{}.{}.svc.{}", maker.service(key), key.namespace, config.cluster_domain);
-    Ok(DesiredDatabase {
-        address: values::Database {
-            host: values::From::Value(host),
-            name: values::From::Value(DATABASE_USER.to_owned()),
-            user: Some(DATABASE_USER.to_owned()),
-            secret: maker.secret(key),
-            user_key: "user".to_owned(),
-            password_key: "password".to_owned(),
-        },
-        server: Some(DesiredServer {
-            maker,
-            name: key.cluster(),
-            postgres_version: postgres.version.parse().unwrap_or_default(),
-            storage_bytes,
-            plain: document(false),
-            with_backups: document(true),
-        }),
-    })
-}
-
 /// sha256 over length-prefixed parts, so that no two lists of parts read the same, cut to fit a label.
 /// JSON documents are canonical as they are: serde_json keeps its maps sorted.
-fn digest(parts: &[&str]) -> String {
+pub(super) fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -441,8 +296,8 @@ fn digest(parts: &[&str]) -> String {
     digest
 }
 
-fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
-    InvalidSpec { reason: InvalidReason::InvalidSpec, field, problem: problem.into() }
+pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
+    InvalidSpec { reason: Reason::InvalidSpec, field, problem: problem.into() }
 }
 
 /// The ClientApp `tenants/acme` with this spec, for the tests of every stage.
@@ -476,8 +331,7 @@ mod tests {
     }
 
     fn document(desired: &Desired, backups: bool) -> String {
-        let server = desired.database.as_ref().unwrap().server.as_ref().unwrap();
-        serde_yaml::to_string(&server.document(backups).object).unwrap()
+        serde_yaml::to_string(&desired.database_object().unwrap().document(backups).object).unwrap()
     }
 
     #[test]
@@ -644,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_of_8gi_where_nobody_says_otherwise() {
+    fn a_volume_is_of_8gi_unless_spec_or_profile_says_otherwise() {
         let none = Ok(ProfileSpec::default());
         assert_eq!(with_profile(&none, json!({})).unwrap().values["persistence"]["size"], "8Gi");
         assert_eq!(of(json!({"hostname": "a.example"})).unwrap().values["persistence"]["size"], "8Gi");
@@ -665,7 +519,7 @@ mod tests {
         let refused = |spec: Value| {
             let profile: StoredProfile = Ok(serde_json::from_value(spec).unwrap());
             let error = with_profile(&profile, json!({"postgres": {"enabled": true}})).unwrap_err();
-            assert_eq!((error.reason, error.field), (InvalidReason::ProfileInvalid, "spec.profile"));
+            assert_eq!((error.reason, error.field), (Reason::ProfileInvalid, "spec.profile"));
             error.problem
         };
         for (spec, sentence) in [
@@ -698,7 +552,7 @@ mod tests {
             "spec.profile: Profile premium cannot be carried out: it does not decode: spec: no"
         );
         let missing = of(json!({"hostname": "a.example", "profile": "gold"})).unwrap_err();
-        assert_eq!(missing.reason, InvalidReason::ProfileMissing);
+        assert_eq!(missing.reason, Reason::ProfileMissing);
         assert_eq!(missing.to_string(), "spec.profile: there is no Profile gold: create it, or name another");
     }
 }

@@ -5,54 +5,45 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::{
-    controller::{
+    crd::{
+        Reason,
+        conditions::{State, kind},
+    },
+    destroy,
+    helm::{ChartError, HelmError, HelmFailure},
+    runtime::{
+        controller::Failure,
         error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
         key::Key,
         panic::Panic,
     },
-    crd::conditions::{State, kind},
-    destroy,
-    helm::{ChartError, HelmError, HelmFailure},
 };
 
 /// A failure of one reconcile that helm has no part in.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A request to the API server failed.
     #[error("{operation}: {}", api_sentence(source))]
     Api {
         /// What was being done, on which object.
         operation: String,
-        /// The client's error.
         source: Box<kube::Error>,
     },
     /// A release's storage Secret could not be read or rewritten.
     #[error("mark revision {revision} of release {release} as failed: {problem}")]
     Unlock {
-        /// The release.
         release: String,
         /// The revision that stays locked.
         revision: i64,
-        /// Why.
         problem: String,
     },
     /// A release could not be uninstalled.
     #[error("uninstall release {release}: {message}")]
-    Uninstall {
-        /// The release.
-        release: Key,
-        /// The class of the failure.
-        refusal: Refusal,
-        /// helm's sentence.
-        message: String,
-    },
+    Uninstall { release: Key, refusal: Refusal, message: String },
     /// The ClientApp is gone, and did not wait for its teardown.
     #[error("ClientApp {0} is gone")]
     Gone(Key),
-    /// The reconcile has panicked.
     #[error(transparent)]
     Panicked(Panic),
-    /// The operator is stopping.
     #[error("the operator is stopping")]
     Shutdown,
 }
@@ -61,14 +52,13 @@ impl From<destroy::Error> for Error {
     fn from(error: destroy::Error) -> Self {
         match error {
             destroy::Error::Api { operation, source } => Error::Api { operation, source },
-            // Whoever leads now goes on.
+            // The leader goes on.
             destroy::Error::NotLeading { .. } => Error::Shutdown,
         }
     }
 }
 
 impl Error {
-    /// Names the operation that failed.
     pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
@@ -77,21 +67,27 @@ impl Error {
 /// After this many failures in a row an app counts as stalled; it is still retried.
 const STALLED_AFTER: u32 = 5;
 
-impl Error {
-    /// The table of design, section 4, for everything but helm.
-    #[must_use]
-    pub fn disposition(&self) -> Disposition {
+impl Failure for Error {
+    fn panicked(panic: Panic) -> Self {
+        Error::Panicked(panic)
+    }
+
+    fn disposition(&self) -> Disposition {
         let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
         match self {
             Error::Api { source, .. } => api_disposition(source),
-            Error::Unlock { .. } => {
-                of(Some(kind::RELEASED), State::False, "UnlockFailed", true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
-            }
-            // Nobody reads failures of a deletion off a count: it is tried until it works.
+            Error::Unlock { .. } => of(
+                Some(kind::RELEASED),
+                State::False,
+                Reason::UnlockFailed,
+                true,
+                Retry::Doubling(30 * SECOND, 10 * MINUTE),
+            ),
+            // Failures of a deletion are not counted: it is tried until it works.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Panicked(_) => INTERNAL_ERROR,
-            Error::Gone(_) => of(None, State::Unknown, "Gone", false, Retry::OnChange),
-            Error::Shutdown => of(None, State::Unknown, "Shutdown", false, Retry::OnChange),
+            Error::Gone(_) => of(None, State::Unknown, Reason::Gone, false, Retry::OnChange),
+            Error::Shutdown => of(None, State::Unknown, Reason::Shutdown, false, Retry::OnChange),
         }
     }
 }
@@ -103,15 +99,11 @@ pub enum Refusal {
     ChartInvalid,
     /// The chart archive of this version is not the one that was installed before.
     ChartDigestChanged,
-    /// The chart could not be fetched.
     ChartUnavailable,
     /// The API server refused helm a verb on a resource.
     AccessDenied,
-    /// A deadline passed or the network failed.
     Timeout,
-    /// helm itself cannot be run.
     HelmUnavailable,
-    /// Anything else helm reported.
     UpgradeFailed,
 }
 
@@ -127,21 +119,19 @@ impl Refusal {
     ];
 
     /// The reason in the condition and in `status.lastAttempt`.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
+    pub fn reason(self) -> Reason {
         match self {
-            Refusal::ChartInvalid => "ChartInvalid",
-            Refusal::ChartDigestChanged => "ChartDigestChanged",
-            Refusal::ChartUnavailable => "ChartUnavailable",
-            Refusal::AccessDenied => "AccessDenied",
-            Refusal::Timeout => "Timeout",
-            Refusal::HelmUnavailable => "HelmUnavailable",
-            Refusal::UpgradeFailed => "UpgradeFailed",
+            Refusal::ChartInvalid => Reason::ChartInvalid,
+            Refusal::ChartDigestChanged => Reason::ChartDigestChanged,
+            Refusal::ChartUnavailable => Reason::ChartUnavailable,
+            Refusal::AccessDenied => Reason::AccessDenied,
+            Refusal::Timeout => Reason::Timeout,
+            Refusal::HelmUnavailable => Reason::HelmUnavailable,
+            Refusal::UpgradeFailed => Reason::UpgradeFailed,
         }
     }
 
     /// Design, section 4: what follows from it.
-    #[must_use]
     pub fn disposition(self, failures: u32) -> Disposition {
         let retry = match self {
             Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::After(30 * MINUTE),
@@ -158,8 +148,6 @@ impl Refusal {
         Disposition { condition: Some(kind::RELEASED), state: State::False, reason: self.reason(), stalled, retry }
     }
 
-    /// The class of what helm reported.
-    #[must_use]
     pub fn of_helm(failure: &HelmFailure) -> Refusal {
         match failure {
             HelmFailure::ChartInvalid
@@ -186,7 +174,6 @@ impl Refusal {
 }
 
 /// Class and sentence of an error of the helm process, or `None` where the operator itself stopped it.
-#[must_use]
 pub fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     let refusal = match error {
         HelmError::NotStarted { .. } | HelmError::Cancelled { .. } => return None,
@@ -200,7 +187,6 @@ pub fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
 }
 
 /// Class and sentence of a chart that could not be had, or `None` where the operator itself stopped the attempt.
-#[must_use]
 pub fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {
         ChartError::Pull { source, .. } => match of_helm_error(source)?.0 {
@@ -233,15 +219,14 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// A reason read back from `status.lastAttempt`, and whether it stalls the app.
-#[must_use]
-pub fn recorded_reason(reason: Option<&str>, failures: u32) -> (&'static str, bool) {
+pub fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, bool) {
+    let reason = reason.and_then(Reason::parse);
     let refusal =
         Refusal::ALL.into_iter().find(|refusal| Some(refusal.reason()) == reason).unwrap_or(Refusal::UpgradeFailed);
     (refusal.reason(), refusal.disposition(failures).stalled)
 }
 
 /// The same for timestamps.
-#[must_use]
 pub fn jittered(delay: Duration, unit: f64) -> SignedDuration {
     SignedDuration::try_from(jitter(delay, unit)).unwrap_or(SignedDuration::MAX)
 }
@@ -279,7 +264,7 @@ mod tests {
         ] {
             let error = api(code, message);
             let disposition = error.disposition();
-            assert_eq!((disposition.reason, disposition.stalled), (reason, stalled), "{code}");
+            assert_eq!((disposition.reason.as_str(), disposition.stalled), (reason, stalled), "{code}");
             assert_eq!(disposition.retry.delay(1), first.map(Duration::from_secs), "{code}");
             assert_eq!(error.to_string(), format!("create Secret a/b: {message}"));
         }
@@ -301,7 +286,7 @@ mod tests {
             let disposition = refusal.disposition(failures);
             assert_eq!(disposition.stalled, stalled, "{refusal:?} {failures}");
             assert_eq!(disposition.retry.delay(failures), Some(Duration::from_secs(delay)), "{refusal:?} {failures}");
-            assert_eq!(recorded_reason(Some(refusal.reason()), failures), (refusal.reason(), stalled));
+            assert_eq!(recorded_reason(Some(refusal.reason().as_str()), failures), (refusal.reason(), stalled));
         }
     }
 }

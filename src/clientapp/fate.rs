@@ -1,12 +1,11 @@
-//! What becomes of each piece of a ClientApp that is deleted, **pure**: what the teardown does, and what a person is told
+//! What becomes of each piece of a ClientApp that is deleted, **pure**: what the teardown does, and what the user is told
 //! before.
 
+use super::database;
 use crate::{
-    controller::key::key_of,
-    crd::{ClientApp, DeletionPolicy, PostgresProvider, label},
+    crd::{ClientApp, DeletionPolicy, label},
+    runtime::key::key_of,
 };
-
-use super::names::Maker;
 
 /// What becomes of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,19 +94,17 @@ pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> V
         (Piece::Release, format!("Helm release {} with its workloads and Services", key.name)),
         (Piece::Volumes, data(Piece::Volumes, "the volumes of app and Redis".to_owned())),
     ];
-    let made = |maker: Maker| format!("{} {} with its volumes, backups and Secrets", maker.kind(), key.cluster());
-    pieces.push(match (spec.postgres.enabled, spec.postgres.provider, &spec.postgres.external) {
-        (true, PostgresProvider::Percona, _) => (Piece::Database, data(Piece::Database, made(Maker::Percona))),
-        (true, PostgresProvider::Standalone, _) => (Piece::Database, data(Piece::Database, made(Maker::Standalone))),
-        (true, PostgresProvider::External, external) => {
-            let secret = external.as_ref().map_or("", |external| &external.secret_name);
+    let database = |what: &str, before: &str| {
+        let its = format!("{what} {}{before} with its volumes, backups and Secrets", key.database());
+        (Piece::Database, data(Piece::Database, its))
+    };
+    pieces.push(match (spec.postgres.enabled, database::provider(spec.postgres.provider)) {
+        (true, Some(provider)) => database(provider.kind().as_str(), ""),
+        (true, None) => {
+            let secret = spec.postgres.external.as_ref().map_or("", |external| &external.secret_name);
             (Piece::ExternalDatabase, format!("the database that Secret {secret} opens, and that Secret"))
         }
-        (false, ..) => {
-            let earlier =
-                format!("the database {}, if it had one before, with its volumes, backups and Secrets", key.cluster());
-            (Piece::Database, data(Piece::Database, earlier))
-        }
+        (false, _) => database("the database", ", if it had one before,"),
     });
     pieces.push(match &spec.admin_secret {
         Some(given) => (Piece::GivenSecret, format!("Secret {given}")),

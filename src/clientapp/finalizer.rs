@@ -7,32 +7,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Ctx, error::Error};
 use crate::{
-    controller::{
+    crd::{ClientApp, FINALIZER},
+    runtime::{
         finalizer::{carries, write},
         key::Key,
     },
-    crd::{ClientApp, FINALIZER},
 };
 
-/// Whether the object carries the finalizer.
-#[must_use]
 pub fn present(meta: &ObjectMeta) -> bool {
     carries(meta, FINALIZER)
 }
 
-/// Adds the finalizer.
-///
-/// # Errors
-/// The API server's refusal; a conflict when the object has changed since.
 pub async fn add(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
     let added = write::<ClientApp>(&ctx.client, key, meta, FINALIZER, true).await;
     added.map(|_| ()).map_err(Error::api(format!("add the finalizer to ClientApp {key}")))
 }
 
 /// Takes the finalizer off: the object is gone after that.
-///
-/// # Errors
-/// The API server's refusal; a conflict when the object has changed since.
 pub async fn remove(ctx: &Ctx, key: &Key, meta: &ObjectMeta) -> Result<(), Error> {
     let removed = write::<ClientApp>(&ctx.client, key, meta, FINALIZER, false).await;
     removed.map(|_| ()).map_err(Error::api(format!("take the finalizer off ClientApp {key}")))

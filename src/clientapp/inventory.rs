@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::world::Workload;
 use crate::{
-    controller::key::Key,
     crd::{Inventory, ReleaseObject},
     helm::storage::Stored,
+    runtime::key::Key,
 };
 
 /// On what `helm uninstall` leaves (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
@@ -66,66 +66,59 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
     })
 }
 
+/// What of a release is in the app's own namespace.
+pub fn own<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a ReleaseObject> {
+    inventory.objects.iter().filter(move |object| object.namespace.as_deref().is_none_or(|own| own == namespace))
+}
+
 /// The part of an inventory that makes this claim: the claim itself, or the StatefulSet with a template for it.
-#[must_use]
-pub fn maker<'a>(inventory: &'a Inventory, namespace: &str, claim: &str) -> Option<&'a ReleaseObject> {
-    inventory.objects.iter().filter(|object| object.namespace.as_deref().is_none_or(|own| own == namespace)).find(
-        |object| match object.kind.as_str() {
-            "PersistentVolumeClaim" => object.name == claim,
-            // k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`.
-            "StatefulSet" => object.claim_templates.iter().any(|template| {
-                let ordinal = claim.strip_prefix(&format!("{template}-{}-", object.name));
-                ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
-            }),
-            _ => false,
-        },
-    )
+pub fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> Option<&'a ReleaseObject> {
+    own(inventory, namespace).find(|object| match object.kind.as_str() {
+        "PersistentVolumeClaim" => object.name == claim,
+        // k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`.
+        "StatefulSet" => object.claim_templates.iter().any(|template| {
+            let ordinal = claim.strip_prefix(&format!("{template}-{}-", object.name));
+            ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+        }),
+        _ => false,
+    })
 }
 
-/// Whether an object is a claim, or makes some.
-#[must_use]
-pub fn makes_claims(object: &ReleaseObject) -> bool {
-    object.kind == "PersistentVolumeClaim" || (object.kind == "StatefulSet" && !object.claim_templates.is_empty())
-}
-
-/// Why `helm uninstall` would take a claim along that shall stay; `None`: it leaves it.
-#[must_use]
-pub fn danger(maker: &ReleaseObject) -> Option<String> {
-    match maker.kind.as_str() {
-        "StatefulSet" if maker.takes_claims => Some(format!(
-            "StatefulSet {} has persistentVolumeClaimRetentionPolicy.whenDeleted: Delete, and its claims would go with it",
-            maker.name
+/// Why `helm uninstall` would take a claim along that shall stay, with this object; `None`: it takes none.
+pub fn danger(object: &ReleaseObject) -> Option<String> {
+    let ReleaseObject { kind, name, .. } = object;
+    match kind.as_str() {
+        "StatefulSet" if object.takes_claims && !object.claim_templates.is_empty() => Some(format!(
+            "StatefulSet {name} has persistentVolumeClaimRetentionPolicy.whenDeleted: Delete, and its claims would go with it"
         )),
-        "StatefulSet" => None,
-        _ if maker.kept => None,
-        _ => Some(format!(
-            "the chart does not mark {} {} with {RESOURCE_POLICY}: {KEEP}, and helm uninstall would delete it",
-            maker.kind, maker.name
+        "PersistentVolumeClaim" if !object.kept => Some(format!(
+            "the chart does not mark {kind} {name} with {RESOURCE_POLICY}: {KEEP}, and helm uninstall would delete it"
         )),
+        _ => None,
     }
 }
 
 /// The release's own claims that the chart does not ask Helm to keep.
 pub fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
-    let own =
-        inventory.objects.iter().filter(move |object| object.namespace.as_deref().is_none_or(|own| own == namespace));
-    own.filter(|object| object.kind == "PersistentVolumeClaim" && !object.kept).map(|object| object.name.as_str())
+    let unkept = |object: &&ReleaseObject| object.kind == "PersistentVolumeClaim" && !object.kept;
+    own(inventory, namespace).filter(unkept).map(|object| object.name.as_str())
 }
 
+/// What a workload waits for that is not there.
+pub const MISSING: &str = "is not there";
+
 /// The release's workloads: those that are seen, and those that are not there, although the release has them.
-#[must_use]
 pub fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
-    for object in inventory.into_iter().flat_map(|inventory| &inventory.objects) {
+    for object in inventory.into_iter().flat_map(|inventory| own(inventory, &app.namespace)) {
         let kind = match object.kind.as_str() {
             "Deployment" => "Deployment",
             "StatefulSet" => "StatefulSet",
             _ => continue,
         };
-        let elsewhere = object.namespace.as_ref().is_some_and(|namespace| *namespace != app.namespace);
-        if elsewhere || seen.iter().any(|workload| workload.kind == kind && workload.name == object.name) {
+        if seen.iter().any(|workload| workload.kind == kind && workload.name == object.name) {
             continue;
         }
-        seen.push(Workload { kind, name: object.name.clone(), waiting: Some("is not there".to_owned()) });
+        seen.push(Workload { kind, name: object.name.clone(), waiting: Some(MISSING.to_owned()), restarted_for: None });
     }
     seen.sort();
     seen
@@ -137,7 +130,6 @@ pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 /// The release that an object says it is of. It speaks for its own namespace only: annotations are whatever a user writes.
-#[must_use]
 pub fn release_of(meta: &ObjectMeta) -> Option<Key> {
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
     let own = meta.namespace.as_ref()?;
@@ -220,7 +212,7 @@ metadata: {name: far, namespace: elsewhere}
 
     #[test]
     fn a_workload_that_is_missing_is_not_ready() {
-        let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }];
+        let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None, restarted_for: None }];
         let all = with_missing(Some(&inventory()), &Key::new("tenants", "acme"), seen.clone());
         let waiting: Vec<_> = all.iter().map(|workload| (workload.name.as_str(), workload.waiting.is_some())).collect();
         assert_eq!(waiting, [("acme", false), ("acme-cache", true), ("acme-redis-master", true)]);

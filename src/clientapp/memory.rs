@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use kube::api::ApiResource;
 
+use super::owned;
 use crate::{
-    controller::{cache::Memo, key::Key, status::Statuses},
-    crd::{ClientApp, ClientAppStatus, Guard},
+    crd::{ClientAppStatus, Owned},
+    runtime::{cache::Memo, key::Key, status::Statuses},
 };
 
 /// Per app or Secret, for the life of the process.
@@ -15,14 +16,6 @@ use crate::{
 pub struct Memory {
     /// Which keys of a Secret have a value, for one version of it.
     pub secret_keys: Memo<Key, (String, BTreeSet<String>)>,
-    /// Failures in a row of the reconcile itself, helm's not included.
-    pub failures: Memo<Key, u32>,
-    /// How to stop the helm that runs for an app.
-    pub running: Memo<Key, tokio_util::sync::CancellationToken>,
-    /// How to stop the fetch of a chart for an app, and the generation that it is for.
-    pub fetching: Memo<Key, (Option<i64>, tokio_util::sync::CancellationToken)>,
-    /// The revision that helm has written, until the watch shows it.
-    pub written: Memo<Key, i64>,
     /// uid of the storage Secret of a revision that cannot be read.
     pub unreadable: Memo<Key, String>,
     /// Where the objects of a kind are, by `apiVersion kind`; `None`: in no namespace.
@@ -31,25 +24,30 @@ pub struct Memory {
     pub orphaned: Memo<Key, String>,
     /// Apps, by uid, to which no earlier one has left a volume.
     pub unburdened: Memo<Key, String>,
+    /// What was made for an app of this uid, until a cache shows it: an app may be deleted before that.
+    made: Memo<Key, (String, Vec<Owned>)>,
     /// What was last said of each app.
     pub statuses: Statuses<ClientAppStatus>,
 }
 
 impl Memory {
-    /// The app's status, as it was last written.
-    pub fn recorded_status(&self, key: &Key, app: &Guard<ClientApp>) -> ClientAppStatus {
-        self.statuses.get(key, &app.metadata, app.status(|app| &app.status))
+    /// Remembers an object that was just made for an app.
+    pub fn put_made(&self, key: &Key, uid: &str, object: Owned) {
+        let mut made = self.made(key, uid);
+        owned::put(&mut made, object);
+        self.made.put(key.clone(), (uid.to_owned(), made));
     }
 
-    /// Forgets an app that is gone.
+    /// What this process has made for an app.
+    pub fn made(&self, key: &Key, uid: &str) -> Vec<Owned> {
+        self.made.get(key).filter(|(of, _)| of == uid).map(|(_, made)| made).unwrap_or_default()
+    }
+
     pub fn forget(&self, key: &Key) {
-        self.failures.take(key);
-        self.running.take(key);
-        self.fetching.take(key);
-        self.written.take(key);
         self.unreadable.take(key);
         self.orphaned.take(key);
         self.unburdened.take(key);
+        self.made.take(key);
         self.statuses.forget(key);
     }
 }

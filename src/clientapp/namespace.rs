@@ -18,10 +18,10 @@ use kube::{
 use self::contents::{Kinds, describe};
 use super::{Ctx, error::Error};
 use crate::{
-    controller::{error::api_sentence, events::Note, key::Key},
-    crd::label,
+    crd::{Reason, label},
     destroy::{self, Vacant},
     lease::Lead,
+    runtime::{error::api_sentence, events::Note, key::Key},
 };
 
 /// Objects in one answer; most namespaces have fewer of each kind.
@@ -36,7 +36,6 @@ const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 pub enum Fate {
     /// It was not made for an app, or is gone already.
     NotOurs,
-    /// It is being deleted.
     Deleting,
     /// It stays, because this is in it.
     Kept(String),
@@ -46,7 +45,6 @@ pub enum Fate {
 
 impl Fate {
     /// What to tell about the app that was deleted.
-    #[must_use]
     pub fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
             Fate::NotOurs | Fate::Deleting => return None,
@@ -56,7 +54,7 @@ impl Fate {
         Some(Note {
             action: "Deleting".to_owned(),
             warning: false,
-            reason: "NamespaceKept".to_owned(),
+            reason: Reason::NamespaceKept.into(),
             message: format!("namespace {namespace} was made for this ClientApp and stays, since {because}"),
         })
     }
@@ -64,9 +62,6 @@ impl Fate {
 
 /// Deletes the namespace of an app that is taken down but for its finalizer. The app keeps the namespace until the
 /// finalizer goes, so that a crash between the two loses neither.
-///
-/// # Errors
-/// A request failed.
 pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
@@ -77,9 +72,6 @@ pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
 }
 
 /// Deletes a namespace again that was made for an app which was refused then.
-///
-/// # Errors
-/// A request failed.
 pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Fate, Error> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
     match found.map_err(Error::api(format!("look at namespace {name}")))? {
@@ -112,7 +104,7 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let made = ListParams::default().labels(&format!("{},{}={}", label::INSTANCE, label::MANAGED_BY, label::OPERATOR));
     let made = namespaces.list(&made).await.map_err(Error::api("list the namespaces made for ClientApps"))?;
-    let apps = ctx.watches.apps.state();
+    let apps = ctx.watches.apps.store.state();
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
     let (forsaken, wait) = forsaken(&made.items, &with_app, ctx.now());
     for namespace in forsaken {

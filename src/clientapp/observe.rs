@@ -1,5 +1,5 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
-//! a Secret that somebody else wrote) or what a cache seems to be late with (a revision this operator has seen).
+//! a Secret that another client wrote) or what a cache seems to be late with (a revision this operator has seen).
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -9,80 +9,101 @@ use k8s_openapi::{
 use kube::{
     Api,
     api::{ListParams, PartialObjectMeta},
+    runtime::controller::Action,
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    Ctx,
-    desired::{Desired, DesiredDatabase, DesiredServer, SecretSource},
+    act, attempt,
+    context::{App, Ctx},
+    database::{self, DatabaseObject, DatabaseView, DesiredDatabase, DesiredObject},
+    desired::{Desired, SecretSource},
     error::Error,
+    helm_runs::HelmRun,
     inventory,
-    names::Maker,
     owned::{self, Seen},
     retained, upgrade,
-    watches::{self, RevisionMeta, SecretMeta},
-    world::{BackupView, DatabaseView, Phase, ReleaseView, SecretView, Stamp, World},
+    watches::{self, RevisionMeta, SecretMeta, Watched},
+    world::{BackupView, Phase, ReleaseView, SecretView, Stamp, World},
 };
 use crate::{
-    controller::key::{Key, key_of},
-    crd::{BackupRecord, ClientAppStatus, Inventory, Owned, annotation},
-    destroy::permit::Kind,
+    crd::{BackupRecord, ClientApp, ClientAppStatus, Guard, Inventory, Owned, annotation},
+    destroy::{self, permit::Kind},
     helm::storage,
-    holder::Holder,
+    lock_owner::LockOwner,
+    runtime::key::{Key, key_of},
 };
 
-/// Looks at everything that decisions about this app depend on.
-///
-/// # Errors
-/// The API server refused to show a Secret or the release's history.
-pub async fn observe(
-    ctx: &Ctx,
-    desired: &Desired,
-    meta: &ObjectMeta,
-    recorded: ClientAppStatus,
-) -> Result<World, Error> {
-    let uid = meta.uid.as_deref().unwrap_or_default();
-    let key = &desired.key;
-    let watches = &ctx.watches;
+/// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record
+/// says so, and its end, or the watch, asks for the next reconcile.
+pub fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> {
+    let cached = || release_view(&ctx.watches.revisions(app.key), &ctx.holder);
+    match ctx.helm_runs.state(app.key, app.uid) {
+        HelmRun::Upgrading => Some(Action::await_change()),
+        HelmRun::Upgraded(upgraded) => {
+            let until = upgraded.awaits(cached().as_ref(), now)?;
+            Some(Action::requeue(Duration::try_from(until.duration_since(now)).unwrap_or_default()))
+        }
+        HelmRun::Idle | HelmRun::FetchingChart(_) | HelmRun::Uninstalling | HelmRun::Uninstalled(_) => None,
+    }
+}
+
+/// Looks at everything that decisions about this app depend on; without a valid spec, at what needs none.
+pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: Timestamp) -> Result<World, Error> {
+    let App { key, uid, .. } = *app;
+    let run = ctx.helm_runs.state(key, uid);
+    let mut recorded = app.before.clone();
+    let (release, run_is_shown) = release(ctx, key, &recorded, &run).await?;
+    if let HelmRun::Upgraded(upgraded) = &run {
+        recorded.last_attempt = Some(upgraded.attempt.clone());
+    }
+    let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
+    let workloads = inventory::with_missing(inventory.as_ref(), key, ctx.watches.workloads(key));
+    let owned = recorded.owned.clone();
+    let world = World { run, run_is_shown, workloads, release, inventory, owned, recorded, ..World::default() };
+    match desired {
+        Some(desired) => with_spec(ctx, app, desired, world, now).await,
+        None => Ok(world),
+    }
+}
+
+/// What there is to see for a spec.
+async fn with_spec(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: World, now: Timestamp) -> Result<World, Error> {
+    let App { key, uid, .. } = *app;
+    let World { release, inventory, recorded, .. } = &world;
     let admin_secret = match &desired.admin {
         SecretSource::Generated(name) => match own_secret(ctx, key, name, uid) {
-            // Made by hand, in place of one that was lost or to begin with.
+            // Made by a user, in place of a lost Secret or to begin with.
             SecretView::Present { .. } => secret_keys(ctx, &Key::new(&key.namespace, name)).await?,
             view => view,
         },
         SecretSource::Given(name) => {
-            // Whoever owns a Secret that the user names has the user's trust.
+            // The owner of a Secret that the user names has the user's trust.
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
         }
     };
-    let redis_secret = own_secret(ctx, key, &key.redis_secret(), uid);
-    let release = release(ctx, key, &recorded).await?;
-    let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
-    let owned = owned::on_record(
-        &recorded.owned,
-        &Seen {
-            app: meta,
-            inventory: inventory.as_ref(),
-            claims: &watches.claims(&key.namespace),
-            named: &named(ctx, key),
-        },
-    );
+    let seen = Seen {
+        app: app.meta(),
+        inventory: inventory.as_ref(),
+        claims: &ctx.watches.claims(&key.namespace),
+        made: ctx.memory.made(key, uid),
+        named: &named(ctx, key),
+    };
+    let chart = ctx.charts.at_hand(&desired.chart_version).map(|chart| act::target(&chart));
+    let installed = upgrade::installed(recorded);
+    let annotations = app.meta().annotations.as_ref();
     Ok(World {
         hostname_holder: hostname_holder(ctx, desired, uid),
         admin_secret,
-        redis_secret,
+        redis_secret: own_secret(ctx, key, &key.redis_secret(), uid),
         database: database(ctx, desired, uid, &recorded.owned).await?,
-        retained: retained::find(ctx, desired, uid, &recorded).await?,
-        backup: upgrade::backup(desired, meta, release.as_ref(), &recorded, ctx.now())
+        retained: retained::find(ctx, desired, uid, recorded).await?,
+        backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
-        // Whoever fetches it adds it.
-        target: None,
-        release,
-        workloads: inventory::with_missing(inventory.as_ref(), key, watches.workloads(key)),
-        inventory,
-        owned,
-        retry: meta.annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
-        recorded,
+        target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
+        owned: owned::on_record(&recorded.owned, &seen),
+        retry: annotations.and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
+        ..world
     })
 }
 
@@ -105,18 +126,32 @@ pub fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
         let stays = !deleting && retained_from.is_none();
         stays.then(|| (Kind::Secret, meta(name, uid, created, stamp, owner.map(|(_, _, uid)| uid))))
     });
-    let servers = Maker::ALL.into_iter().filter_map(|maker| {
-        let server = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, key.cluster()))?;
-        let stays = !server.deleting && server.retained_from.is_none();
-        stays.then(|| (maker.data(), meta(key.cluster(), server.uid, server.created, server.stamp, server.owner_uid)))
+    let databases = database::ALL.into_iter().filter_map(|provider| {
+        let DatabaseObject { uid, created, stamp, owner_uid, deleting, retained_from, .. } =
+            ctx.watches.database(provider, key)?;
+        let stays = !deleting && retained_from.is_none();
+        stays.then(|| (provider.kind(), meta(key.database(), uid, created, stamp, owner_uid)))
     });
-    secrets.chain(servers).collect()
+    secrets.chain(databases).collect()
+}
+
+/// An object as the API server has it now; `None` also where the cluster does not know its kind.
+pub async fn live(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
+    match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
+        Ok(found) => Ok(Some(found.metadata)),
+    }
+}
+
+/// Whether the app is gone, as the API server has it now.
+pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
+    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
+    let found = api.get_metadata_opt(&app.key.name).await.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
+    Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(app.uid)))
 }
 
 /// What the release consists of: as recorded for this revision, else read from what Helm stored.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn inventory(
     ctx: &Ctx,
     key: &Key,
@@ -141,9 +176,6 @@ pub async fn inventory(
 }
 
 /// Reads what Helm stored of a revision; inside, what is wrong with it.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
@@ -158,86 +190,65 @@ pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Invento
 
 async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> Result<DatabaseView, Error> {
     let key = &desired.key;
-    let Some(DesiredDatabase { address, server }) = &desired.database else { return Ok(DatabaseView::default()) };
-    // Whoever owns a Secret that the user names has the user's trust, and Percona's have no owner.
+    let Some(DesiredDatabase { address, object }) = &desired.database else { return Ok(DatabaseView::default()) };
+    // The owner of a Secret that the user names has the user's trust, and Percona's have no owner.
     let secret = secret_keys(ctx, &Key::new(&key.namespace, &address.secret)).await?;
-    let Some(DesiredServer { maker, name, .. }) = server else {
+    let Some(DesiredObject { provider, name, .. }) = object else {
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
-    let servers = ctx.watches.servers(*maker);
+    let service = Key::new(&key.namespace, provider.service(key));
+    let Watched { objects, endpoints, .. } = ctx.watches.of(*provider);
     Ok(DatabaseView {
-        kind: servers.availability(),
+        kind: objects.availability(),
         app_uid: uid.to_owned(),
-        on_record: owned::uid(owned, maker.data(), name).map(str::to_owned),
-        server: servers.objects.get(&Key::new(&key.namespace, name)),
+        on_record: owned::uid(owned, provider.kind(), name).map(str::to_owned),
+        object: ctx.watches.database(*provider, key),
         secret,
-        reachable: match maker {
-            Maker::Percona => {
-                let service = Key::new(&key.namespace, maker.service(key));
-                ctx.watches.endpoints.group(&service).iter().any(|(_, ready)| *ready)
-            }
-            // It is Up while the pod behind its Service is ready.
-            Maker::Standalone => true,
-        },
+        reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
 }
 
-/// How far a backup is.
 fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
     let key = &desired.key;
-    let seen = match record.kind.as_str() {
-        upgrade::PERCONA_BACKUP => ctx.watches.backups.objects.get(&Key::new(&key.namespace, &record.name)),
-        _ => {
-            let server = ctx.watches.postgresqls.objects.get(&Key::new(&key.namespace, key.cluster()));
-            let dump = server.and_then(|server| server.dump).filter(|(word, ..)| *word == record.name);
-            dump.map(|(_, state, problem)| (state, problem))
-        }
-    };
+    let seen =
+        desired.database_object().and_then(|DesiredObject { provider, .. }| match &ctx.watches.of(*provider).backups {
+            Some(backups) => backups.objects.get(&Key::new(&key.namespace, &record.name)),
+            None => {
+                let (word, progress) = ctx.watches.database(*provider, key)?.last_backup?;
+                (word == record.name).then_some(progress)
+            }
+        });
     let state = seen.as_ref().map_or(record.state, |(state, _)| *state);
     BackupView { record: BackupRecord { state, ..record }, seen }
 }
 
-/// The part of the world that needs no valid spec.
-///
-/// # Errors
-/// The API server refused to show the release's history.
-pub async fn observe_without_spec(ctx: &Ctx, key: &Key, recorded: ClientAppStatus) -> Result<World, Error> {
-    let release = release(ctx, key, &recorded).await?;
-    let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
-    Ok(World {
-        workloads: inventory::with_missing(inventory.as_ref(), key, ctx.watches.workloads(key)),
-        release,
-        inventory,
-        owned: recorded.owned.clone(),
-        recorded,
-        ..World::default()
-    })
-}
-
-/// The newest revision of the release. The cache is asked first; when it knows less than the operator has recorded, or has
-/// seen helm write, it is late or another Helm client removed revisions, and only the API server can tell which.
-async fn release(ctx: &Ctx, key: &Key, recorded: &ClientAppStatus) -> Result<Option<ReleaseView>, Error> {
+/// The newest revision of the release, and whether it shows what has come of the run. The cache is asked first; when it knows less
+/// than the operator has recorded, or has seen helm write, it is late or another Helm client removed revisions, and only the API
+/// server can tell which.
+async fn release(
+    ctx: &Ctx,
+    key: &Key,
+    recorded: &ClientAppStatus,
+    run: &HelmRun,
+) -> Result<(Option<ReleaseView>, bool), Error> {
     let cached = release_view(&ctx.watches.revisions(key), &ctx.holder);
-    let known = recorded.release.as_ref().map(|release| release.revision).max(ctx.memory.written.get(key));
-    let newest = cached.as_ref().map(|release| release.revision);
-    let settled = cached.as_ref().is_some_and(|release| release.phase != Phase::Pending);
-    // A revision that helm has ended is not pending, whatever a late watch shows.
-    if newest > known || newest == known && (settled || ctx.memory.written.get(key).is_none()) {
-        ctx.memory.written.take(key);
-        return Ok(cached);
+    let newest = |release: &Option<ReleaseView>| release.as_ref().map(|release| release.revision);
+    let known = recorded.release.as_ref().map(|release| release.revision);
+    let upgraded = match run {
+        HelmRun::Upgraded(upgraded) => Some(upgraded),
+        _ => None,
+    };
+    let is_shown = upgraded.is_none_or(|upgraded| upgraded.is_shown(cached.as_ref()));
+    if is_shown && newest(&cached) >= known {
+        return Ok((cached, is_shown));
     }
     let live = release_view(&live_revisions(ctx, key).await?, &ctx.holder);
-    // Another Helm client has removed it.
-    if live.as_ref().map(|release| release.revision) < ctx.memory.written.get(key) {
-        ctx.memory.written.take(key);
-    }
-    Ok(live)
+    // helm has not come to write it, or another Helm client has removed it.
+    let is_none = upgraded.is_some_and(|upgraded| newest(&live) < upgraded.revision);
+    Ok((live, is_shown || is_none))
 }
 
 /// The stored revisions of a release, asked of the API server.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn live_revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));
@@ -248,10 +259,9 @@ pub async fn live_revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, Revisio
 }
 
 /// The newest of the stored revisions. **Pure.**
-#[must_use]
-pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &Holder) -> Option<ReleaseView> {
+pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &LockOwner) -> Option<ReleaseView> {
     let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
-    // Helm hands labels on: after somebody else's upgrade or rollback the newest revision carries our digest too, but
+    // Helm hands labels on: after another client's upgrade or rollback the newest revision carries our digest too, but
     // not the number that was stamped for it.
     let stamp = match (&newest.digest, newest.stamped) {
         (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp {
@@ -310,9 +320,9 @@ async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     Ok(SecretView::Present { keys })
 }
 
-/// Another ClientApp that has the hostname: the one that serves it already, else the oldest that asks for it.
+/// Another ClientApp that has the hostname: the app that serves it already, else the oldest that asks for it.
 fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
-    let claims = ctx.watches.apps.state().into_iter().filter_map(|guard| {
+    let claims = ctx.watches.apps.store.state().into_iter().filter_map(|guard| {
         let app = guard.object.as_ref().ok()?;
         let claims = app.spec.hostname == desired.hostname;
         let serves = app.status.as_ref().and_then(|status| status.url.as_ref()) == Some(&desired.url);

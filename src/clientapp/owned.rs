@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::inventory;
 use crate::{
-    controller::key::Key,
     crd::{ClientApp, DeletionPolicy, Inventory, Owned, annotation, label},
     destroy::permit::{Kind, Owner, Wish, is_younger},
+    runtime::key::Key,
 };
 
 /// The label by which charts tell their releases apart, and which a StatefulSet's claims take over.
@@ -71,21 +71,19 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
 
 /// What is seen of an app's objects that hold or open data.
 pub struct Seen<'a> {
-    /// The app.
     pub app: &'a ObjectMeta,
-    /// What its release consists of.
     pub inventory: Option<&'a Inventory>,
-    /// The claims of its namespace.
     pub claims: &'a [Arc<ObjectMeta>],
+    /// What this process has made for it.
+    pub made: Vec<Owned>,
     /// The Secrets and databases that are looked for by name.
     pub named: &'a [(Kind, ObjectMeta)],
 }
 
 /// The record: what is on it, and what is seen to be the app's own by now. An entry goes only when another object has its
 /// name: a cache that is late shows nothing where something is.
-#[must_use]
 pub fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
-    let Seen { app, inventory, claims, named } = seen;
+    let Seen { app, inventory, claims, made, named } = seen;
     let namespace = app.namespace.as_deref().unwrap_or_default();
     let of_release = claims.iter().map(AsRef::as_ref).filter(|claim| {
         let name = claim.name.as_deref().unwrap_or_default();
@@ -95,6 +93,12 @@ pub fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let stamped = named.iter().filter(|(_, meta)| is_stamped(app, meta) && is_younger(app, meta));
     let found = of_release.map(|claim| (Kind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
     let mut owned = recorded.to_vec();
+    for object in made {
+        // What took another's place is put on record once that has been dealt with.
+        if owned.iter().all(|entry| (&entry.kind, &entry.name) != (&object.kind, &object.name)) {
+            owned.push(object.clone());
+        }
+    }
     for (kind, meta) in found {
         let retained = meta.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
         if meta.deletion_timestamp.is_none() && !retained {
@@ -113,7 +117,6 @@ pub fn put(owned: &mut Vec<Owned>, object: Owned) {
 }
 
 /// The uid on record for an object.
-#[must_use]
 pub fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
@@ -196,17 +199,25 @@ mod tests {
         };
         let named = [(Kind::Secret, secret("8", "1"))];
         let app = app();
-        let seen = Seen { app: &app, inventory: Some(&inventory), claims: &claims, named: &named };
+        let seen = Seen { app: &app, inventory: Some(&inventory), claims: &claims, made: Vec::new(), named: &named };
         let record = on_record(&[], &seen);
         let uids = |record: &[Owned]| record.iter().map(|owned| owned.uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(&record), ["2", "3", "8"]);
         // Nothing is forgotten because it is not seen; a successor takes its place; what another app made is none.
-        let nothing = Seen { app: &app, inventory: None, claims: &[], named: &[] };
+        let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
         assert_eq!(on_record(&record, &nothing), record);
+        // What was just made counts before a cache shows it, and not in another's place.
+        let made = [("acme-admin-secret", "10"), ("acme-redis-secret", "11")].map(|(name, uid)| Owned {
+            kind: "Secret".to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        });
+        let just_made = Seen { app: &app, inventory: None, claims: &[], made: made.to_vec(), named: &[] };
+        assert_eq!(uids(&on_record(&record, &just_made)), ["2", "3", "8", "11"]);
         let named = [(Kind::Secret, secret("9", "1"))];
         assert_eq!(uids(&on_record(&record, &Seen { named: &named, ..nothing })), ["2", "3", "9"]);
         let named = [(Kind::Secret, secret("9", "another"))];
-        let nothing = Seen { app: &app, inventory: None, claims: &[], named: &named };
+        let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
         assert_eq!(on_record(&record, &nothing), record);
     }
 }

@@ -1,16 +1,18 @@
 //! What the pure stages come to: steps, and what is waited for. Plain data.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
+use kube::runtime::controller::Action;
 
-use super::{gate::Apply, world::Retained};
-use crate::crd::BackupRecord;
+use super::{database::gate::Apply, world::Retained};
+use crate::crd::{BackupRecord, Reason};
 
-/// How long a PerconaPGCluster or Postgresql may stay without any status before that itself is reported.
+/// How long a database object may stay without any status before that itself is reported.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// A hold is ended by a watch; this is the net under it.
 pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 
-/// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Create the Secret with generated administrator credentials, unless it exists.
@@ -21,22 +23,18 @@ pub enum Step {
     Adopt(Vec<Retained>),
     /// Restart the release's workloads, as `kubectl rollout restart` does: they hold what a Secret said before.
     Restart {
-        /// That Secret.
         secret: String,
         /// uid of the one that is there now.
         uid: String,
     },
-    /// Apply the PerconaPGCluster or Postgresql.
     ApplyDatabase(Apply),
-    /// Ask for a backup of the database.
     BackUp(BackupRecord),
     /// Mark a revision that a dead helm left pending as failed.
     UnlockRelease {
-        /// Helm's storage Secret.
         secret: String,
-        /// Its revision.
         revision: i64,
     },
+    FetchChart,
     /// `helm upgrade --install`.
     HelmUpgrade {
         /// The revision it will make.
@@ -49,12 +47,9 @@ pub enum Step {
 /// Why a release is upgraded though the spec did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Because {
-    /// Somebody else wrote the newest revision.
-    ChangedByOthers {
-        /// That revision.
-        revision: i64,
-    },
-    /// Somebody else uninstalled it.
+    /// Another Helm client wrote the newest revision.
+    ChangedByOthers { revision: i64 },
+    /// Another Helm client uninstalled it.
     Uninstalled {
         /// The last revision of ours.
         revision: i64,
@@ -66,14 +61,26 @@ pub enum Because {
 pub struct Hold {
     /// The condition that says it.
     pub condition: &'static str,
-    /// Its reason.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// One sentence: what is missing, on which object, what to do.
     pub message: String,
-    /// Nothing goes on until somebody changes something.
+    /// Nothing goes on until a user or cluster admin changes something.
     pub stalled: bool,
     /// When to look again, were no watch to say so earlier.
     pub until: Option<Timestamp>,
+}
+
+impl Hold {
+    /// A hold as its reason has it, without a time.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Hold {
+        let message = message.into();
+        Hold { condition: reason.condition(), reason, message, stalled: reason.stalled(), until: None }
+    }
+
+    /// The same, looked at again at this time.
+    pub fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
+        Hold { until: until.into(), ..self }
+    }
 }
 
 /// What to do now, and what to wait for after it.
@@ -86,14 +93,25 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan runs helm.
-    #[must_use]
+    /// When to look again, were no watch to say so earlier.
+    pub fn requeue(&self, now: Timestamp) -> Action {
+        // No watch tells of an adopted volume.
+        let adopted =
+            self.steps.iter().any(|step| matches!(step, Step::Adopt(_))).then_some(SignedDuration::from_secs(1));
+        let held = self.hold.as_ref().and_then(|hold| hold.until).map(|until| until.duration_since(now));
+        match [adopted, held].into_iter().flatten().min() {
+            None => Action::await_change(),
+            Some(wait) => {
+                let wait = wait.max(SignedDuration::from_millis(100));
+                Action::requeue(Duration::try_from(wait).unwrap_or(Duration::from_secs(60)))
+            }
+        }
+    }
+
     pub fn runs_helm(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::HelmUpgrade { .. }))
     }
 
-    /// The same, waiting for this.
-    #[must_use]
     pub fn hold(mut self, hold: Hold) -> Plan {
         self.hold = Some(hold);
         self

@@ -1,5 +1,5 @@
-//! Stage 5: the status. [`build_status`] is **pure** and the only place where conditions are made; [`write()`] and
-//! [`publish`] are its effects.
+//! The status. [`build_status`] is **pure** and, with its neighbours here, the only place where conditions are made; [`report()`],
+//! [`tell`] and [`publish`] are its effects.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -8,50 +8,61 @@ use k8s_openapi::{
 };
 
 use super::{
-    Ctx,
-    desired::{Desired, InvalidReason},
+    attempt,
+    context::{App, Ctx, Invalid},
+    desired::Desired,
     error::Error,
+    helm_runs::HelmRun,
     plan::{Because, Hold, Plan, Step},
-    upgrade,
+    retained, upgrade,
     world::{Phase, ReleaseView, World},
 };
 use crate::{
-    controller::{
+    crd::{
+        BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Owned, Reason, Release,
+        conditions::{State, Verdict, find, kind},
+        reason,
+    },
+    destroy::permit::Kept,
+    runtime::{
+        controller::Failure as _,
         events::{Note, publish_by},
         key::Key,
         status::{is_gone, write_status},
     },
-    crd::{
-        Attempt, BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Owned, Release,
-        conditions::{State, Verdict, find, kind},
-    },
-    destroy::permit::Kept,
 };
 
 /// This many workloads that are not ready are named; the rest is counted.
 const NAMED_WORKLOADS: usize = 3;
 
-/// What a pass has come to, as far as the status speaks of it.
+/// What a reconcile has come to, before it acts.
 pub struct Pass<'a> {
-    /// The app.
     pub key: &'a Key,
-    /// The app's `metadata.generation`.
     pub generation: Option<i64>,
     /// The validated spec, or why there is none.
-    pub desired: Result<&'a Desired, (InvalidReason, &'a str)>,
-    /// What was seen, after acting.
+    pub desired: Result<&'a Desired, &'a Invalid>,
     pub world: &'a World,
-    /// What is still to do or to wait for, after acting.
     pub plan: &'a Plan,
 }
 
-/// The status that tells the truth about a pass.
-#[must_use]
+/// The status that tells the truth about a reconcile, and what it is about to do.
 pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
-    let Pass { key, generation, desired, world, plan } = pass;
+    let Pass { key, generation, desired, world, plan } = *pass;
     let previous = &world.recorded;
+    if let Ok(desired) = desired
+        && let Some(hold) =
+            plan.hold.as_ref().filter(|hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading))
+    {
+        let mut begun = previous.clone();
+        if plan.runs_helm() {
+            begun.owned = owned(world, plan);
+            begun.last_attempt = Some(attempt::begun(desired, previous, world.target.as_ref(), now));
+        }
+        let said = progress(&begun, generation, hold.reason, &hold.message, now);
+        return if is_on_record(&said, previous) { previous.clone() } else { said };
+    }
     let mut status = ClientAppStatus {
-        observed_generation: *generation,
+        observed_generation: generation,
         release: release(key, world),
         installed: installed(world),
         inventory: world.inventory.clone(),
@@ -60,23 +71,31 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         ..previous.clone()
     };
     let verdicts = match desired {
-        Err((reason, problem)) => invalid(*reason, problem, world),
+        Err(Invalid { reason, message }) => invalid(*reason, message, world),
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
             status.backup = backup(desired, world, status.installed.as_ref(), now);
             status.spent_allow = upgrade::spent(desired, status.installed.as_ref(), previous);
-            let server = desired.database.as_ref().and_then(|database| database.server.as_ref());
-            status.postgres_cluster_name = server.map(|server| server.name.clone());
+            status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
             if released(desired, world.release.as_ref()).is_some() {
                 status.url = Some(desired.url.clone());
             }
             valid(desired, world, plan)
         }
     };
+    for step in &plan.steps {
+        match step {
+            // Before its marks are gone: what goes with the app, and which way the app may go, depend on it.
+            Step::Adopt(found) => status = retained::adopted(&status, found),
+            // Before it is asked for: how old it is is told by that.
+            Step::BackUp(record) => status.backup = Some(record.clone()),
+            _ => {}
+        }
+    }
     status.conditions = verdicts
         .into_iter()
-        .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, *generation, now))
+        .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
     status
 }
@@ -91,22 +110,8 @@ fn owned(world: &World, plan: &Plan) -> Vec<Owned> {
     world.owned.iter().filter_map(entry).collect()
 }
 
-/// The status just before helm starts: the intent is on record before the point of no return.
-#[must_use]
-pub fn intent(
-    recorded: &ClientAppStatus,
-    generation: Option<i64>,
-    attempt: Attempt,
-    sentence: &str,
-    now: Timestamp,
-) -> ClientAppStatus {
-    let recorded = ClientAppStatus { last_attempt: Some(attempt), ..recorded.clone() };
-    progress(&recorded, generation, "Upgrading", sentence, now)
-}
-
 /// Whether a status says all of an intent already, but for when it began.
-#[must_use]
-pub fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus) -> bool {
+fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus) -> bool {
     let mut same = intent.clone();
     if let (Some(attempt), Some(before)) = (&mut same.last_attempt, &recorded.last_attempt) {
         attempt.started_at = before.started_at.clone();
@@ -115,11 +120,10 @@ pub fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus) -> boo
 }
 
 /// The status while something takes its time.
-#[must_use]
 pub fn progress(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
-    reason: &'static str,
+    reason: Reason,
     sentence: &str,
     now: Timestamp,
 ) -> ClientAppStatus {
@@ -134,7 +138,6 @@ pub fn progress(
 
 /// The status after a pass that failed half way: what it would have looked at stays as it was reported last, and
 /// `observedGeneration` does not move.
-#[must_use]
 pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error, now: Timestamp) -> ClientAppStatus {
     let disposition = error.disposition();
     let Some(condition) = disposition.condition else { return recorded.clone() };
@@ -153,13 +156,12 @@ pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error
 }
 
 /// The status while a ClientApp is taken down.
-#[must_use]
 pub fn deleting(recorded: &ClientAppStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> ClientAppStatus {
     let verdict = |holds: bool| match holds {
         true => Verdict::yes(hold.reason, &hold.message),
         false => Verdict::no(hold.reason, &hold.message),
     };
-    let waits = hold.stalled || hold.reason == "Suspended";
+    let waits = hold.stalled || hold.reason == Reason::Suspended;
     let verdicts = vec![
         (kind::READY, verdict(false)),
         (kind::RECONCILING, verdict(!waits)),
@@ -183,8 +185,7 @@ fn amended(recorded: &ClientAppStatus, verdicts: Verdicts, generation: Option<i6
 
 type Verdicts = Vec<(&'static str, Verdict)>;
 
-fn invalid(reason: InvalidReason, problem: &str, world: &World) -> Verdicts {
-    let reason = reason.as_str();
+fn invalid(reason: Reason, problem: &str, world: &World) -> Verdicts {
     vec![
         (kind::READY, Verdict::no(reason, problem)),
         (kind::POSTGRES_READY, kept(world, kind::POSTGRES_READY)),
@@ -199,23 +200,23 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
     let hold = plan.hold.as_ref();
     let about = |type_: &str| {
         hold.filter(|hold| hold.condition == type_).map(|hold| {
-            let state = if hold.reason == "ExternalOperationInProgress" { State::Unknown } else { State::False };
+            let state = if hold.reason == Reason::ExternalOperationInProgress { State::Unknown } else { State::False };
             Verdict { state, reason: hold.reason.into(), message: hold.message.clone() }
         })
     };
 
     let postgres = match &desired.database {
-        None => Verdict::yes("Disabled", "no database is asked for"),
+        None => Verdict::yes(Reason::Disabled, "no database is asked for"),
         Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
             // These end the plan before the database is looked at.
             Some(Hold { condition: kind::RECONCILING, .. }) => kept(world, kind::POSTGRES_READY),
-            Some(Hold { reason: "HostnameConflict" | "SecretNotOurs" | "DataRetained", .. }) => {
+            Some(Hold { reason: Reason::HostnameConflict | Reason::SecretNotOurs | Reason::DataRetained, .. }) => {
                 kept(world, kind::POSTGRES_READY)
             }
             _ => Verdict::yes(
-                "Ready",
-                match &database.server {
-                    Some(server) => format!("{} {} is ready", server.maker.kind(), server.name),
+                Reason::Ready,
+                match &database.object {
+                    Some(object) => format!("{} is ready", object.described()),
                     None => format!("Secret {} opens a database that exists already", database.address.secret),
                 },
             ),
@@ -226,26 +227,33 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
 
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
-        None if !plan.steps.is_empty() => Verdict::yes("Pending", "there are steps left to take"),
-        None => Verdict::no("Settled", "the operator has nothing left to do"),
-        Some(hold) if hold.stalled || hold.reason == "Suspended" => Verdict::no(hold.reason, &hold.message),
+        None if !plan.steps.is_empty() => Verdict::yes(Reason::Pending, "there are steps left to take"),
+        None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
+        Some(hold) if hold.stalled || hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
     };
+    let without_credentials =
+        |step: &Step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret | Step::Adopt(_));
     let ready = match stalled {
         Some(hold) => Verdict::no(hold.reason, &hold.message),
+        None if hold.is_none() && plan.steps.iter().any(without_credentials) => {
+            Verdict::no(Reason::Pending, "credentials and data are being made or adopted")
+        }
         None => [&postgres, &released_verdict, &workloads]
             .into_iter()
             .find(|verdict| verdict.state != State::True)
             .map(|verdict| match hold {
-                // Whatever is missing, this is why nobody makes it.
-                Some(hold) if hold.reason == "Suspended" => Verdict::no(hold.reason, &hold.message),
+                // Whatever is missing, this is why it is not made.
+                Some(hold) if hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
                 _ => verdict.clone(),
             })
-            .unwrap_or_else(|| Verdict::yes("Ready", format!("{}, serving {}", released_verdict.message, desired.url))),
+            .unwrap_or_else(|| {
+                Verdict::yes(Reason::Ready, format!("{}, serving {}", released_verdict.message, desired.url))
+            }),
     };
     let stalled = match stalled {
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
-        None => Verdict::no("NotStalled", "nothing has to be changed by hand"),
+        None => Verdict::no(Reason::NotStalled, "nothing has to be changed by hand"),
     };
     vec![
         (kind::READY, ready),
@@ -267,10 +275,12 @@ fn released<'a>(desired: &Desired, release: Option<&'a ReleaseView>) -> Option<&
 fn release_verdict(desired: &Desired, world: &World, hold: Option<&Hold>) -> Verdict {
     let chart = format!("chart version {}", desired.chart_version);
     if let Some(release) = released(desired, world.release.as_ref()) {
-        return Verdict::yes("Deployed", format!("revision {} with {chart} is deployed", release.revision));
+        return Verdict::yes(Reason::Deployed, format!("revision {} with {chart} is deployed", release.revision));
     }
     let waits = hold.map_or_else(|| "helm is to be run".to_owned(), |hold| hold.message.clone());
-    let reason = hold.map_or("Pending", |hold| if hold.reason == "Suspended" { "Suspended" } else { "Waiting" });
+    let reason = hold.map_or(Reason::Pending, |hold| {
+        if hold.reason == Reason::Suspended { Reason::Suspended } else { Reason::Waiting }
+    });
     match &world.release {
         Some(release) if release.phase == Phase::Deployed => Verdict::no(
             reason,
@@ -282,7 +292,7 @@ fn release_verdict(desired: &Desired, world: &World, hold: Option<&Hold>) -> Ver
 
 fn workloads(world: &World) -> Verdict {
     if world.release.is_none() {
-        return Verdict::no("NoRelease", "there is no release yet");
+        return Verdict::no(Reason::NoRelease, "there is no release yet");
     }
     let waiting: Vec<_> = world
         .workloads
@@ -294,24 +304,24 @@ fn workloads(world: &World) -> Verdict {
         .collect();
     if waiting.is_empty() && world.inventory.is_none() {
         return Verdict::unknown(
-            "InventoryUnknown",
+            Reason::InventoryUnknown,
             "what the release consists of cannot be read from what Helm stored",
         );
     }
     if waiting.is_empty() {
-        return Verdict::yes("Ready", format!("{} workloads are ready", world.workloads.len()));
+        return Verdict::yes(Reason::Ready, format!("{} workloads are ready", world.workloads.len()));
     }
     let mut message = waiting[..waiting.len().min(NAMED_WORKLOADS)].join("; ");
     if waiting.len() > NAMED_WORKLOADS {
         message.push_str(&format!("; and {} more", waiting.len() - NAMED_WORKLOADS));
     }
-    Verdict::no("NotReady", message)
+    Verdict::no(Reason::NotReady, message)
 }
 
 /// A condition that this pass did not look at stays what it was.
 fn kept(world: &World, type_: &str) -> Verdict {
     let Some(condition) = find(&world.recorded.conditions, type_) else {
-        return Verdict::unknown("NotChecked", "not looked at yet");
+        return Verdict::unknown(Reason::NotChecked, "not looked at yet");
     };
     let Condition { status, reason, message, .. } = condition;
     let state = [State::True, State::False].into_iter().find(|state| state.as_str() == status);
@@ -331,7 +341,7 @@ fn installed(world: &World) -> Option<InstalledChart> {
 
 fn release(key: &Key, world: &World) -> Option<Release> {
     let seen = world.release.as_ref()?;
-    // One that was never ours is none of this app's: what is recorded here counts as ours from then on.
+    // A release that was never ours is not recorded: what is on record counts as ours from then on.
     if !seen.known && world.recorded.release.is_none() {
         return None;
     }
@@ -369,20 +379,49 @@ fn backup(
     Some(record)
 }
 
-/// Writes the status unless it is what the object has already.
-///
-/// # Errors
-/// The API server's refusal.
-pub async fn write(
-    ctx: &Ctx,
-    key: &Key,
-    uid: &str,
-    current: &ClientAppStatus,
-    status: &ClientAppStatus,
-) -> Result<(), Error> {
-    if current == status {
+/// Puts a status on record, and publishes what in it is new.
+pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+    let Pass { desired, world, plan, .. } = pass;
+    if *status != app.before {
+        let because = plan.steps.iter().find_map(|step| match step {
+            Step::HelmUpgrade { because, .. } => because.as_ref(),
+            _ => None,
+        });
+        publish(ctx, &app.reference, because.map(|because| self::because(because, app.key)).as_slice()).await;
+        let written = write(ctx, app, status).await;
+        // The API server may refuse any write to what it would not accept now, but never an event.
+        if written.is_ok() || desired.is_err() {
+            publish(ctx, &app.reference, &transitions(&app.before, status)).await;
+        }
+        written?;
+    }
+    if let HelmRun::Upgraded(upgraded) = &world.run
+        && world.run_is_shown
+        && status.last_attempt.as_ref() == Some(&upgraded.attempt)
+    {
+        ctx.helm_runs.settle(app.key);
+    }
+    Ok(())
+}
+
+pub async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
+    // As it was put on record since the reconcile began.
+    let app = App::new(ctx, app.key, app.guard);
+    tell(ctx, &app, &failed(&app.before, app.generation(), error, ctx.now())).await
+}
+
+/// Writes a status, if it is another than the object has, and publishes what in it is new.
+pub async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+    if *status == app.before {
         return Ok(());
     }
+    write(ctx, app, status).await?;
+    publish(ctx, &app.reference, &transitions(&app.before, status)).await;
+    Ok(())
+}
+
+async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+    let App { key, uid, .. } = *app;
     let written = write_status::<ClientApp, _>(&ctx.client, key, uid, status).await;
     let version = written.map_err(|error| match is_gone(&error) {
         true => Error::Gone(key.clone()),
@@ -393,7 +432,6 @@ pub async fn write(
 }
 
 /// The events that a change of status is worth: transitions only. **Pure.**
-#[must_use]
 pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
     let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
     let same = find(&before.conditions, kind::READY)
@@ -407,56 +445,40 @@ pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Not
     let revision = after.release.as_ref().map_or(0, |release| release.revision);
     vec![Note {
         action: format!("ReconcileRevision{revision}"),
-        warning: is_trouble(now),
+        warning: reason::is_trouble(now),
         reason: now.reason.clone(),
         message: now.message.clone(),
     }]
 }
 
-/// Steps on the way are normal; what holds an app up is a warning.
-fn is_trouble(ready: &Condition) -> bool {
-    ready.status != "True"
-        && !matches!(
-            ready.reason.as_str(),
-            "Provisioning"
-                | "Waiting"
-                | "FetchingChart"
-                | "BackingUp"
-                | "Upgrading"
-                | "NotReady"
-                | "Progressing"
-                | "Suspended"
-                | "NoRelease"
-        )
-}
-
 /// The event that tells why a release is upgraded though its spec did not change. **Pure.**
-#[must_use]
 pub fn because(because: &Because, key: &Key) -> Note {
     let (revision, message) = match because {
         Because::ChangedByOthers { revision } => (
             revision,
-            format!("revision {revision} of release {} was made by somebody else: putting the release right", key.name),
+            format!(
+                "revision {revision} of release {} was made by another Helm client: putting the release right",
+                key.name
+            ),
         ),
         Because::Uninstalled { revision } => (
             revision,
             format!(
-                "release {}, last at revision {revision}, was uninstalled by somebody else: installing it again",
+                "release {}, last at revision {revision}, was uninstalled by another Helm client: installing it again",
                 key.name
             ),
         ),
     };
     let action = format!("PutRightRevision{revision}");
-    Note { action, warning: true, reason: "ReleaseDrifted".to_owned(), message }
+    Note { action, warning: true, reason: Reason::ReleaseDrifted.into(), message }
 }
 
 /// The event that tells why workloads were restarted. **Pure.**
-#[must_use]
 pub fn restarted(secret: &str) -> Note {
     Note {
         action: "Restarting".to_owned(),
         warning: true,
-        reason: "SecretReplaced".to_owned(),
+        reason: Reason::SecretReplaced.into(),
         message: format!(
             "Secret {secret} was deleted and made anew with another password: the workloads that hold the old one are restarted"
         ),
@@ -464,7 +486,6 @@ pub fn restarted(secret: &str) -> Note {
 }
 
 /// The event that names what a deletion has kept. **Pure.**
-#[must_use]
 pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     const NAMED: usize = 4;
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -473,13 +494,12 @@ pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     (!kept.is_empty()).then(|| Note {
         action: "Deleting".to_owned(),
         warning: true,
-        reason: "DataKept".to_owned(),
+        reason: Reason::DataKept.into(),
         message: format!("ClientApp {} is deleted, and this is not: {first}{more}", key.name),
     })
 }
 
 /// The event about an app that is deleted with `--cascade=orphan`; or, `None`, may be. **Pure.**
-#[must_use]
 pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<Note> {
     let how = match orphaned {
         Some(false) => return None,
@@ -493,7 +513,7 @@ pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<No
     Some(Note {
         action: "Deleting".to_owned(),
         warning: orphaned.is_none(),
-        reason: "DataKept".to_owned(),
+        reason: Reason::DataKept.into(),
         message: format!(
             "ClientApp {} is deleted, {how}: Helm release {} and all data stay ({})",
             key.name,
@@ -503,7 +523,7 @@ pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<No
     })
 }
 
-/// Publishes events; one that cannot be published is logged and never stops a reconcile.
+/// Publishes events; a failure to publish is logged and never stops a reconcile.
 pub async fn publish(ctx: &Ctx, reference: &ObjectReference, notes: &[Note]) {
     publish_by(&ctx.recorder, reference, notes).await;
 }

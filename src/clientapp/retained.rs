@@ -10,24 +10,20 @@ use serde_json::{Value, json};
 
 use super::{
     Ctx,
+    database::{self, Provider},
     desired::{Desired, SecretSource},
     error::Error,
-    names::Maker,
-    owned,
-    world::{Retained, RetainedKind},
+    observe, owned,
+    world::Retained,
 };
 use crate::{
-    controller::key::Key,
-    crd::{ClientAppStatus, InstalledChart, Owned, annotation, label, percona::CLUSTER_LABEL},
+    crd::{ClientAppStatus, InstalledChart, Owned, annotation, label},
     destroy::{self, permit::Kind},
-    postgresql,
+    runtime::key::Key,
 };
 
 /// What was left: by the caches, and of volumes by the API server, for an app that has no release yet. What a cache does not
 /// show yet would become the new app's, and whatever is left has volumes.
-///
-/// # Errors
-/// The API server refused to list volumes.
 pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
     let mut found = match recorded.release {
@@ -38,23 +34,24 @@ pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppS
         SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
-    let of_databases = Maker::ALL.into_iter().flat_map(|maker| secrets(maker, key)).map(|name| (name, true));
+    let awaited = awaited(ctx, desired, recorded).map(|provider| provider.secret(key));
+    let of_databases = database::ALL.into_iter().flat_map(|provider| provider.secrets(key)).map(|name| (name, true));
     let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
         // Credentials whose app's finalizer was edited out have no label, but are of that app still.
         let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
-        let of_cluster = name == Maker::Percona.secret(key) && awaits_percona(ctx, desired, recorded);
-        if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || of_cluster {
-            let kind = RetainedKind::Secret;
+        let is_reused = awaited.as_ref() == Some(&name);
+        if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || is_reused {
+            let kind = Kind::Secret;
             found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
         }
     }
-    for maker in Maker::ALL {
-        let server = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, key.cluster()));
-        if let Some(server) = server.filter(|server| server.is_left(&key.name, uid)) {
-            let kind = RetainedKind::Server(maker);
-            found.push(Retained { kind, name: key.cluster(), uid: server.uid, of_database: false, installed: None });
+    for provider in database::ALL {
+        let object = ctx.watches.database(provider, key);
+        if let Some(object) = object.filter(|object| object.is_left(&key.name, uid)) {
+            let kind = provider.kind();
+            found.push(Retained { kind, name: key.database(), uid: object.uid, of_database: false, installed: None });
         }
     }
     Ok(found)
@@ -72,37 +69,35 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     let params = ListParams::default().labels(&selector);
     let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
     let mut claims = api.list_metadata(&params).await.map_err(listing())?.items;
-    if awaits_percona(ctx, desired, recorded) {
-        let selector = format!("{CLUSTER_LABEL}={},!{}", key.cluster(), label::RETAINED_FROM);
+    if let Some(provider) = awaited(ctx, desired, recorded) {
+        let selector = format!("{}={},!{}", provider.facts().volume_label, key.database(), label::RETAINED_FROM);
         claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
     }
     if claims.is_empty() {
         ctx.memory.unburdened.put(key.clone(), uid.to_owned());
     }
     let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
-        kind: RetainedKind::Volume,
+        kind: Kind::Volume,
         name: claim.name_any(),
         uid: claim.uid().unwrap_or_default(),
-        of_database: [CLUSTER_LABEL, label::POSTGRESQL].iter().any(|label| claim.labels().contains_key(*label)),
+        of_database: database::ALL.iter().any(|provider| claim.labels().contains_key(provider.facts().volume_label)),
         installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
     };
     Ok(claims.iter().map(volume).collect())
 }
 
-/// Whether the app is about to get a PerconaPGCluster where it has none. Percona takes what a cluster of that name has left for
-/// the new one's own, whoever made it; and it would go with the app.
-fn awaits_percona(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> bool {
-    let Desired { key, database, adopt, .. } = desired;
-    let maker = database.as_ref().and_then(|database| Some(database.server.as_ref()?.maker));
-    let name = Key::new(&key.namespace, key.cluster());
-    maker == Some(Maker::Percona)
-        && !adopt
-        && owned::uid(&recorded.owned, Kind::PerconaPGCluster, &name.name).is_none()
-        && ctx.watches.servers(Maker::Percona).objects.get(&name).is_none()
+/// The provider of whom the app is about to get a database where it has none, if that reuses what a database of the name has left,
+/// even one that a user has made; and it would go with the app.
+fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&'static dyn Provider> {
+    let provider = desired.database_object()?.provider;
+    let is_awaited = provider.facts().reuses_leftovers
+        && !desired.adopt
+        && owned::uid(&recorded.owned, provider.kind(), &desired.key.database()).is_none()
+        && ctx.watches.database(provider, &desired.key).is_none();
+    is_awaited.then_some(provider)
 }
 
 /// What is on record once an adoption has begun: all that is the app's own from then on, and which chart its data are of.
-#[must_use]
 pub fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatus {
     let mut status = recorded.clone();
     if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
@@ -118,19 +113,8 @@ pub fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatu
     status
 }
 
-/// The Secrets that open a database.
-pub fn secrets(maker: Maker, app: &Key) -> Vec<String> {
-    match maker {
-        Maker::Percona => vec![maker.secret(app)],
-        Maker::Standalone => vec![maker.secret(app), postgresql::names::credentials(&app.cluster())],
-    }
-}
-
 /// Takes over what was left, in the order in which it was found: the database last, so that an adoption which is cut off
 /// is begun again.
-///
-/// # Errors
-/// The API server's refusal; a conflict where it is another object by now.
 pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
     let key = &desired.key;
     for Retained { kind, name, uid, of_database, installed: _ } in found {
@@ -139,19 +123,17 @@ pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: 
         if !of_database {
             metadata["annotations"][annotation::OWNER_UID] = json!(owner.uid);
         }
-        if *kind == RetainedKind::Secret && *name == key.redis_secret() {
+        if *kind == Kind::Secret && *name == key.redis_secret() {
             metadata["ownerReferences"] = json!([owner]);
         }
         let mut patch = json!({"metadata": metadata});
-        if matches!(kind, RetainedKind::Server(_)) {
+        if database::is_database(*kind) {
             patch["metadata"]["labels"][label::APP] = json!(key.name);
-            let operation = format!("look for {} {}/{name}", kind.as_str(), key.namespace);
-            let found = destroy::api(&ctx.client, &key.namespace, kind.kind()).get_metadata_opt(name).await;
-            if let Some(found) = found.map_err(Error::api(operation))? {
-                destroy::leaves_behind(kind.kind(), &found.metadata, &mut patch);
+            if let Some(found) = observe::live(ctx, key, *kind, name).await? {
+                destroy::leaves_behind(*kind, &found, &mut patch);
             }
         }
-        mark(ctx, key, kind.kind(), name, &patch).await?;
+        mark(ctx, key, *kind, name, &patch).await?;
         tracing::info!(kind = kind.as_str(), %name, "adopted");
     }
     Ok(())
@@ -159,19 +141,14 @@ pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: 
 
 /// An app whose data outlive it.
 pub struct Leaving<'a> {
-    /// The app.
     pub key: &'a Key,
-    /// Its uid.
     pub uid: &'a str,
     /// The chart its data are of.
     pub installed: Option<&'a InstalledChart>,
 }
 
 /// Leaves an object behind: without an ownerReference to this app, so that nothing collects it, and labelled, so that it can
-/// be found. Whose else it is stays as it is: that is left behind as well.
-///
-/// # Errors
-/// The API server's refusal; a conflict where it is another object by now.
+/// be found. Other owners stay: they are left behind as well.
 pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &ObjectMeta) -> Result<(), Error> {
     let Leaving { key, uid, installed } = leaving;
     let name = target.name.as_deref().unwrap_or_default();
@@ -186,7 +163,7 @@ pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &Object
     {
         metadata["annotations"][annotation::OWNER_UID] = Value::Null;
     }
-    if matches!(kind, Kind::PerconaPGCluster | Kind::Postgresql) {
+    if database::is_database(kind) {
         metadata["labels"][label::APP] = Value::Null;
     }
     let owners: Vec<_> = target.owner_references.iter().flatten().collect();
@@ -202,9 +179,9 @@ pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &Object
     Ok(())
 }
 
-/// Merges a patch into an object; one that is gone needs none. The patch has the uid of the object it is meant for,
+/// Merges a patch into an object; an object that is gone needs none. The patch has the uid of the object it is meant for,
 /// which the API server compares.
-async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
+pub async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
     let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);

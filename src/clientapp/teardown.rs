@@ -7,40 +7,39 @@
 mod data;
 mod release;
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, Resource as _, ResourceExt as _};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, runtime::controller::Action};
 
 use super::{
-    Ctx,
+    context::{App, Ctx},
+    database,
     error::Error,
     fate::{Deletion, Fate, Piece},
-    finalizer,
-    names::Maker,
-    observe,
+    finalizer, namespace, observe,
     owned::{self, Seen},
-    plan::{Hold, SAFETY_NET},
+    plan::{Hold, Plan, SAFETY_NET},
     report,
     retained::Leaving,
     upgrade,
     world::ReleaseView,
 };
 use crate::{
-    controller::key::Key,
-    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard, conditions::kind},
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard, Reason},
     destroy::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
     },
+    runtime::key::Key,
 };
 
 /// How soon to look again at what is not watched.
 const POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
-/// How far a deletion has come.
-pub enum Progress {
+enum Progress {
     /// This is to be on record before it goes on.
     Record(Box<ClientAppStatus>),
-    /// It waits.
     Hold(Hold),
     /// Everything is gone or retained, but for this.
     Done(Vec<Kept>),
@@ -86,7 +85,6 @@ impl Going<'_> {
         }))
     }
 
-    /// Whether a piece is to go.
     fn goes(&self, piece: Piece) -> bool {
         piece.fate(self.deletion) == Fate::Deleted
     }
@@ -97,28 +95,49 @@ impl Going<'_> {
     }
 }
 
-/// Takes down what belongs to a deleted app, as far as it goes now.
+/// Takes down what belongs to a deleted app, as far as it goes now, and says so.
 ///
 /// # Errors
 /// A request or helm failed; the deletion is tried again.
-pub async fn teardown(
-    ctx: &Ctx,
-    key: &Key,
-    guard: &Guard<ClientApp>,
-    before: &ClientAppStatus,
-) -> Result<Progress, Error> {
-    let meta = &guard.metadata;
-    let uid = meta.uid.as_deref().unwrap_or_default();
+pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
+    let status = match teardown(ctx, app).await? {
+        Progress::Done(kept) => {
+            report::publish(ctx, &app.reference, report::data_kept(app.key, &kept).as_slice()).await;
+            let fate = namespace::release(ctx, app.key, app.uid).await?;
+            report::publish(ctx, &app.reference, fate.note(&app.key.namespace).as_slice()).await;
+            finalizer::remove(ctx, app.key, app.meta()).await?;
+            ctx.forget(app.key);
+            return Ok(Action::await_change());
+        }
+        Progress::Record(status) => {
+            let sentence = "what the deletion is about is on record";
+            report::progress(&status, app.generation(), Reason::Deleting, sentence, ctx.now())
+        }
+        Progress::Hold(hold) => {
+            report::tell(ctx, app, &report::deleting(&app.before, app.generation(), &hold, ctx.now())).await?;
+            return Ok(Plan::default().hold(hold).requeue(ctx.now()));
+        }
+    };
+    report::tell(ctx, app, &status).await?;
+    Ok(Action::requeue(Duration::ZERO))
+}
+
+async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
+    let App { key, guard, uid, before, .. } = app;
+    let meta = app.meta();
+    if let Some(hold) = release::stop_upgrade(ctx, app) {
+        return Ok(Progress::Hold(hold));
+    }
     let wish = guard.object.as_ref().map(ClientApp::wish);
     if wish == Ok(Wish::Suspended) {
         let message =
             "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false".to_owned();
-        return Ok(Progress::Hold(hold("Suspended", message, None)));
+        return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
     }
 
     let revisions = observe::live_revisions(ctx, key).await?;
     let release = observe::release_view(&revisions, &ctx.holder);
-    let status = recorded(ctx, key, guard, before, release.as_ref()).await?;
+    let status = recorded(ctx, app, release.as_ref()).await?;
     // What does not decode keeps everything anyway, and may take no status either.
     if status != *before && guard.object.is_ok() {
         return Ok(Progress::Record(Box::new(status)));
@@ -156,19 +175,17 @@ pub async fn teardown(
 
 /// Names what stays of an app that went without its teardown: its finalizer was edited out, or it was deleted while that was
 /// written, which the API server does not wait for.
-///
-/// # Errors
-/// A request failed.
-pub async fn abandoned(ctx: &Ctx, key: &Key, guard: &Guard<ClientApp>) -> Result<(), Error> {
+pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
+    let key = app.key;
     let mut kept = Vec::new();
-    let of_databases = Maker::ALL.into_iter().map(|maker| (maker.data(), key.cluster()));
+    let of_databases = database::ALL.into_iter().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
-        let found = data::live(ctx, key, kind, &name).await?;
-        if found.is_some_and(|found| owned::is_stamped(&guard.metadata, &found)) {
+        let found = observe::live(ctx, key, kind, &name).await?;
+        if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
             kept.push(Kept { kind, name, because: "stays: the ClientApp has not waited for its teardown".to_owned() });
         }
     }
-    report::publish(ctx, &guard.object_ref(&()), report::data_kept(key, &kept).as_slice()).await;
+    report::publish(ctx, &app.reference, report::data_kept(key, &kept).as_slice()).await;
     Ok(())
 }
 
@@ -177,24 +194,16 @@ fn pause(since: jiff::SignedDuration) -> jiff::SignedDuration {
     (since / 20).clamp(POLL, SAFETY_NET)
 }
 
-fn hold(reason: &'static str, message: String, until: Option<jiff::Timestamp>) -> Hold {
-    Hold { condition: kind::READY, reason, message, stalled: false, until }
-}
-
 /// The status with all that the deletion depends on: what the release consists of, what is the app's own, and how it is deleted.
-async fn recorded(
-    ctx: &Ctx,
-    key: &Key,
-    guard: &Guard<ClientApp>,
-    before: &ClientAppStatus,
-    release: Option<&ReleaseView>,
-) -> Result<ClientAppStatus, Error> {
-    let meta = &guard.metadata;
+async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Result<ClientAppStatus, Error> {
+    let App { key, before, .. } = app;
+    let meta = app.meta();
     let inventory = observe::inventory(ctx, key, release, before).await?;
     let seen = Seen {
         app: meta,
         inventory: inventory.as_ref(),
         claims: &ctx.watches.claims(&key.namespace),
+        made: ctx.memory.made(key, app.uid),
         named: &observe::named(ctx, key),
     };
     let owned = owned::on_record(&before.owned, &seen);
@@ -204,7 +213,7 @@ async fn recorded(
         _ => {
             let orphaned = orphaned(ctx, key, meta, before).await?;
             let note = report::orphaned(key, orphaned, &owned);
-            report::publish(ctx, &guard.object_ref(&()), note.as_slice()).await;
+            report::publish(ctx, &app.reference, note.as_slice()).await;
             orphaned.unwrap_or(true)
         }
     };
@@ -223,16 +232,17 @@ async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppSta
         return Ok(Some(false));
     }
     let name = key.redis_secret();
-    let Some(witness) = owned::uid(&before.owned, Kind::Secret, &name) else { return Ok(None) };
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let found =
-        api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for Secret {}/{name}", key.namespace)))?;
-    Ok(match found {
-        // Collected, as in every other deletion.
-        None => Some(false),
+    let made = ctx.memory.made(key, meta.uid.as_deref().unwrap_or_default());
+    let witness = owned::uid(&before.owned, Kind::Secret, &name).or_else(|| owned::uid(&made, Kind::Secret, &name));
+    let of_app =
+        |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
+    Ok(match observe::live(ctx, key, Kind::Secret, &name).await? {
+        Some(found) if of_app(&found) => Some(false),
+        Some(found) if witness.is_some() && found.uid.as_deref() == witness => Some(true),
         // Made anew by hand, it has seen nothing.
-        Some(found) if found.metadata.uid.as_deref() != Some(witness) => None,
-        Some(found) => Some(found.owner_references().iter().all(|owner| Some(&owner.uid) != meta.uid.as_ref())),
+        Some(_) => None,
+        // Collected, as in every other deletion.
+        None => witness.map(|_| false),
     })
 }
 

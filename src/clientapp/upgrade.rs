@@ -6,17 +6,14 @@ use semver::Version;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    desired::{Desired, DesiredServer},
-    names::Maker,
+    database::DesiredObject,
+    desired::Desired,
     plan::{Hold, SAFETY_NET},
     world::{BackupView, Phase, ReleaseView, Target, World},
 };
 use crate::{
-    controller::key::hex,
-    crd::{
-        BackupRecord, BackupState, ClientAppStatus, InstalledChart, Release, annotation, conditions::kind,
-        percona::READY_FOR_BACKUP,
-    },
+    crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, Release, annotation},
+    runtime::key::hex,
 };
 
 /// Charts whose app migrates its data from one major version to the next only, and which versions of the chart have which
@@ -33,11 +30,7 @@ const SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// How often it is put down that a backup is still running.
 const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
 
-/// Kind of Percona's backups.
-pub const PERCONA_BACKUP: &str = "PerconaPGBackup";
-
 /// The chart that the app's data are of: as recorded, or as an operator before this one recorded it.
-#[must_use]
 pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let of_release = || {
         let Release { chart, chart_version, app_version, chart_digest, .. } = recorded.release.clone()?;
@@ -49,8 +42,7 @@ pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
 
 /// The value of `spec.upgrade.allow` that does not count any more. It is given for one change to the version it names: with
 /// that version installed the change is made, and beside another `chartVersion` it is none of this change's. It stays spent
-/// while it is in the spec, where whoever gave it may have forgotten it.
-#[must_use]
+/// while it is in the spec, where the user may have forgotten it.
 pub fn spent(desired: &Desired, installed: Option<&InstalledChart>, recorded: &ClientAppStatus) -> Option<String> {
     let allow = desired.upgrade.allow.as_ref()?;
     let text = allow.to_string();
@@ -58,9 +50,9 @@ pub fn spent(desired: &Desired, installed: Option<&InstalledChart>, recorded: &C
     (made || *allow != desired.chart_version || recorded.spent_allow.as_ref() == Some(&text)).then_some(text)
 }
 
-/// Why the chart that is asked for is not installed over the one that is.
+/// Why the chart that is asked for is not installed over the present chart.
 fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
-    let Target { chart, version, app_version } = target;
+    let Target { chart, version, app_version, digest: _ } = target;
     let installed = installed(recorded)?;
     let InstalledChart { name: _, version: before, app_version: app_before, digest: _ } = &installed;
     let allowed = desired.upgrade.allow.as_ref() == Some(version);
@@ -74,21 +66,13 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
         ),
         false => format!("to install it all the same, set spec.upgrade.allow to {version}"),
     };
-    let refused = |reason, message: String| {
-        Some(Hold {
-            condition: kind::RELEASED,
-            reason,
-            message: format!("{message}; {anyway}"),
-            stalled: true,
-            until: None,
-        })
-    };
+    let refused = |reason, message: String| Some(Hold::new(reason, format!("{message}; {anyway}")));
     let parts = app_before.as_deref().and_then(numbers).zip(app_version.as_deref().and_then(numbers));
     let (Some(app_before), Some(app), Some((from, to))) = (app_before, app_version, parts) else {
         // Where the app's versions say nothing, the chart's own have to.
         return match Version::parse(before) {
             Ok(before) if before > *version => refused(
-                "DowngradeRefused",
+                Reason::DowngradeRefused,
                 format!(
                     "chart {chart} {version} is older than {before}, which is installed, and data that were migrated do not go back: {BACK}"
                 ),
@@ -99,7 +83,7 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
     let goes =
         format!("chart {chart} {version} has version {app} of the app, and {app_before} is installed (chart {before})");
     if to < from {
-        return refused("DowngradeRefused", format!("{goes}: data that were migrated do not go back: {BACK}"));
+        return refused(Reason::DowngradeRefused, format!("{goes}: data that were migrated do not go back: {BACK}"));
     }
     let (_, charts) = ONE_MAJOR_AT_A_TIME.iter().find(|(name, _)| name == chart)?;
     let next = from.first()? + 1;
@@ -108,7 +92,7 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
     }
     let by = charts.iter().find(|(major, _)| *major == next).map(|(_, versions)| format!(", which is {versions}"));
     refused(
-        "MajorSkipRefused",
+        Reason::MajorSkipRefused,
         format!(
             "{goes}: it upgrades one major version at a time: set spec.chartVersion to a chart with version {next} of the app first{}, and go on when that is Ready",
             by.unwrap_or_default()
@@ -127,8 +111,7 @@ fn numbers(version: &str) -> Option<Vec<u64>> {
 
 /// The backup that has to succeed before helm may install another chart version: the one on record, where it counts for this
 /// very upgrade, else a new one. Its name follows from the object that asks for it and from the backup before it, so that it is
-/// asked for once, whoever is killed, and is no other app's and no earlier request's.
-#[must_use]
+/// asked for once, whichever process is killed, and is no other app's and no earlier request's.
 pub fn backup(
     desired: &Desired,
     meta: &ObjectMeta,
@@ -136,7 +119,7 @@ pub fn backup(
     recorded: &ClientAppStatus,
     now: Timestamp,
 ) -> Option<BackupRecord> {
-    let DesiredServer { maker, name, .. } = desired.database.as_ref()?.server.as_ref()?;
+    let object = desired.database_object()?;
     let (from, to) = (installed(recorded)?.version, desired.chart_version.to_string());
     if !desired.upgrade.backup || from == to {
         return None;
@@ -149,9 +132,9 @@ pub fn backup(
     let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
     let asked = format!("{uid}/{generation}/{to}/{earlier}");
     let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
-    let (kind, name) = match maker {
-        Maker::Percona => (PERCONA_BACKUP, format!("{name}-{word}")),
-        Maker::Standalone => (maker.kind(), word),
+    let (kind, name) = match object.provider.facts().backup_kind {
+        Some(kind) => (kind, format!("{}-{word}", object.name)),
+        None => (object.provider.kind().as_str(), word),
     };
     Some(BackupRecord {
         kind: kind.to_owned(),
@@ -173,7 +156,7 @@ fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Opti
 }
 
 /// Whether a backup is of what helm would upgrade now: nothing but this upgrade's own tries has changed the release since it was
-/// asked for, and it is fresh. Only times that operators took are compared: whoever makes backups has a clock of its own.
+/// asked for, and it is fresh. Only times that operators took are compared: what makes backups has a clock of its own.
 fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
     let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
     let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
@@ -190,7 +173,6 @@ fn is_failed_try(release: &ReleaseView) -> bool {
 }
 
 /// The record of a backup, as it is put down after a look at it.
-#[must_use]
 pub fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
     let BackupView { record, seen } = view;
     let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;
@@ -206,76 +188,62 @@ pub fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) 
 pub struct Before {
     /// A backup to put on record, and then to ask for.
     pub back_up: Option<BackupRecord>,
-    /// What helm waits for.
     pub hold: Hold,
 }
 
 /// Looks whether helm may install the chart now; `None`: it may.
-#[must_use]
 pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp) -> Option<Before> {
     if let Some(hold) = refusal(desired, target, &world.recorded) {
         return Some(Before { back_up: None, hold });
     }
     let BackupView { record, seen } = world.backup.as_ref()?;
+    let object = desired.database_object()?;
+    let facts = object.provider.facts();
     let on_record = world.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
-    let hold = |reason, message: String, stalled: bool| Hold {
-        condition: kind::RELEASED,
-        reason,
-        message,
-        stalled,
-        until: (!stalled).then_some(now + SAFETY_NET),
-    };
-    let what = described(desired, record);
+    let what = described(object, record);
     // It counts once it is on record: helm runs after that was written, never before.
-    let (ready, seen) = match (on_record.map(|on_record| on_record.state), seen) {
+    let (waits_for, seen) = match (on_record.map(|on_record| on_record.state), seen) {
         (Some(BackupState::Succeeded), Some((BackupState::Succeeded, _))) => return None,
-        // A Postgresql tells of the last dump only, which may be another by now.
-        (Some(BackupState::Succeeded), None) if record.kind != PERCONA_BACKUP => return None,
+        // The last backup, of which alone the database object tells, may be another by now.
+        (Some(BackupState::Succeeded), None) if facts.backup_kind.is_none() => return None,
         (Some(_), Some((BackupState::Failed, problem))) => {
             let problem = problem.as_ref().map(|problem| format!(" ({problem})")).unwrap_or_default();
-            let again = match record.kind.as_str() {
-                PERCONA_BACKUP => "delete it to have another one made",
-                _ => "delete its Job to have it tried again",
-            };
             let message = format!(
-                "{what} has failed, and nothing is upgraded without it{problem}: {again}, or set spec.upgrade.backup to false"
+                "{what} has failed, and nothing is upgraded without it{problem}: {}, or set spec.upgrade.backup to false",
+                facts.to_repeat_backup
             );
-            return Some(Before { back_up: None, hold: hold("BackupFailed", message, true) });
+            return Some(Before { back_up: None, hold: Hold::new(Reason::BackupFailed, message) });
         }
-        (Some(_), Some(_)) => (true, true),
+        (Some(_), Some(_)) => (None, true),
         (None, _) if let Some(message) = outdated(desired, world) => {
-            return Some(Before { back_up: None, hold: hold("BackupOutdated", message, true) });
+            return Some(Before { back_up: None, hold: Hold::new(Reason::BackupOutdated, message) });
         }
-        // Percona lets one that is asked for too early fail for good.
-        _ => (world.database.server.as_ref().is_some_and(|server| server.ready_for_backup), false),
+        _ => (world.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for), false),
     };
     // What is seen is put on record by this pass, and helm's turn is the next.
     let done = matches!(world.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
-    let message = match ready {
-        true => format!("{what} has to succeed before chart version {} is installed", record.to),
-        false => {
-            format!("{what} is made once {} {} is {READY_FOR_BACKUP}", Maker::Percona.kind(), desired.key.cluster())
-        }
+    let message = match waits_for {
+        None => format!("{what} has to succeed before chart version {} is installed", record.to),
+        Some(state) => format!("{what} is made once {} is {state}", object.described()),
     };
     let asked = match on_record.map(|on_record| on_record.state) {
         // Asked for already, as far as is known.
         Some(BackupState::Running) => record.clone(),
         _ => BackupRecord { state: BackupState::Running, as_of: Some(Time(now)), ..record.clone() },
     };
-    let until = Some(if seen && done { now } else { now + SAFETY_NET });
-    let hold = Hold { until, ..hold("BackingUp", message, false) };
-    Some(Before { back_up: (ready && !seen).then_some(asked), hold })
+    let hold = Hold::new(Reason::BackingUp, message).until(if seen && done { now } else { now + SAFETY_NET });
+    Some(Before { back_up: (waits_for.is_none() && !seen).then_some(asked), hold })
 }
 
-fn described(desired: &Desired, record: &BackupRecord) -> String {
-    match record.kind.as_str() {
-        PERCONA_BACKUP => format!("{PERCONA_BACKUP} {}", record.name),
-        kind => format!("dump {} of {kind} {}", record.name, desired.key.cluster()),
+fn described(object: &DesiredObject, record: &BackupRecord) -> String {
+    match object.provider.facts().backup_kind {
+        Some(kind) => format!("{kind} {}", record.name),
+        None => format!("dump {} of {}", record.name, object.described()),
     }
 }
 
 /// Why no further backup is made by itself: a try after the last one has failed, so that the data may be upgraded in part. Of such
-/// data one backup after the other would push the good one out of the room for them, while nobody looks.
+/// data one backup after the other would push the good one out of the room for them, unseen.
 fn outdated(desired: &Desired, world: &World) -> Option<String> {
     let record = of_this_upgrade(desired, &world.recorded)?;
     let tried = world.release.as_ref().filter(|release| is_failed_try(release))?;
@@ -284,7 +252,7 @@ fn outdated(desired: &Desired, world: &World) -> Option<String> {
     let message = format!(
         "revision {} has failed, and {} is too old by now for another try to bring chart version {}: look at the app, whose data may be upgraded in part; `kubectl clientapp retry {} -n {}` takes another backup and tries again",
         tried.revision,
-        described(desired, record),
+        described(desired.database_object()?, record),
         record.to,
         desired.key.name,
         desired.key.namespace,
@@ -299,8 +267,9 @@ mod tests {
     use super::*;
     use crate::{
         clientapp::{
+            database::{DatabaseObject, DatabaseView},
             desired::{app_for_tests, desired},
-            world::{DatabaseView, Fate, ServerView, Stamp},
+            world::{Fate, Stamp},
         },
         config::Config,
         crd::Attempt,
@@ -323,7 +292,12 @@ mod tests {
     }
 
     fn target(version: &str, app: Option<&str>) -> Target {
-        Target { chart: "nextcloud".to_owned(), version: version.parse().unwrap(), app_version: app.map(str::to_owned) }
+        Target {
+            chart: "nextcloud".to_owned(),
+            version: version.parse().unwrap(),
+            app_version: app.map(str::to_owned),
+            digest: String::new(),
+        }
     }
 
     #[test]
@@ -342,7 +316,7 @@ mod tests {
             (at("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), allowed("5.5.3"), Some("DowngradeRefused")),
             (at("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), none(""), Some("MajorSkipRefused")),
             (at("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), allowed("7.0.0"), None),
-            // Nobody knows that of another chart.
+            // Of another chart that is not known.
             (at("1.0.0", Some("1.0")), chart("wiki", target("3.0.0", Some("3.0"))), none(""), None),
             (at("3.0.0", Some("3.0")), chart("wiki", target("1.0.0", Some("1.0"))), none(""), Some("DowngradeRefused")),
             // Versions that say nothing: the chart's own have to.
@@ -354,7 +328,7 @@ mod tests {
             spec.as_object_mut().unwrap().extend(upgrade.as_object().unwrap().clone());
             let recorded = ClientAppStatus { installed: Some(from.clone()), ..ClientAppStatus::default() };
             let hold = refusal(&want(spec), &to, &recorded);
-            assert_eq!(hold.as_ref().map(|hold| hold.reason), refused, "{from:?} -> {to:?}");
+            assert_eq!(hold.as_ref().map(|hold| hold.reason.as_str()), refused, "{from:?} -> {to:?}");
             assert!(hold.is_none_or(|hold| hold.stalled));
         }
     }
@@ -542,7 +516,7 @@ mod tests {
         ] {
             let needed = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record.clone())), noon()).unwrap();
             assert_eq!(needed == record, counts, "{what}");
-            // Otherwise it is one that is not there yet, and the same at each look.
+            // Otherwise it is a backup that is not there yet, and the same at each look.
             assert_eq!(needed.name == record.name, counts, "{what}");
             let later = noon() + SignedDuration::from_secs(5);
             let again = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record)), later).unwrap();
@@ -559,7 +533,7 @@ mod tests {
         for (what, on_record, seen, now, put_down) in [
             ("at once", &on_record, running, at(0), Some((running, at(0)))),
             ("a minute later", &on_record, running, at(1), Some((running, at(1)))),
-            // When it ended, nobody saw.
+            // When it ended, no operator saw.
             ("hours later", &on_record, succeeded, at(300), Some((succeeded, at(0)))),
             ("never put on record", &recorded(None), succeeded, at(0), None),
         ] {
@@ -594,9 +568,10 @@ mod tests {
             let record =
                 |state| BackupRecord { state, ..backup(&desired, &meta(2), None, &recorded(None), noon()).unwrap() };
             let state = seen.as_ref().map(|(state, _)| *state).or(on_record).unwrap_or(running);
-            let server = ServerView { ready_for_backup: what != "too early", ..ServerView::default() };
+            let waits = (what == "too early").then_some("ReadyForBackup");
+            let object = DatabaseObject { backup_waits_for: waits, ..DatabaseObject::default() };
             let world = World {
-                database: DatabaseView { server: Some(server), ..DatabaseView::default() },
+                database: DatabaseView { object: Some(object), ..DatabaseView::default() },
                 backup: Some(BackupView { record: record(state), seen }),
                 recorded: recorded(on_record.map(record)),
                 ..World::default()
@@ -605,12 +580,12 @@ mod tests {
             let asked = before.as_ref().and_then(|before| before.back_up.clone());
             assert_eq!(asked.is_some(), asks, "{what}");
             assert!(asked.is_none_or(|asked| asked.state == running), "{what}");
-            assert_eq!(before.map(|before| before.hold.reason), reason, "{what}");
+            assert_eq!(before.map(|before| before.hold.reason.as_str()), reason, "{what}");
         }
     }
 
     #[test]
-    fn after_a_try_that_failed_another_backup_is_made_when_a_person_asks() {
+    fn after_a_try_that_failed_another_backup_is_made_when_a_user_asks() {
         let desired = backed_up(json!({}));
         let old = Some(Time(noon() - SignedDuration::from_mins(31)));
         let record = |as_of: Option<Time>| BackupRecord { as_of, state: BackupState::Succeeded, ..asked() };
@@ -629,7 +604,7 @@ mod tests {
         for (what, as_of, release, attempt, retry, asks, reason) in [
             ("fresh", asked().as_of, failed(), &same, None, false, None),
             ("too old", old.clone(), failed(), &same, None, false, Some("BackupOutdated")),
-            // As it is after a person has asked once.
+            // As it is after a user has asked once.
             (
                 "too old again",
                 old.clone(),
@@ -639,7 +614,7 @@ mod tests {
                 false,
                 Some("BackupOutdated"),
             ),
-            ("a person asks", old.clone(), failed(), &same, retry.clone(), true, Some("BackingUp")),
+            ("a user asks", old.clone(), failed(), &same, retry.clone(), true, Some("BackingUp")),
             ("the spec has changed", old.clone(), failed(), &attempt("other"), None, true, Some("BackingUp")),
             // Nothing was begun: what is there is as it was, and so are backups of it.
             ("no try has come to a revision", old.clone(), None, &same, None, true, Some("BackingUp")),
@@ -656,9 +631,9 @@ mod tests {
             let status = ClientAppStatus { last_attempt: Some(attempt.clone()), ..recorded(Some(record(as_of))) };
             let needed = backup(&desired, &meta(2), release.as_ref(), &status, noon()).unwrap();
             let seen = (Some(&needed) == status.backup.as_ref()).then_some((BackupState::Succeeded, None));
-            let server = ServerView { ready_for_backup: true, ..ServerView::default() };
+            let object = DatabaseObject::default();
             let world = World {
-                database: DatabaseView { server: Some(server), ..DatabaseView::default() },
+                database: DatabaseView { object: Some(object), ..DatabaseView::default() },
                 backup: Some(BackupView { record: needed, seen }),
                 release,
                 retry,
@@ -667,7 +642,7 @@ mod tests {
             };
             let before = before(&desired, &world, &target("5.5.3", Some("29.0.5")), noon());
             assert_eq!(before.as_ref().is_some_and(|before| before.back_up.is_some()), asks, "{what}");
-            assert_eq!(before.as_ref().map(|before| before.hold.reason), reason, "{what}");
+            assert_eq!(before.as_ref().map(|before| before.hold.reason.as_str()), reason, "{what}");
             assert!(before.is_none_or(|before| before.hold.stalled == (reason == Some("BackupOutdated"))), "{what}");
         }
     }

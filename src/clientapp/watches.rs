@@ -1,56 +1,47 @@
 //! Everything that is watched: one cache per kind, and the apps that a change concerns. The only reads at rest.
 
-use std::sync::Arc;
+use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
-use futures::{FutureExt as _, Stream, StreamExt as _, channel::mpsc, future::BoxFuture};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{PersistentVolumeClaim, Secret},
+    core::v1::{PersistentVolumeClaim, PodTemplateSpec, Secret},
     discovery::v1::EndpointSlice,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::PartialObjectMeta,
-    runtime::{
-        reflector::{ObjectRef, Store},
-        watcher,
-    },
-};
+use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    act::RESTARTED_FOR,
+    context::Ctx,
+    database::{self, Availability, BackupProgress, DatabaseObject, Provider},
     desired::StoredProfile,
     inventory::release_of,
-    names::Maker,
-    world::{Availability, ServerState, ServerView, Workload},
+    world::Workload,
 };
 use crate::{
-    controller::{
+    crd::{
+        ClientApp, Guard, Profile, Reason, annotation,
+        conditions::{find, kind},
+        label,
+    },
+    destroy::permit::{self, is_orphaned},
+    helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
+    runtime::{
         cache::{Cache, Change, Entry},
+        controller::Objects,
         definition::Definition,
         key::{Key, key_of},
         watch::{forbidden, keep, owner},
     },
-    crd::{
-        BackupState, ClientApp, DumpState, Guard, Phase, Postgresql, Profile, annotation,
-        conditions::{find, kind},
-        label,
-        percona::{self, PerconaPGBackup, PerconaPGCluster},
-        quantity,
-    },
-    helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
 };
 
 /// Selects what Helm manages.
 const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
-/// Name of the definition of Postgresql.
-const POSTGRESQLS: &str = "postgresqls.apps.bnerd-operator.local";
-/// Name of the definition of Profile.
-const PROFILES: &str = "profiles.apps.bnerd-operator.local";
 /// On an EndpointSlice: its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -61,13 +52,11 @@ pub struct SecretMeta {
     pub uid: String,
     /// Changes with every write.
     pub resource_version: String,
-    /// When it was created.
     pub created: Option<Timestamp>,
     /// Kind, name and uid of the controlling or first owner.
     pub owner: Option<(String, String, String)>,
     /// uid of the ClientApp that it was made for, or adopted by.
     pub stamp: Option<String>,
-    /// It is being deleted.
     pub deleting: bool,
     /// The app that left it behind.
     pub retained_from: Option<String>,
@@ -78,9 +67,7 @@ pub struct SecretMeta {
 /// One stored revision of a Helm release, by its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionMeta {
-    /// uid of the Secret that stores it.
     pub uid: String,
-    /// Helm's `version`.
     pub revision: i64,
     /// Helm's `status`.
     pub status: String,
@@ -97,128 +84,82 @@ pub struct RevisionMeta {
 /// The caches, and the way to ask for a reconcile.
 pub struct Watches {
     /// Every ClientApp, decodable or not.
-    pub apps: Store<Guard<ClientApp>>,
+    pub apps: Objects<ClientApp>,
     /// Every Secret's metadata; those of Helm are filed under their release.
-    pub secrets: Cache<SecretMeta>,
+    pub secrets: Arc<Cache<SecretMeta>>,
     /// The Deployments that Helm manages, filed under their release.
-    pub deployments: Cache<Workload>,
+    deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
-    pub stateful_sets: Cache<Workload>,
+    stateful_sets: Arc<Cache<Workload>>,
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
-    pub claims: Cache<Arc<ObjectMeta>>,
-    /// Every PerconaPGCluster.
-    pub clusters: Optional<ServerView>,
-    /// Every Postgresql.
-    pub postgresqls: Optional<ServerView>,
-    /// How far each PerconaPGBackup is, and what went wrong; filed under its cluster.
-    pub backups: Optional<(BackupState, Option<String>)>,
-    /// Whether an EndpointSlice of PgBouncer has a ready address, filed under its Service.
-    pub endpoints: Cache<bool>,
+    claims: Arc<Cache<Arc<ObjectMeta>>>,
+    /// Of each provider.
+    databases: HashMap<permit::Kind, Watched>,
     /// Every Profile, or why it does not decode.
-    pub profiles: Optional<Arc<StoredProfile>>,
-    triggers: mpsc::UnboundedSender<ObjectRef<Guard<ClientApp>>>,
+    profiles: Arc<Optional<Arc<StoredProfile>>>,
 }
 
-/// The apps to reconcile, as the watches see reasons to.
-pub type Triggers = mpsc::UnboundedReceiver<ObjectRef<Guard<ClientApp>>>;
+/// What is watched of a provider's databases.
+pub(crate) struct Watched {
+    pub(crate) objects: Arc<Optional<DatabaseObject>>,
+    /// `None`: the database objects themselves tell of the last backup.
+    pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
+    /// Whether an EndpointSlice has a ready address, filed under its Service. `None`: a database object that is ready has one.
+    pub(crate) endpoints: Option<Arc<Cache<bool>>>,
+}
 
 impl Watches {
     /// Starts every watch but that of the ClientApps, which the controller drives. The watches end with `stop`.
     pub fn start(
         client: &Client,
-        apps: Store<Guard<ClientApp>>,
+        apps: Objects<ClientApp>,
         tasks: &TaskTracker,
         stop: &CancellationToken,
-    ) -> (Arc<Self>, Triggers) {
-        let (triggers, triggered) = mpsc::unbounded();
-        let watches = Arc::new(Watches {
+    ) -> Arc<Self> {
+        let feeder = Feeder { client, apps: &apps, tasks, stop };
+        let all = watcher::Config::default();
+        let helms = all.clone().labels(MANAGED_BY_HELM);
+        Arc::new(Watches {
+            secrets: feeder.all("secrets", all.clone(), secret, secret_changed),
+            claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
+            deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
+            stateful_sets: feeder.all("statefulsets", helms, stateful_set, Objects::trigger),
+            databases: database::ALL.iter().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
+            profiles: feeder.optional(Profile::crd_name(), profile, profile_changed),
             apps,
-            secrets: Cache::default(),
-            deployments: Cache::default(),
-            stateful_sets: Cache::default(),
-            claims: Cache::default(),
-            clusters: Optional::new(percona::CRD_NAME),
-            postgresqls: Optional::new(POSTGRESQLS),
-            backups: Optional::new(percona::BACKUP_CRD_NAME),
-            endpoints: Cache::default(),
-            profiles: Optional::new(PROFILES),
-            triggers,
-        });
-        let config = watcher::Config::default();
-        let helms = config.clone().labels(MANAGED_BY_HELM);
-        let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
-
-        let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(client.clone()), config.clone());
-        spawn(feed(watches.clone(), "secrets", secrets, |w| &w.secrets, secret, Watches::secret_changed).boxed());
-        let claims = watcher(Api::<PartialObjectMeta<PersistentVolumeClaim>>::all(client.clone()), config.clone());
-        let feed_claims =
-            feed(watches.clone(), "persistentvolumeclaims", claims, |w| &w.claims, claim, Watches::claims_changed);
-        spawn(feed_claims.boxed());
-        let deployments = watcher(Api::<Deployment>::all(client.clone()), helms.clone());
-        spawn(
-            feed(watches.clone(), "deployments", deployments, |w| &w.deployments, deployment, Watches::trigger).boxed(),
-        );
-        let stateful = watcher(Api::<StatefulSet>::all(client.clone()), helms);
-        spawn(
-            feed(watches.clone(), "statefulsets", stateful, |w| &w.stateful_sets, stateful_set, Watches::trigger)
-                .boxed(),
-        );
-        let slices =
-            watcher(Api::<EndpointSlice>::all(client.clone()), config.clone().labels(percona::PGBOUNCER_SELECTOR));
-        spawn(
-            feed(watches.clone(), "endpointslices", slices, |w| &w.endpoints, slice, Watches::service_changed).boxed(),
-        );
-        spawn(
-            feed_optional(watches.clone(), client.clone(), |w| &w.clusters, cluster, Watches::server_changed).boxed(),
-        );
-        spawn(
-            feed_optional(watches.clone(), client.clone(), |w| &w.postgresqls, postgresql, Watches::server_changed)
-                .boxed(),
-        );
-        spawn(feed_optional(watches.clone(), client.clone(), |w| &w.backups, backup, Watches::server_changed).boxed());
-        spawn(
-            feed_optional(watches.clone(), client.clone(), |w| &w.profiles, profile, Watches::profile_changed).boxed(),
-        );
-        (watches, triggered)
+        })
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
     pub async fn synced(&self) {
-        let Watches {
-            apps,
-            secrets,
-            deployments,
-            stateful_sets,
-            claims,
-            clusters,
-            postgresqls,
-            backups,
-            endpoints,
-            profiles,
-            triggers: _,
-        } = self;
+        let Watches { apps, secrets, deployments, stateful_sets, claims, databases, profiles } = self;
         // The writer lives as long as the controller, which waits here.
-        let _ = apps.wait_until_ready().await;
+        let _ = apps.store.wait_until_ready().await;
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
         claims.synced().await;
-        endpoints.synced().await;
-        clusters.synced().await;
-        postgresqls.synced().await;
-        backups.synced().await;
+        for Watched { objects, backups, endpoints } in databases.values() {
+            if let Some(endpoints) = endpoints {
+                endpoints.synced().await;
+            }
+            objects.synced().await;
+            if let Some(backups) = backups {
+                backups.synced().await;
+            }
+        }
         profiles.synced().await;
     }
 
-    /// What databases are made from.
-    pub fn servers(&self, maker: Maker) -> &Optional<ServerView> {
-        match maker {
-            Maker::Percona => &self.clusters,
-            Maker::Standalone => &self.postgresqls,
-        }
+    pub(crate) fn of(&self, provider: &dyn Provider) -> &Watched {
+        &self.databases[&provider.kind()]
     }
 
-    /// What is stored under a Profile's name.
+    /// The object that an app's database is made from.
+    pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
+        self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
+    }
+
     pub fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
         self.profiles.objects.get(&Key::new("", name))
     }
@@ -229,118 +170,165 @@ impl Watches {
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
     }
 
-    /// The claims of a namespace.
     pub fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
         self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// The stored revisions of a release.
     pub fn revisions(&self, release: &Key) -> Vec<(String, RevisionMeta)> {
         let secrets = self.secrets.group(release).into_iter();
         secrets.filter_map(|(key, secret)| Some((key.name, secret.revision?))).collect()
     }
 
-    /// Asks for a reconcile of this app.
-    pub fn trigger(&self, app: &Key) {
-        // The receiver ends with the controller; then nothing is reconciled any more.
-        let _ = self.triggers.unbounded_send(ObjectRef::new(&app.name).within(&app.namespace));
-    }
-
     /// Asks for a reconcile of the apps that wait for a hostname, now that another app has changed.
     pub fn trigger_hostname_waiters(&self, changed: &Key) {
-        self.trigger_where(|app| {
+        self.apps.trigger_where(|app| {
             let status = app.object.as_ref().ok().and_then(|app| app.status.as_ref());
             let ready = status.and_then(|status| find(&status.conditions, kind::READY));
-            ready.is_some_and(|ready| ready.reason == "HostnameConflict") && key_of(app) != *changed
-        });
-    }
-
-    fn trigger_all(&self) {
-        self.trigger_where(|_| true);
-    }
-
-    fn trigger_where(&self, concerned: impl Fn(&Guard<ClientApp>) -> bool) {
-        for app in self.apps.state().iter().filter(|app| concerned(app)) {
-            self.trigger(&key_of(app.as_ref()));
-        }
-    }
-
-    /// A Secret is a release's, and then the release's name comes here; or one an app makes or waits for by name.
-    fn secret_changed(&self, secret: &Key) {
-        self.trigger_where(|app| {
-            if app.metadata.namespace.as_deref() != Some(&secret.namespace) {
-                return false;
-            }
-            let key = key_of(app);
-            let spec = app.object.as_ref().ok().map(|app| &app.spec);
-            let given = spec.and_then(|spec| spec.admin_secret.as_ref());
-            let external = spec.and_then(|spec| spec.postgres.external.as_ref()).map(|external| &external.secret_name);
-            key.name == secret.name
-                || [given, external].contains(&Some(&secret.name))
-                || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
-                || Maker::ALL.iter().any(|maker| maker.secret(&key) == secret.name)
-        });
-    }
-
-    fn server_changed(&self, server: &Key) {
-        self.trigger_where(|app| {
-            let key = key_of(app);
-            key.namespace == server.namespace && key.cluster() == server.name
-        });
-    }
-
-    /// A deletion may wait for a claim to be gone. An app that lives puts its own on record when its workloads are ready.
-    fn claims_changed(&self, namespace: &Key) {
-        self.trigger_where(|app| {
-            app.metadata.deletion_timestamp.is_some() && app.metadata.namespace.as_ref() == Some(&namespace.name)
-        });
-    }
-
-    fn profile_changed(&self, profile: &Key) {
-        self.trigger_where(|app| {
-            let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
-            named == Some(&profile.name)
-        });
-    }
-
-    fn service_changed(&self, service: &Key) {
-        self.trigger_where(|app| {
-            let key = key_of(app);
-            key.namespace == service.namespace && Maker::Percona.service(&key) == service.name
+            ready.is_some_and(|ready| ready.reason == Reason::HostnameConflict) && key_of(app) != *changed
         });
     }
 }
 
-/// Takes one watch into its cache for good, and tells of each change: of the group an object is filed under, or
-/// else of the object itself.
-async fn feed<K, V: Clone>(
-    watches: Arc<Watches>,
-    resource: &'static str,
-    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
-    cache: impl Fn(&Watches) -> &Cache<V> + Send + 'static,
-    entry: impl Fn(K) -> Entry<V> + Send + 'static,
-    changed: impl Fn(&Watches, &Key) + Send + 'static,
-) where
-    K: Send + 'static,
-{
-    keep(resource, stream, cache(&watches), entry, |change| match change {
-        Change::Everything => watches.trigger_all(),
-        Change::One(key, group) => changed(&watches, group.as_ref().unwrap_or(&key)),
+/// A Secret is a release's, and then the release's name comes here; or a Secret that an app makes or waits for by name.
+fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
+    apps.trigger_where(|app| {
+        if app.metadata.namespace.as_deref() != Some(&secret.namespace) {
+            return false;
+        }
+        let key = key_of(app);
+        let spec = app.object.as_ref().ok().map(|app| &app.spec);
+        let given = spec.and_then(|spec| spec.admin_secret.as_ref());
+        let external = spec.and_then(|spec| spec.postgres.external.as_ref()).map(|external| &external.secret_name);
+        key.name == secret.name
+            || [given, external].contains(&Some(&secret.name))
+            || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
+            || database::ALL.iter().any(|provider| provider.secret(&key) == secret.name)
+    });
+}
+
+pub(super) fn database_changed(apps: &Objects<ClientApp>, database: &Key) {
+    apps.trigger_where(|app| {
+        let key = key_of(app);
+        key.namespace == database.namespace && key.database() == database.name
+    });
+}
+
+/// A deletion may wait for a claim to be gone. An app that lives puts its own on record when its workloads are ready.
+fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
+    apps.trigger_where(|app| {
+        app.metadata.deletion_timestamp.is_some() && app.metadata.namespace.as_ref() == Some(&namespace.name)
+    });
+}
+
+fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
+    apps.trigger_where(|app| {
+        let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
+        named == Some(&profile.name)
+    });
+}
+
+fn service_changed(apps: &Objects<ClientApp>, service: &Key) {
+    apps.trigger_where(|app| {
+        let key = key_of(app);
+        key.namespace == service.namespace
+            && database::ALL.iter().any(|provider| provider.service(&key) == service.name)
+    });
+}
+
+/// Takes notice of a change of an app, before it is reconciled: the change may free a hostname that other apps wait for.
+pub fn app_changed(ctx: &Ctx, event: &watcher::Event<Guard<ClientApp>>) {
+    let app = match event {
+        watcher::Event::Apply(app) => app,
+        watcher::Event::Delete(app) => {
+            // No reconcile follows.
+            ctx.helm_runs.forget(&key_of(app));
+            app
+        }
+        watcher::Event::InitDone => {
+            // Again after each interruption.
+            let _ = ctx.listed.set(());
+            return;
+        }
+        watcher::Event::Init | watcher::Event::InitApply(_) => return,
+    };
+    let key = key_of(app);
+    if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
+        ctx.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
+    }
+    ctx.watches.trigger_hostname_waiters(&key);
+}
+
+/// Asks for a reconcile of the apps that a change concerns: of the group an object is filed under, or else of the object itself.
+type Changed = fn(&Objects<ClientApp>, &Key);
+
+/// An object as a watch brings it.
+pub(crate) trait Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Object for K {}
+
+/// Starts watches, each into a cache of its own, for good.
+pub(crate) struct Feeder<'a> {
+    client: &'a Client,
+    apps: &'a Objects<ClientApp>,
+    tasks: &'a TaskTracker,
+    stop: &'a CancellationToken,
+}
+
+impl Feeder<'_> {
+    fn spawn(&self, feed: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(feed));
+    }
+
+    fn all<K: Object, V: Clone + Send + 'static>(
+        &self,
+        resource: &'static str,
+        config: watcher::Config,
+        entry: fn(K) -> Entry<V>,
+        changed: Changed,
+    ) -> Arc<Cache<V>> {
+        let cache = Arc::new(Cache::default());
+        let (fed, apps) = (cache.clone(), self.apps.clone());
+        let stream = watcher(Api::<K>::all(self.client.clone()), config);
+        self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&apps, &change, changed)).await });
+        cache
+    }
+
+    /// The EndpointSlices with this label.
+    pub(crate) fn endpoints(&self, label: &str) -> Arc<Cache<bool>> {
+        self.all("endpointslices", watcher::Config::default().labels(label), slice, service_changed)
+    }
+
+    /// Of a kind that the cluster may do without.
+    pub(crate) fn optional<K: Object, V: Clone + Send + 'static>(
+        &self,
+        definition: &'static str,
+        entry: fn(K) -> Entry<V>,
+        changed: Changed,
+    ) -> Arc<Optional<V>> {
+        let optional = Arc::new(Optional::new(definition));
+        let (fed, client, apps) = (optional.clone(), self.client.clone(), self.apps.clone());
+        self.spawn(async move { fed.feed(client, &apps, entry, changed).await });
+        optional
+    }
+}
+
+fn told(apps: &Objects<ClientApp>, change: &Change, changed: Changed) {
+    match change {
+        Change::Everything => apps.trigger_where(|_| true),
+        Change::One(key, group) => changed(apps, group.as_ref().unwrap_or(key)),
         Change::Nothing => {}
-    })
-    .await;
+    }
 }
 
 /// A kind that a cluster may do without: whether it is there, and its objects while it is.
-pub struct Optional<V> {
+pub(crate) struct Optional<V> {
     definition: Definition,
-    /// Its objects.
-    pub objects: Cache<V>,
-    /// Why they cannot be seen, while RBAC refuses that. Only who needs them waits for it.
+    pub(crate) objects: Cache<V>,
+    /// Why they cannot be seen, while RBAC refuses that. Only an app that needs them waits for it.
     refused: sync::watch::Sender<Option<String>>,
 }
 
-impl<V: Clone> Optional<V> {
+impl<V: Clone + Send> Optional<V> {
     fn new(definition: &'static str) -> Self {
         Optional {
             definition: Definition::new(definition),
@@ -349,13 +337,11 @@ impl<V: Clone> Optional<V> {
         }
     }
 
-    /// Whether the cluster knows the kind.
-    pub fn installed(&self) -> bool {
+    fn installed(&self) -> bool {
         self.definition.installed()
     }
 
-    /// Whether its objects can be told.
-    pub fn availability(&self) -> Availability {
+    pub(crate) fn availability(&self) -> Availability {
         match &*self.refused.borrow() {
             Some(sentence) => Availability::Refused(sentence.clone()),
             None if self.installed() => Availability::Installed,
@@ -387,45 +373,35 @@ impl<V: Clone> Optional<V> {
         }
         self.refused.send_if_modified(|refused| std::mem::replace(refused, sentence.clone()) != sentence)
     }
-}
 
-/// Watches the objects of a kind while it exists.
-async fn feed_optional<K, V>(
-    watches: Arc<Watches>,
-    client: Client,
-    of: fn(&Watches) -> &Optional<V>,
-    entry: fn(K) -> Entry<V>,
-    changed: fn(&Watches, &Key),
-) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    V: Clone + Send + 'static,
-{
-    let optional = of(&watches);
-    let Optional { definition, objects, refused: _ } = optional;
-    let note = |failure: Option<&watcher::Error>| {
-        if optional.note(failure) {
-            watches.trigger_all();
-        }
-    };
-    let definitions = definition.watch(client.clone(), || watches.trigger_all(), note);
-    let fed = async {
-        loop {
-            definition.until(true).await;
-            let stream = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-            let noted = watches.clone();
-            let stream = stream.inspect(move |event| {
-                if of(&noted).note(event.as_ref().err()) {
-                    noted.trigger_all();
-                }
-            });
-            let resource = definition.resource();
-            tokio::select! {
-                () = feed(watches.clone(), resource, stream, move |w| &of(w).objects, entry, changed) => {}
-                () = definition.until(false) => objects.clear(),
+    /// Watches the objects of the kind while it exists.
+    async fn feed<K: Object>(
+        &self,
+        client: Client,
+        apps: &Objects<ClientApp>,
+        entry: fn(K) -> Entry<V>,
+        changed: Changed,
+    ) {
+        let Optional { definition, objects, refused: _ } = self;
+        let note = |failure: Option<&watcher::Error>| {
+            if self.note(failure) {
+                apps.trigger_where(|_| true);
             }
-        }
-    };
-    tokio::join!(definitions, fed);
+        };
+        let definitions = definition.watch(client.clone(), || apps.trigger_where(|_| true), note);
+        let fed = async {
+            loop {
+                definition.until(true).await;
+                let stream = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+                let stream = stream.inspect(|event| note(event.as_ref().err()));
+                tokio::select! {
+                    () = keep(definition.resource(), stream, objects, entry, |change| told(apps, &change, changed)) => {}
+                    () = definition.until(false) => objects.clear(),
+                }
+            }
+        };
+        tokio::join!(definitions, fed);
+    }
 }
 
 fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
@@ -487,7 +463,7 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         status.updated_replicas.unwrap_or(0),
         status.available_replicas.unwrap_or(0),
     )
-    // The one that is available may be an old one, which stays until a new one is.
+    // The available replica may be an old one, which stays until a new one is available.
     .or_else(|| {
         let old = status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0);
         (old > 0).then(|| format!("{old} old replicas serve until new ones are available"))
@@ -497,13 +473,13 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
         (None, None) => waiting,
     });
-    workload("Deployment", &deployment, waiting)
+    workload("Deployment", &deployment, deployment.spec.as_ref().map(|spec| &spec.template), waiting)
 }
 
 fn stateful_set(set: StatefulSet) -> Entry<Workload> {
     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = set.status.clone().unwrap_or_default();
-    // A set that updates on delete is as new as somebody wants it to be.
+    // A set that updates on delete is as new as the cluster admin wants it to be.
     let updated = match set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref()?.type_.as_deref()) {
         Some("OnDelete") => wanted,
         _ => status.updated_replicas.unwrap_or(0),
@@ -515,7 +491,7 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
         updated,
         status.available_replicas.unwrap_or(0),
     );
-    workload("StatefulSet", &set, waiting)
+    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| &spec.template), waiting)
 }
 
 /// Why a rollout is not complete, as `kubectl rollout status` would say it.
@@ -537,105 +513,21 @@ fn rollout(
     }
 }
 
-fn workload<K: Resource>(kind: &'static str, object: &K, waiting: Option<String>) -> Entry<Workload> {
-    // What Helm manages without naming its release cannot be filed, and is nobody's.
+fn workload<K: Resource>(
+    kind: &'static str,
+    object: &K,
+    template: Option<&PodTemplateSpec>,
+    waiting: Option<String>,
+) -> Entry<Workload> {
+    let annotations = template.and_then(|template| template.metadata.as_ref()?.annotations.as_ref());
+    let restarted_for = annotations.and_then(|annotations| annotations.get(RESTARTED_FOR).cloned());
+    // What Helm manages without naming its release cannot be filed, and is no app's.
     let group = release_of(object.meta());
     Entry {
         key: key_of(object),
-        value: group.is_some().then(|| Workload { kind, name: object.name_any(), waiting }),
+        value: group.is_some().then(|| Workload { kind, name: object.name_any(), waiting, restarted_for }),
         group,
     }
-}
-
-/// What both kinds say of themselves in the same way.
-fn server<K: Resource>(object: &K) -> ServerView {
-    ServerView {
-        app: object.labels().get(label::APP).cloned(),
-        retained_from: object.labels().get(label::RETAINED_FROM).cloned(),
-        uid: object.meta().uid.clone().unwrap_or_default(),
-        owner_uid: owner(object).map(|(_, _, uid)| uid),
-        stamp: object.annotations().get(annotation::OWNER_UID).cloned(),
-        deleting: object.meta().deletion_timestamp.is_some(),
-        digest: object.annotations().get(annotation::SPEC_DIGEST).cloned(),
-        created: object.meta().creation_timestamp.as_ref().map(|time| time.0),
-        ..ServerView::default()
-    }
-}
-
-fn cluster(cluster: PerconaPGCluster) -> Entry<ServerView> {
-    let status = cluster.status.clone().unwrap_or_default();
-    let volume = cluster.spec.instances.first().map(|instance| &instance.data_volume_claim_spec.resources.requests);
-    let view = ServerView {
-        postgres_version: cluster.spec.postgres_version,
-        storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
-        backups: cluster.annotations().contains_key(annotation::BACKUPS),
-        ready_for_backup: status
-            .conditions
-            .iter()
-            .any(|condition| condition.kind == percona::READY_FOR_BACKUP && condition.status == "True"),
-        state: match status.state.as_deref() {
-            None | Some("") => ServerState::Silent,
-            // Of no PgBouncers all are ready.
-            Some("ready") if status.pgbouncer.unwrap_or_default().ready < 1 => {
-                ServerState::Waiting(" has no ready PgBouncer".to_owned())
-            }
-            Some("ready") => ServerState::Ready,
-            Some(state) => ServerState::Waiting(format!(" is {state}")),
-        },
-        ..server(&cluster)
-    };
-    Entry { key: key_of(&cluster), group: None, value: Some(view) }
-}
-
-fn postgresql(guard: Guard<Postgresql>) -> Entry<ServerView> {
-    let key = key_of(&guard);
-    let view = match &guard.object {
-        Ok(postgresql) => postgresql_view(&guard, postgresql),
-        Err(problem) => {
-            ServerView { state: ServerState::Stalled(format!(" does not decode: {problem}")), ..server(&guard) }
-        }
-    };
-    Entry { key, group: None, value: Some(view) }
-}
-
-fn postgresql_view(guard: &Guard<Postgresql>, postgresql: &Postgresql) -> ServerView {
-    let status = postgresql.status.clone().unwrap_or_default();
-    let ready = find(&status.conditions, kind::READY);
-    let why = ready.map_or_else(|| " is not up".to_owned(), |ready| format!(": {}", ready.message));
-    ServerView {
-        postgres_version: postgresql.spec.version.parse().ok(),
-        storage_bytes: quantity::parse_positive(&postgresql.spec.storage_size),
-        state: match status.phase {
-            None => ServerState::Silent,
-            Some(Phase::Up) => ServerState::Ready,
-            Some(Phase::Pending) => ServerState::Waiting(why),
-            Some(Phase::Failed) => ServerState::Stalled(why),
-        },
-        // One that is not up waits until it is.
-        ready_for_backup: true,
-        dump: status.dump.map(|dump| {
-            let state = match dump.state {
-                DumpState::Running => BackupState::Running,
-                DumpState::Succeeded => BackupState::Succeeded,
-                DumpState::Failed => BackupState::Failed,
-            };
-            (dump.request, state, dump.message)
-        }),
-        ..server(guard)
-    }
-}
-
-fn backup(backup: PerconaPGBackup) -> Entry<(BackupState, Option<String>)> {
-    let key = key_of(&backup);
-    let status = backup.status.unwrap_or_default();
-    let state = match status.state.as_deref() {
-        Some("Succeeded") => BackupState::Succeeded,
-        Some("Failed") => BackupState::Failed,
-        _ => BackupState::Running,
-    };
-    // One that is on its way out is none.
-    let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
-    Entry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
 }
 
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-
 use semver::Version;
 
-use super::names::Maker;
+use super::{
+    database::{BackupProgress, DatabaseView},
+    helm_runs::HelmRun,
+};
 use crate::{
-    controller::key::Key,
-    crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Inventory, Owned},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned},
     destroy::permit::Kind,
+    runtime::key::Key,
 };
 
 /// Everything that decisions depend on, as it was at one moment.
@@ -18,19 +20,20 @@ use crate::{
 pub struct World {
     /// Another ClientApp that has the hostname.
     pub hostname_holder: Option<Key>,
-    /// The Secret with the administrator's credentials.
     pub admin_secret: SecretView,
     /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,
-    /// The database and what leads to it.
     pub database: DatabaseView,
     /// What an earlier ClientApp of this name has left, to be adopted or not.
     pub retained: Vec<Retained>,
     /// The backup that the next upgrade waits for; `None`: it waits for none.
     pub backup: Option<BackupView>,
-    /// The chart that is asked for, once it is fetched.
+    /// The chart that is asked for, where it is at hand and may be used.
     pub target: Option<Target>,
-    /// The newest revision of the release.
+    /// How far a helm run for this app is.
+    pub run: HelmRun,
+    /// The caches show what has come of it, so that it can be forgotten once that is on record.
+    pub run_is_shown: bool,
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
@@ -38,7 +41,7 @@ pub struct World {
     pub inventory: Option<Inventory>,
     /// What holds or opens data and is this app's own by now.
     pub owned: Vec<Owned>,
-    /// The attempt that somebody asks to be repeated at once, by the annotation for it.
+    /// The attempt that a user asks to be repeated at once, by the annotation for it.
     pub retry: Option<String>,
     /// The status as it was last reported.
     pub recorded: ClientAppStatus,
@@ -47,7 +50,6 @@ pub struct World {
 /// A Secret, by what of it may be looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SecretView {
-    /// There is none.
     #[default]
     Absent,
     /// There is one, but it goes away with an object that is not this ClientApp.
@@ -56,10 +58,7 @@ pub enum SecretView {
         owner: String,
     },
     /// This very app's own, made by the operator.
-    Own {
-        /// Its uid.
-        uid: String,
-    },
+    Own { uid: String },
     /// It can be used.
     Present {
         /// The keys whose value is not empty.
@@ -67,89 +66,13 @@ pub enum SecretView {
     },
 }
 
-/// The database and what leads to it.
-#[derive(Clone, Debug, Default)]
-pub struct DatabaseView {
-    /// Whether the cluster knows the kind that it is made from.
-    pub kind: Availability,
-    /// uid of the ClientApp, which a database of its own is stamped with.
-    pub app_uid: String,
-    /// uid of the database that this ClientApp has on record as its own.
-    pub on_record: Option<String>,
-    /// The PerconaPGCluster or Postgresql.
-    pub server: Option<ServerView>,
-    /// The Secret that opens it.
-    pub secret: SecretView,
-    /// Whether the Service that the app uses has a ready address.
-    pub reachable: bool,
-}
-
-/// Whether the objects of a kind can be told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Availability {
-    /// The cluster does not know the kind.
-    #[default]
-    Missing,
-    /// They can.
-    Installed,
-    /// RBAC refuses it, in the API server's words.
-    Refused(String),
-}
-
-/// A PerconaPGCluster or Postgresql.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServerView {
-    /// The ClientApp it is labelled with.
-    pub app: Option<String>,
-    /// The ClientApp that left it behind.
-    pub retained_from: Option<String>,
-    /// Tells it from a successor of the same name.
-    pub uid: String,
-    /// The object that owns it. Those of earlier versions of this operator are owned by their ClientApp.
-    pub owner_uid: Option<String>,
-    /// uid of the ClientApp that it was made for, or adopted by.
-    pub stamp: Option<String>,
-    /// It is being deleted.
-    pub deleting: bool,
-    /// Digest of the document last applied by this operator.
-    pub digest: Option<String>,
-    /// Major version that runs.
-    pub postgres_version: Option<i64>,
-    /// Size of the data volume in bytes, as last applied.
-    pub storage_bytes: Option<f64>,
-    /// It has room for backups that this operator made.
-    pub backups: bool,
-    /// A backup that is asked for now can begin.
-    pub ready_for_backup: bool,
-    /// How it is.
-    pub state: ServerState,
-    /// The last dump that a Postgresql was asked for: the word, how far it is, and what went wrong.
-    pub dump: Option<(String, BackupState, Option<String>)>,
-    /// When it was created.
-    pub created: Option<Timestamp>,
-}
-
-impl ServerView {
-    /// Whether an earlier ClientApp of this name has left it: as retained, or because its finalizer was edited out.
-    #[must_use]
-    pub fn is_left(&self, app: &str, uid: &str) -> bool {
-        let another = |of: &Option<String>| of.as_ref().is_some_and(|of| of != uid);
-        self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && another(&self.stamp)
+impl SecretView {
+    /// What follows on its name in a sentence, where it can be used but for these keys.
+    pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
+        let SecretView::Present { keys: present } = self else { return None };
+        let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
+        (!missing.is_empty()).then(|| format!("has no value under {}", missing.join(" and ")))
     }
-}
-
-/// How a database is, in the words of who makes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ServerState {
-    /// Nothing was said yet.
-    #[default]
-    Silent,
-    /// It is on its way: what follows on its kind and name in a sentence.
-    Waiting(String),
-    /// It goes on only after somebody changes something: the same.
-    Stalled(String),
-    /// It can be used.
-    Ready,
 }
 
 /// A backup, as it is wanted and as it is.
@@ -157,29 +80,24 @@ pub enum ServerState {
 pub struct BackupView {
     /// What is, or will be, on record.
     pub record: BackupRecord,
-    /// How far it is, and what went wrong; `None`: nobody has been asked for it yet.
-    pub seen: Option<(BackupState, Option<String>)>,
+    /// `None`: it has not been asked for yet.
+    pub seen: Option<BackupProgress>,
 }
 
 /// A chart, as far as it decides whether it may be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Name of the chart.
     pub chart: String,
-    /// Version of the chart.
     pub version: Version,
-    /// Version of the app in it.
     pub app_version: Option<String>,
+    pub digest: String,
 }
 
 /// Something that outlived a ClientApp.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retained {
-    /// Its kind.
-    pub kind: RetainedKind,
-    /// Its name.
+    pub kind: Kind,
     pub name: String,
-    /// Its uid.
     pub uid: String,
     /// It belongs to the database, which takes it along.
     pub of_database: bool,
@@ -187,53 +105,20 @@ pub struct Retained {
     pub installed: Option<InstalledChart>,
 }
 
-/// What can outlive a ClientApp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetainedKind {
-    /// A PersistentVolumeClaim.
-    Volume,
-    /// A Secret.
-    Secret,
-    /// A PerconaPGCluster or Postgresql.
-    Server(Maker),
-}
-
-impl RetainedKind {
-    /// The same among all that holds or opens data.
-    #[must_use]
-    pub fn kind(self) -> Kind {
-        match self {
-            RetainedKind::Volume => Kind::Volume,
-            RetainedKind::Secret => Kind::Secret,
-            RetainedKind::Server(maker) => maker.data(),
-        }
-    }
-
-    /// The word in the object.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.kind().as_str()
-    }
-}
-
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseView {
-    /// Revision.
     pub revision: i64,
     /// Name of the storage Secret.
     pub secret: String,
-    /// uid of that Secret.
     pub secret_uid: String,
-    /// What its status means to a decision.
     pub phase: Phase,
     /// Helm's own word for the status.
     pub status: String,
-    /// What the operator stamped on this very revision; `None`: somebody else wrote it.
+    /// What the operator stamped on this very revision; `None`: another Helm client wrote it.
     pub stamp: Option<Stamp>,
     /// Whether any kept revision carries a stamp of ours, be it inherited.
     pub known: bool,
-    /// When the revision was written.
     pub written: Option<Timestamp>,
 }
 
@@ -254,7 +139,6 @@ pub enum Phase {
 
 impl Phase {
     /// Reads Helm's `status` label (helm.sh/helm/v4/pkg/release/common, `Status`).
-    #[must_use]
     pub fn parse(status: &str) -> Phase {
         match status {
             "deployed" => Phase::Deployed,
@@ -289,8 +173,9 @@ pub enum Fate {
 pub struct Workload {
     /// `Deployment` or `StatefulSet`.
     pub kind: &'static str,
-    /// Its name.
     pub name: String,
     /// Why it is not ready; `None`: it is.
     pub waiting: Option<String>,
+    /// uid of the Secret for which its pods were last restarted.
+    pub restarted_for: Option<String>,
 }

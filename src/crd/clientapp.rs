@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// What a tenant's instance shall be.
+/// The instance that the tenant asks for.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[kube(
     group = "apps.bnerd-operator.local",
@@ -35,12 +35,13 @@ use utoipa::ToSchema;
 #[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
 pub struct ClientAppSpec {
     /// The DNS name the instance is served under, in lower case, such as `acme.example.com`. Unique among the
-    /// ClientApps of the cluster: the older object keeps a contested name.
+    /// ClientApps of the cluster: of several with the same hostname, the one that is served under it already keeps it; where
+    /// none is, the oldest gets it.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')").message("must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot"))]
     pub hostname: String,
 
-    /// Exact version of the chart, such as `5.5.2`. helm installs this version and no other.
+    /// Exact version of the chart, such as `5.5.2`: no range. helm installs this version and no other.
     #[serde(default = "default_chart_version")]
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')").message("must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'"))]
@@ -68,7 +69,8 @@ pub struct ClientAppSpec {
     #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
     pub image: String,
 
-    /// Number of app pods, over the chart's and the profile's. More than one needs storage that many pods can write.
+    /// Number of app pods. Absent: as the Profile says, else as the chart does. More than one needs a volume that several
+    /// pods can write (ReadWriteMany).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub replicas: Option<i32>,
@@ -85,22 +87,28 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub persistence: Persistence,
 
-    /// What happens before helm installs another `chartVersion`.
+    /// What has to happen before helm installs another `chartVersion`.
     #[serde(default)]
     pub upgrade: Upgrade,
 
-    /// Further values for the chart, merged over the operator's base values and under the computed ones. A key
-    /// that the operator computes is refused by name. They reach the chart as they are stored here; a number that helm would
-    /// change, which reads them as 64-bit floats, is refused: write it as a text.
+    /// Further values for the chart. Layers, later wins: the operator's base values, the Profile, these values, what the
+    /// operator computes. A key that it computes is refused, and the message names the field to use instead:
+    /// `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`, `ingress.enabled`,
+    /// `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
+    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, and, while `postgres.enabled` is true,
+    /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a
+    /// default of the chart. A number that helm, which reads numbers as 64-bit floats, would change is refused: put it into
+    /// quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,
 
-    /// While true the operator changes nothing for this ClientApp; its status is still kept.
+    /// While true the operator changes nothing for this ClientApp and, if it is deleted, takes nothing down. Its status is
+    /// still kept up to date.
     #[serde(default)]
     pub suspend: bool,
 
-    /// What becomes of database and volumes when the ClientApp is deleted.
+    /// What becomes of the database, the volumes and the generated administrator's Secret when the ClientApp is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -125,12 +133,12 @@ pub struct Postgres {
     #[serde(default = "yes")]
     pub enabled: bool,
 
-    /// Who makes the database: `percona` (a PerconaPGCluster), `standalone` (a Postgresql of this operator) or
-    /// `external` (one that exists already). Immutable.
+    /// Where the database comes from: `percona` (a PerconaPGCluster, made for this instance), `standalone` (a Postgresql of
+    /// this operator, made for this instance) or `external` (a database that exists already). Immutable.
     #[serde(default)]
     pub provider: PostgresProvider,
 
-    /// Major version of PostgreSQL, 13 to 18.
+    /// Major version of PostgreSQL, 14 to 18.
     #[serde(default = "default_postgres_version")]
     #[schemars(length(max = 2))]
     #[x_kube(validation = Rule::new("self.matches('^1[3-8]$')").message("must be a major version of PostgreSQL from \"13\" to \"18\""))]
@@ -142,24 +150,23 @@ pub struct Postgres {
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
 
-    /// Number of PostgreSQL instances. Above one they are a cluster with failover where Percona makes it; with the provider
-    /// `standalone` they are hot standbys, none of which takes over by itself.
+    /// Number of PostgreSQL instances. With the provider `percona`, more than one are a cluster with automatic failover; with
+    /// `standalone`, all above one are hot standbys without automatic failover.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
 
-    /// Whether what an earlier ClientApp of this name has left under `deletionPolicy: Retain` is taken over: database,
-    /// volumes, and the Secrets that open them. Otherwise nothing is made while it is there.
+    /// Whether this ClientApp adopts what an earlier ClientApp of its name left under `deletionPolicy: Retain`: database,
+    /// volumes, and the Secrets that open them. If false, the operator creates nothing while such data exist.
     #[serde(default)]
     pub adopt: bool,
 
-    /// The database that exists already, for the provider `external`. `version`, `storageSize` and `instances` mean nothing
-    /// to it.
+    /// The existing database, for the provider `external`; `version`, `storageSize` and `instances` do not apply to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalPostgres>,
 }
 
-/// A PostgreSQL database that exists already, and the Secret that opens it. It is never changed or deleted.
+/// A PostgreSQL database that exists already, and the Secret that opens it. The operator never changes or deletes either.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPostgres {
@@ -167,39 +174,39 @@ pub struct ExternalPostgres {
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
 
-    /// Key of the user's name in it.
+    /// Key with the user's name.
     #[serde(default = "default_user_key")]
     #[schemars(length(min = 1, max = 253))]
     pub user_key: String,
 
-    /// Key of the user's password in it.
+    /// Key with the user's password.
     #[serde(default = "default_password_key")]
     #[schemars(length(min = 1, max = 253))]
     pub password_key: String,
 
-    /// Key of the server's name in it: a DNS name or an address, with `:port` behind it where that is not 5432.
+    /// Key with the server's DNS name or address, followed by `:port` if the port is not 5432.
     #[serde(default = "default_host_key")]
     #[schemars(length(min = 1, max = 253))]
     pub host_key: String,
 
-    /// Key of the database's name in it.
+    /// Key with the database's name.
     #[serde(default = "default_database_key")]
     #[schemars(length(min = 1, max = 253))]
     pub database_key: String,
 
-    /// The server, such as `db.example.com` or `db.example.com:6432`, in place of the one under `hostKey`.
+    /// The server, such as `db.example.com` or `db.example.com:6432`; overrides `hostKey`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^([[][0-9a-fA-F:.]+[]]|[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?)(:[1-9][0-9]{0,4})?$')").message("must be a DNS name or an address, with :port behind it where that is not 5432"))]
     pub host: Option<String>,
 
-    /// The database, in place of the one under `databaseKey`.
+    /// The database's name; overrides `databaseKey`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub database: Option<String>,
 }
 
-/// Who makes the database.
+/// Where the database comes from.
 #[derive(JsonSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PostgresProvider {
@@ -212,18 +219,18 @@ pub enum PostgresProvider {
     External,
 }
 
-/// What happens before helm installs another `chartVersion`.
+/// What has to happen before helm installs another `chartVersion`.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// Whether the database is backed up first, each time: by a PerconaPGBackup, or a dump of the Postgresql. helm runs when
-    /// it has succeeded, within half an hour; else another backup is made first.
+    /// Whether the database is backed up before each change of `chartVersion`: by a PerconaPGBackup, or by a dump of the
+    /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is taken anew.
     #[serde(default)]
     pub backup: bool,
 
-    /// A `chartVersion` that may be installed although it goes back to an older version of the app, or leaves one of its
-    /// major versions out. It holds for one change: once that version is installed, or where `chartVersion` names another, it
-    /// is spent, until the field is removed or changed.
+    /// The one `chartVersion` that may be installed although it brings an older version of the app, or skips one of its major
+    /// versions. It is for one change: it is spent once that version is installed or `chartVersion` names another, and counts
+    /// again only after the field was removed or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub allow: Option<String>,
@@ -234,8 +241,8 @@ pub struct Upgrade {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow: a volume never shrinks, and a size is not taken back").field_path(".size"))]
 pub struct Persistence {
-    /// Whether the app's files are kept on a volume. Without one they are gone with the pod. Absent: as the Profile
-    /// says, else true.
+    /// Whether the app's files are kept on a volume; without one they are lost with the pod. Absent: as the Profile says,
+    /// else true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 
@@ -251,7 +258,7 @@ pub struct Persistence {
     pub storage_class_name: String,
 }
 
-/// What becomes of database and volumes when the ClientApp is deleted.
+/// What becomes of data when their owner is deleted.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum DeletionPolicy {
     /// They are deleted with it.
@@ -269,8 +276,8 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready` sums up; `PostgresReady`, `Released` and `WorkloadsReady` are its parts; `Reconciling` says that
-    /// work is under way, `Stalled` that it goes on only after somebody changes something.
+    /// `Ready` sums up `PostgresReady`, `Released` and `WorkloadsReady`. `Reconciling`: work is under way. `Stalled`: nothing
+    /// goes on until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
@@ -286,7 +293,7 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_secret_name: Option<String>,
 
-    /// The PerconaPGCluster or Postgresql made for this instance.
+    /// The PerconaPGCluster or Postgresql that was made for this instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub postgres_cluster_name: Option<String>,
 
@@ -294,16 +301,17 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
-    /// The chart that was installed last. Unlike `release` it stays while there is no release: the data are still of its app.
+    /// The chart that was installed last. Unlike `release` it stays when the release is gone, since the data are still those
+    /// of its app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<InstalledChart>,
 
-    /// What holds or opens data and was made for this ClientApp, or adopted by it. An object that is not on this list by its
-    /// uid is never deleted with the ClientApp.
+    /// Objects that hold or open data and were made for this ClientApp or adopted by it. An object whose uid is not on this
+    /// list is never deleted with the ClientApp.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Owned>,
 
-    /// Whether it is deleted with `--cascade=orphan`; on record from the beginning of the deletion.
+    /// Whether the ClientApp is deleted with `--cascade=orphan`; recorded when the deletion begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<bool>,
 
@@ -334,7 +342,7 @@ pub struct Release {
     pub namespace: String,
     /// Revision, as in `helm history`.
     pub revision: i64,
-    /// Helm's word for its state, such as `deployed` or `failed`.
+    /// State of the release as Helm spells it, such as `deployed` or `failed`.
     pub status: String,
     /// Name of the chart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,10 +353,10 @@ pub struct Release {
     /// Version of the app in the chart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<String>,
-    /// Digest of what was asked of helm: chart version, values and flags. Equal digests are never installed twice.
+    /// Digest of chart version, values and flags. A release whose digest is unchanged is not upgraded again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// sha256 of the chart archive that was installed. The same version with another digest is not installed.
+    /// sha256 of the chart archive that was installed. The same version with another digest is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart_digest: Option<String>,
     /// When the revision was written.
@@ -395,7 +403,7 @@ pub struct ReleaseObject {
     /// Namespace, where the chart names another than the release's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether `helm uninstall` leaves it (`helm.sh/resource-policy: keep`).
+    /// Whether `helm uninstall` keeps it (`helm.sh/resource-policy: keep`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub kept: bool,
     /// Of a StatefulSet: the names of its claim templates.
@@ -433,12 +441,12 @@ pub struct BackupRecord {
     pub from: String,
     /// The chart version that was to be installed.
     pub to: String,
-    /// How far it is.
+    /// Its progress.
     pub state: BackupState,
     /// The newest revision of the release when it was asked for; 0 where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_revision: Option<i64>,
-    /// When it was asked for, or last seen running: what it holds is no older.
+    /// When it was asked for, or last seen running: its content is no older than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
     /// The revision there was when this upgrade was over: the one made after the backup, or, where the upgrade was withdrawn,
@@ -447,14 +455,14 @@ pub struct BackupRecord {
     pub revision: Option<i64>,
 }
 
-/// How far a backup is.
+/// Progress of a backup.
 #[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum BackupState {
     /// It was asked for.
     Running,
     /// It can be restored from.
     Succeeded,
-    /// It cannot.
+    /// It failed: it cannot be restored from.
     Failed,
 }
 
@@ -466,12 +474,12 @@ pub struct Attempt {
     pub digest: String,
     /// When the run was begun.
     pub started_at: Time,
-    /// Failures in a row with this digest.
+    /// Consecutive failures with this digest.
     #[serde(default)]
     // The API server knows no unsigned formats.
     #[schemars(with = "i32", range(min = 0))]
     pub failures: u32,
-    /// Not tried again before this time, unless the digest changes.
+    /// When helm is run again at the earliest, unless the digest changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Time>,
     /// Class of the last failure, as in the conditions.

@@ -17,7 +17,7 @@ pub mod kind {
     pub const WORKLOADS_READY: &str = "WorkloadsReady";
     /// Work is under way or will be retried.
     pub const RECONCILING: &str = "Reconciling";
-    /// Nothing goes on until somebody changes something.
+    /// Nothing goes on until a user or a cluster admin changes something.
     pub const STALLED: &str = "Stalled";
 }
 

@@ -68,10 +68,7 @@ fn status_of(json: &str) -> Option<Value> {
     serde_json::from_str(fields.get("status")?.get()).ok()
 }
 
-/// An object from its text, and the fields that its kind does not have.
-///
-/// # Errors
-/// One sentence that names the field at fault.
+/// An object from its text, and the fields that its kind does not have. An error names the field at fault.
 pub fn decode_strictly<K: DeserializeOwned>(json: &str) -> Result<(K, Vec<String>), String> {
     let mut unknown = Vec::new();
     let object = decode(json, |field| unknown.push(field))?;
@@ -87,7 +84,7 @@ fn decode<K: DeserializeOwned>(json: &str, mut unknown: impl FnMut(String)) -> R
     serde_path_to_error::deserialize(json).map_err(|error| sentence(&error))
 }
 
-/// Nobody sees the stored text, so where in it the problem is does not help; the path of the field does.
+/// Users never see the stored text, so its line and column do not help them; the path of the field does.
 fn sentence(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     /// No field of a schema is further down; what is belongs to a user's own tree.
     const SEGMENTS: usize = 6;

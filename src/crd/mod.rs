@@ -8,6 +8,7 @@ mod postgres_writer;
 mod postgresql;
 mod profile;
 pub mod quantity;
+pub mod reason;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
@@ -22,6 +23,7 @@ pub use postgresql::{
 pub use profile::{
     Amount, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfilePersistence, ProfileResources, ProfileSpec,
 };
+pub use reason::Reason;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -45,8 +47,6 @@ pub mod label {
     pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
     /// On a pod of a `Postgresql`: `primary`, `standby` or `backup`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
-    /// On a ConfigMap with claims to rows that no finalizer stands for yet: the kind of the objects.
-    pub const CLAIMS: &str = "apps.bnerd-operator.local/claims";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on everything this operator makes itself.
@@ -64,11 +64,11 @@ pub mod annotation {
     pub const OWNER_UID: &str = "apps.bnerd-operator.local/clientapp-uid";
     /// On what is applied: digest of the document, so that an unchanged one is not applied again.
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
-    /// On a PerconaPGCluster: this operator has made room for backups. What somebody else set up is theirs.
+    /// On a PerconaPGCluster: this operator has set up its backups. A setup without it is a cluster admin's, and left alone.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
 
     /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
-    /// time of the asking, so that it asks for one more and no further ones, whoever's clock is wrong.
+    /// time of the asking, so that it asks for exactly one more, however wrong the user's clock or the operator's is.
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";
 
     /// The value of [`RETRY`] that has this attempt repeated: `startedAt/failures` of `status.lastAttempt`.

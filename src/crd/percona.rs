@@ -1,7 +1,9 @@
 //! The part of Percona's `PerconaPGCluster` (`pgv2.percona.com/v2`) that is read. Pure.
 //!
-//! Writing goes through a JSON document (`clientapp::build::postgres`), so that server-side apply names exactly the
+//! Writing goes through a JSON document (`clientapp::database::percona`), so that server-side apply names exactly the
 //! fields this operator wants and no defaults of a typed struct.
+
+#![allow(missing_docs, reason = "the fields are Percona's, and its manifests tell what they are")]
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
@@ -33,7 +35,6 @@ pub const USER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pguser";
 
 /// Whether Percona gives a volume of this cluster such a name (`internal/naming/names.go`: `InstancePostgresDataVolume`,
 /// `InstancePostgresWALVolume`, `InstanceTablespaceDataVolume`, `PGBackRestRepoVolume`).
-#[must_use]
 pub fn names_volume(cluster: &str, name: &str) -> bool {
     let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
     let repo = |rest: &str| rest.strip_prefix("repo").is_some_and(|number| number.parse::<u8>().is_ok());
@@ -41,12 +42,10 @@ pub fn names_volume(cluster: &str, name: &str) -> bool {
 }
 
 /// Whether Percona gives the Secret of a user of this cluster such a name (`internal/naming/names.go`, `PostgresUserSecret`).
-#[must_use]
 pub fn names_user_secret(cluster: &str, name: &str) -> bool {
     name.strip_prefix(cluster).is_some_and(|rest| rest.starts_with("-pguser-"))
 }
 
-/// What is read of a cluster's spec.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
 #[kube(
     group = "pgv2.percona.com",
@@ -57,126 +56,97 @@ pub fn names_user_secret(cluster: &str, name: &str) -> bool {
     status = "PerconaPGClusterStatus",
     schema = "disabled"
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGClusterSpec {
     /// Major version that runs; a PerconaPGUpgrade changes it, nothing else may.
-    #[serde(default)]
     pub postgres_version: Option<i64>,
-    /// The instance sets; this operator makes one.
-    #[serde(default)]
     pub instances: Vec<InstanceSet>,
-    /// Whether and where backups are made.
-    #[serde(default)]
     pub backups: Backups,
 }
 
-/// What is read of how a cluster is backed up.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Backups {
     /// Unset is enabled (`Backups.IsEnabled` in `perconapgcluster_types.go`).
-    #[serde(default)]
     pub enabled: Option<bool>,
     /// How pgBackRest is set up. It may be listed while backups are disabled, and then does nothing.
-    #[serde(default)]
     pub pgbackrest: Option<PgBackRest>,
 }
 
 impl Backups {
     /// Whether backups are enabled and have somewhere to go.
-    #[must_use]
     pub fn are_made(&self) -> bool {
         self.enabled != Some(false) && self.pgbackrest.as_ref().is_some_and(|pgbackrest| !pgbackrest.repos.is_empty())
     }
 }
 
-/// What is read of pgBackRest's setup.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct PgBackRest {
     /// Where backups go to; Percona's schema requires one at least.
-    #[serde(default)]
     pub repos: Vec<Repo>,
 }
 
-/// What is read of a repository.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Repo {
     /// `repo1` to `repo4`.
-    #[serde(default)]
     pub name: String,
 }
 
-/// What is read of an instance set.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct InstanceSet {
-    /// The volume for the data.
-    #[serde(default)]
     pub data_volume_claim_spec: VolumeClaim,
 }
 
-/// What is read of a claim for a volume.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct VolumeClaim {
-    /// What the volume needs at least.
-    #[serde(default)]
     pub resources: Resources,
 }
 
-/// What is read of resources.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Resources {
-    /// At least this much.
-    #[serde(default)]
     pub requests: Requests,
 }
 
-/// What is read of requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Requests {
-    /// Size as a quantity.
-    #[serde(default)]
     pub storage: Option<String>,
 }
 
-/// What is read of a cluster's status.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGClusterStatus {
     /// `initializing`, `ready`, `paused` or `stopping`; there is no error state.
-    #[serde(default)]
     pub state: Option<String>,
     /// PgBouncer's instances; 0 of 0 counts as ready in `state`.
-    #[serde(default)]
     pub pgbouncer: Option<Instances>,
     /// Among them [`READY_FOR_BACKUP`].
-    #[serde(default)]
     pub conditions: Vec<Condition>,
 }
 
-/// What is read of a condition. Percona's own are not always whole, so nothing but the type is required.
+/// Percona's own are not always whole, so nothing but the type is required.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True`, `False` or `Unknown`.
     #[serde(default)]
     pub status: String,
-    /// Why, in one word.
     #[serde(default)]
     pub reason: String,
 }
 
-/// A count of instances.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Instances {
-    /// How many are ready.
-    #[serde(default)]
     pub ready: i64,
 }
 
-/// What is read of a backup's spec.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
 #[kube(
     group = "pgv2.percona.com",
@@ -198,16 +168,13 @@ pub struct PerconaPGBackupSpec {
     pub repo_name: Option<String>,
 }
 
-/// What is read of a backup's status.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGBackupStatus {
     /// `Starting`, `Running`, `Failed` or `Succeeded`, the latter two for good. None while it waits to begin: for a cluster
     /// that does not exist or is paused, or for the end of another backup (`perconapgbackup_types.go`).
-    #[serde(default)]
     pub state: Option<String>,
     /// Why it has failed. Often there is no word: neither of a Job that failed, nor of a cluster that was not ready.
-    #[serde(default)]
     pub error: Option<String>,
 }
 
@@ -244,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn backups_are_made_where_nobody_says_otherwise_and_they_have_somewhere_to_go() {
+    fn backups_are_made_unless_disabled_and_if_they_have_somewhere_to_go() {
         let repos = json!({"repos": [{"name": "repo1", "volume": {}}], "manual": {"repoName": "repo1"}});
         let cases = [
             (json!({"pgbackrest": repos}), true),

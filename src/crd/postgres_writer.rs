@@ -1,11 +1,17 @@
 //! `PostgresWriter`: one row in a table of one PostgreSQL database.
 //!
-//! Every rule the API server can check is a rule of the schema; the operator checks the table's name once more.
+//! Every rule the API server can check is a rule of the schema; the operator checks the table's name once more. They are
+//! patterns and no CEL rules: where the API server cannot evaluate such a rule on a stored object, it refuses every change of
+//! it, and a finalizer could not be taken off.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+const TABLE: &str = "^[A-Za-z_][A-Za-z0-9_]{0,62}([.][A-Za-z_][A-Za-z0-9_]{0,62})?$";
+/// Without NUL.
+const TEXT: &str = r"^[^\x00]*$";
 
 /// What the row shall hold.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -26,25 +32,22 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresWriterSpec {
-    /// The table, such as `people` or `sales.people`: it has to exist, with the columns id (the primary key), name, age
-    /// and country. Upper and lower case differ. Immutable.
-    #[schemars(length(min = 1, max = 127))]
-    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z_][A-Za-z0-9_]{0,62}([.][A-Za-z_][A-Za-z0-9_]{0,62})?$')").message("must be the name of a table, with its schema before it if need be, such as people or sales.people: letters, digits and '_', not beginning with a digit"))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("table is immutable: a row does not move by itself; make a new PostgresWriter and delete this one"))]
+    /// The table, with its schema before it if need be, such as `people` or `sales.people`: it has to exist, with the columns
+    /// id (the primary key), name, age and country, and the cluster admin has to allow it. Upper and lower case differ. When
+    /// it changes, the row moves.
+    #[schemars(length(min = 1, max = 127), regex(pattern = TABLE))]
     pub table: String,
 
-    /// Value of the column name.
-    #[schemars(length(min = 1, max = 1024))]
-    #[x_kube(validation = Rule::new("!self.contains('\\u0000')").message("must not contain the character NUL, which PostgreSQL cannot store"))]
+    /// Value of the column name, without the character NUL, which PostgreSQL cannot store.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = TEXT))]
     pub name: String,
 
     /// Value of the column age.
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub age: i32,
 
-    /// Value of the column country.
-    #[schemars(length(min = 1, max = 1024))]
-    #[x_kube(validation = Rule::new("!self.contains('\\u0000')").message("must not contain the character NUL, which PostgreSQL cannot store"))]
+    /// Value of the column country, without the character NUL.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = TEXT))]
     pub country: String,
 }
 
@@ -56,7 +59,7 @@ pub struct PostgresWriterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: the row is as the spec says. `Stalled`: somebody has to change something.
+    /// `Ready`: the row is as the spec says. `Stalled`: nothing goes on until a user or an admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 

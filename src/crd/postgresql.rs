@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeletionPolicy, Owned};
 
-/// What a PostgreSQL server shall be.
+/// The PostgreSQL server that the user asks for.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[kube(
     group = "apps.bnerd-operator.local",
     version = "v1alpha1",
     kind = "Postgresql",
     plural = "postgresqls",
-    shortname = "pg",
+    // Not `pg`, which is Percona's PerconaPGCluster.
     shortname = "db",
     namespaced,
     status = "PostgresqlStatus",
@@ -30,37 +30,37 @@ use super::{DeletionPolicy, Owned};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.password) || !has(self.passwordSecret)").message("give password or passwordSecret, not both").field_path(".password"))]
-#[x_kube(validation = Rule::new("!has(self.password) || !has(oldSelf.password) || self.password == oldSelf.password").message("a password is changed in the database, not here: ALTER ROLE, then hand the new one over as the README says").field_path(".password"))]
+#[x_kube(validation = Rule::new("!has(self.password) || !has(oldSelf.password) || self.password == oldSelf.password").message("a password is changed in the database, not here: ALTER ROLE, then put the new one into a Secret and name that in passwordSecret").field_path(".password"))]
 #[x_kube(validation = Rule::new("self.name == oldSelf.name").message("name is immutable: make the other database with CREATE DATABASE, or another Postgresql").field_path(".name"))]
 #[x_kube(validation = Rule::new("self.defaultUser == oldSelf.defaultUser").message("defaultUser is immutable: make the other user with CREATE ROLE, or another Postgresql").field_path(".defaultUser"))]
 #[x_kube(validation = Rule::new("self.version == oldSelf.version").message("version is immutable, since another major version cannot read the same files: dump this one with pg_dump, make a new Postgresql of the version you want, and restore the dump into it with pg_restore").field_path(".version"))]
 #[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable: data does not move by itself; make a new Postgresql and restore a dump into it").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 pub struct PostgresqlSpec {
-    /// The user that is made with the database and owns it. Immutable.
+    /// The user that owns the database; no superuser. Immutable.
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !self.startsWith('pg_') && self != 'replicator'").message("must be lower-case letters, digits and '_', not beginning with a digit or 'pg_', and not 'replicator', which is the standbys' own"))]
     pub default_user: String,
 
-    /// The user's password, in clear for everybody who may read this object: for trying things out. Absent, and without
-    /// `passwordSecret`: one is generated.
+    /// The user's password, in clear text for every user who may read this object: use it for trials only. With neither this
+    /// nor `passwordSecret`, a password is generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(validation = Rule::new("self.matches('^[^\\\\p{Cc}]*$')").message("must have no line break or other control character"))]
     pub password: Option<String>,
 
-    /// A key of an existing Secret in this namespace with the user's password.
+    /// The key of an existing Secret in this namespace that holds the user's password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_secret: Option<PasswordSecret>,
 
-    /// The database that is made. Immutable.
+    /// Name of the database. Immutable.
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !(self in ['template0', 'template1'])").message("must be lower-case letters, digits and '_', not beginning with a digit, and not template0 or template1"))]
     pub name: String,
 
-    /// The port that the Services offer.
+    /// Port of the Services.
     #[serde(default = "default_port")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
@@ -88,8 +88,8 @@ pub struct PostgresqlSpec {
     #[x_kube(validation = Rule::new("self.matches('^1[4-8]$')").message("must be a major version of PostgreSQL from \"14\" to \"18\""))]
     pub version: String,
 
-    /// Number of servers. All above one are hot standbys that follow the primary and can be read through the Service
-    /// `<name>-ro`. None of them takes over by itself.
+    /// Number of servers. All above one are hot standbys, which clients can read through the Service `<name>-ro`. There is no
+    /// automatic failover: a lost primary comes back on its volume.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
@@ -98,7 +98,7 @@ pub struct PostgresqlSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Backup>,
 
-    /// What becomes of the volume when the Postgresql is deleted.
+    /// What becomes of the volumes and Secrets when the Postgresql is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -128,13 +128,14 @@ pub struct Backup {
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
-    /// Any word: a new one asks for a dump at once. What became of it is in `status.dump`.
+    /// Any word; each new one asks for a dump at once. The result is in `status.dump`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
     pub request: Option<String>,
 
-    /// How many dumps are kept. Those without any data, and those of another server, do not count against the others.
+    /// How many dumps of this server are kept. A dump that is empty or damaged, or of another server, never replaces one with
+    /// data.
     #[serde(default = "default_keep")]
     #[schemars(range(min = 1, max = 1000))]
     pub keep: i32,
@@ -145,8 +146,8 @@ pub struct Backup {
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
 
-    /// Whether a last dump is taken before the Postgresql is deleted, when no client can connect any more. The volume with the
-    /// dumps is kept then.
+    /// Whether a last dump is taken when the Postgresql is deleted, after clients have been disconnected. The volume with the
+    /// dumps is then kept.
     #[serde(default)]
     pub on_delete: bool,
 }
@@ -159,8 +160,8 @@ pub struct PostgresqlStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready` sums up; `Reconciling` says that work is under way, `Stalled` that it goes on only after somebody changes
-    /// something.
+    /// `Ready`: the primary serves clients. `BackedUp`: the last dump is complete. `Reconciling`: work is under way.
+    /// `Stalled`: nothing goes on until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
@@ -180,29 +181,29 @@ pub struct PostgresqlStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_size: Option<String>,
 
-    /// The volume with the database. Another one in its place is never taken for it.
+    /// The volume with the database. The operator never accepts another one in its place by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeRecord>,
 
-    /// What holds or opens data and was made for this Postgresql, or handed over to it. An object that is not on this list by
-    /// its uid is never deleted with the Postgresql.
+    /// Objects that hold or open data and were made for this Postgresql or handed over to it. An object whose uid is not on
+    /// this list is never deleted with the Postgresql.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Owned>,
 
-    /// The Secret by which the database is reached, once a password is in use.
+    /// The Secret for clients, once a password is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRecord>,
 
-    /// The newest dump that was asked for by `spec.backup.request`.
+    /// The newest dump that `spec.backup.request` asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<DumpRecord>,
 
-    /// How the dumps go, whatever asked for them.
+    /// Successes and failures of all dumps, whatever asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupSummary>,
 }
 
-/// A claim, and how far the database on it is.
+/// The PersistentVolumeClaim with the database.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
@@ -210,7 +211,7 @@ pub struct VolumeRecord {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Whether there is a database on it. From then on none is ever made again.
+    /// Whether it was initialised with a database. It is never initialised again.
     pub initialized: bool,
 }
 
@@ -221,10 +222,10 @@ pub struct BackupSummary {
     /// When the last dump was complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success: Option<Time>,
-    /// When the last one failed that did.
+    /// When the last failed dump failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Time>,
-    /// The Job that failed then.
+    /// Its Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_job: Option<String>,
 }
@@ -236,7 +237,7 @@ pub enum Phase {
     Pending,
     /// It can.
     Up,
-    /// Not before somebody changes something.
+    /// Not before a user or a cluster admin changes something.
     Failed,
 }
 
@@ -252,7 +253,7 @@ pub struct ActivePod {
     pub uid: String,
 }
 
-/// That a password is in use, and where it came from; never the password.
+/// Where the password in use came from; never the password itself.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRecord {
@@ -265,7 +266,7 @@ pub struct SecretRecord {
     pub version: Option<String>,
 }
 
-/// A dump that was asked for. A word that is recorded here as succeeded is never dumped for again.
+/// A dump that was asked for. A request that is recorded here as succeeded is not repeated.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DumpRecord {
@@ -273,7 +274,7 @@ pub struct DumpRecord {
     pub request: String,
     /// Name of the Job.
     pub job: String,
-    /// How far it is.
+    /// Its progress.
     pub state: DumpState,
     /// When the Job began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,14 +287,14 @@ pub struct DumpRecord {
     pub message: Option<String>,
 }
 
-/// How far a dump is.
+/// Progress of a dump.
 #[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum DumpState {
     /// Its Job has not ended.
     Running,
     /// It is on the volume for dumps.
     Succeeded,
-    /// There is none.
+    /// It failed: there is no dump.
     Failed,
 }
 

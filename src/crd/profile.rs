@@ -1,4 +1,4 @@
-//! `Profile`: a class of instances, as an administrator sells or grants them.
+//! `Profile`: a class of instances, as a cluster admin offers them.
 //!
 //! It has no controller and no status of its own: the ClientApps that name it follow it, and say so in theirs.
 
@@ -26,12 +26,12 @@ use serde_json::{Map, Value};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileSpec {
-    /// What this class of instances is, for people.
+    /// What this class of instances is for. A change of it changes no ClientApp.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub description: String,
 
-    /// What holds for a ClientApp that does not say otherwise in its own spec.
+    /// Defaults for each ClientApp of this Profile; its own spec wins.
     #[serde(default)]
     pub defaults: ProfileDefaults,
 
@@ -40,11 +40,12 @@ pub struct ProfileSpec {
     pub helm: ProfileHelm,
 }
 
-/// What holds for a ClientApp that does not say otherwise.
+/// Defaults for each ClientApp of a Profile; its own spec wins.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileDefaults {
-    /// Number of app pods; `spec.replicas` of a ClientApp wins. More than one needs storage that many pods can write.
+    /// Number of app pods; `spec.replicas` of a ClientApp wins. More than one needs a volume that several pods can write
+    /// (ReadWriteMany).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub replica_count: Option<i32>,
@@ -68,7 +69,7 @@ pub struct ProfileDefaults {
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileResources {
-    /// What the scheduler sets aside, by resource, such as `{cpu: 200m, memory: 512Mi}`.
+    /// What the scheduler reserves, by resource, such as `{cpu: 200m, memory: 512Mi}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
@@ -95,8 +96,8 @@ pub struct ProfilePersistence {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 
-    /// Size of the volume, such as `10Gi`. To raise it grows the volumes of all ClientApps that take it from here; a
-    /// volume never shrinks.
+    /// Size of the volume, such as `10Gi`. Raising it grows the volumes of all ClientApps that take their size from here. Only
+    /// grows: a volume never shrinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 10Gi or 500Mi (not GB)"))]

@@ -4,7 +4,6 @@
 ///
 /// The grammar is that of `k8s.io/apimachinery/pkg/api/resource.Quantity`: a decimal number with an optional
 /// binary (`Ki` … `Ei`) or decimal (`m`, `k` … `E`) suffix, or a decimal exponent.
-#[must_use]
 pub fn parse_positive(text: &str) -> Option<f64> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '+')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

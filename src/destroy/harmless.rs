@@ -9,6 +9,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
+use crate::runtime::api::unless_gone;
+
 /// Kinds that hold data, open them, or take along what does: those are destroyed by a permit, or by nothing here. Kinds of
 /// other groups than Kubernetes' own may hold anything.
 fn is_harmless(of: &TypeMeta) -> bool {
@@ -33,9 +35,6 @@ fn is_harmless(of: &TypeMeta) -> bool {
 
 /// Deletes this object and no successor of its name, and in the background what it owns: the pods of a Job would stay
 /// otherwise. One that is gone, or of a kind that this is not for, is left alone: `false`.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn delete<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -47,11 +46,7 @@ where
     let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
     #[expect(clippy::disallowed_methods, reason = "nothing is lost by it")]
     let deleted = api.delete(meta.name.as_deref().unwrap_or_default(), &params).await;
-    match deleted {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(error),
-        Ok(_) => Ok(true),
-    }
+    Ok(unless_gone(deleted)?.is_some())
 }
 
 #[cfg(test)]

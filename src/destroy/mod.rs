@@ -26,34 +26,23 @@ use serde_json::{Value, json};
 
 use self::permit::{Kind, Mandate, Owner, Permit, Withheld};
 use crate::{
-    controller::key::Key,
     crd::{
         DeletionPolicy, Guard, Postgresql, annotation,
         percona::{self, PerconaPGCluster},
     },
     lease::Lead,
+    runtime::{api::unless_gone, key::Key},
 };
 
 /// How the names of Helm's storage Secrets begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
 const REVISION: &str = "sh.helm.release.v1.";
 
-/// A step of a deletion that was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server's refusal.
-    #[error("{operation}: {}", crate::controller::error::api_sentence(source))]
-    Api {
-        /// What was being done, on which object.
-        operation: String,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
-    /// This process leads no more, or may not.
+    #[error("{operation}: {}", crate::runtime::error::api_sentence(source))]
+    Api { operation: String, source: Box<kube::Error> },
     #[error("{operation}: this process does not lead any more, and deletes nothing")]
-    NotLeading {
-        /// What was to be done, on which object.
-        operation: String,
-    },
+    NotLeading { operation: String },
 }
 
 impl Error {
@@ -62,19 +51,13 @@ impl Error {
     }
 }
 
-/// What destroying takes.
 pub struct Destroyer<'a> {
-    /// The way to the API server.
     pub client: &'a Client,
-    /// Whether this process may act.
     pub lead: &'a Lead,
 }
 
 impl Destroyer<'_> {
     /// Asks the API server for an object, and judges whether its data go with it.
-    ///
-    /// # Errors
-    /// The API server's refusal.
     pub async fn mandate<K: Owner>(&self, key: &Key, uid: &str) -> Result<Result<Mandate<K>, Withheld>, Error> {
         let api: Api<Guard<K>> = Api::namespaced(self.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))?;
@@ -82,10 +65,7 @@ impl Destroyer<'_> {
     }
 
     /// Deletes an object, a database with all that it has. One that is gone needs none, and one that is on its way out no
-    /// more than that it takes its own along.
-    ///
-    /// # Errors
-    /// The API server's refusal; a conflict when the object has changed since the judgement.
+    /// more than that it takes its own along. A conflict: the object has changed since the judgement.
     pub async fn delete(&self, permit: Permit) -> Result<(), Error> {
         let Permit { kind, namespace, target } = permit;
         let name = target.name.clone().unwrap_or_default();
@@ -94,10 +74,10 @@ impl Destroyer<'_> {
         let mut version = target.resource_version.clone();
         if let Some(patch) = takes_along(kind, &target) {
             self.may(&operation)?;
-            match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => return Err(Error::api(operation)(error)),
-                Ok(patched) => version = patched.metadata.resource_version,
+            let patched = api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            match unless_gone(patched).map_err(Error::api(&operation))? {
+                Some(patched) => version = patched.metadata.resource_version,
+                None => return Ok(()),
             }
         }
         if target.deletion_timestamp.is_some() {
@@ -108,20 +88,13 @@ impl Destroyer<'_> {
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         #[expect(clippy::disallowed_methods, reason = "the one place")]
         let deleted = api.delete(&name, &params).await;
-        match deleted {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(Error::api(operation)(error)),
-            Ok(_) => {
-                tracing::info!(kind = kind.as_str(), %namespace, %name, "deleted");
-                Ok(())
-            }
+        if unless_gone(deleted).map_err(Error::api(operation))?.is_some() {
+            tracing::info!(kind = kind.as_str(), %namespace, %name, "deleted");
         }
+        Ok(())
     }
 
     /// Deletes a Secret in which Helm stores a revision. It opens nothing; without it the release cannot be told any more.
-    ///
-    /// # Errors
-    /// The API server's refusal.
     pub async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
         let operation = format!("delete Secret {namespace}/{name}, in which Helm stores a revision");
         if !name.starts_with(REVISION) {
@@ -132,17 +105,11 @@ impl Destroyer<'_> {
         let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
         #[expect(clippy::disallowed_methods, reason = "the one place")]
         let deleted = api(self.client, namespace, Kind::Secret).delete(name, &params).await;
-        match deleted {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(Error::api(operation)(error)),
-            Ok(_) => Ok(()),
-        }
+        unless_gone(deleted).map_err(Error::api(operation))?;
+        Ok(())
     }
 
     /// Whether this process may act at this moment.
-    ///
-    /// # Errors
-    /// It does not lead.
     pub fn may(&self, operation: &str) -> Result<(), Error> {
         match self.lead.holds() {
             true => Ok(()),
@@ -156,9 +123,6 @@ pub struct Vacant<'a>(pub &'a Namespace);
 
 /// Deletes a namespace, unless it has changed since it was looked at; `false`: it is gone. `lead` is that of a controller; the
 /// call that has just made the namespace needs none.
-///
-/// # Errors
-/// The API server's refusal; this process does not lead.
 pub async fn namespace(client: &Client, lead: Option<&Lead>, Vacant(namespace): Vacant<'_>) -> Result<bool, Error> {
     let ObjectMeta { name, uid, resource_version, .. } = namespace.metadata.clone();
     let name = name.unwrap_or_default();
@@ -170,11 +134,7 @@ pub async fn namespace(client: &Client, lead: Option<&Lead>, Vacant(namespace): 
         DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
     #[expect(clippy::disallowed_methods, reason = "the one place")]
     let deleted = Api::<Namespace>::all(client.clone()).delete(&name, &params).await;
-    match deleted {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(Error::api(operation)(error)),
-        Ok(_) => Ok(true),
-    }
+    Ok(unless_gone(deleted).map_err(Error::api(operation))?.is_some())
 }
 
 /// Unless asked, a database leaves its volumes and Secrets, and a later one of its name would get them. That is asked for only
@@ -222,7 +182,6 @@ pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
 }
 
 /// The objects of a kind in a namespace.
-#[must_use]
 pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     let resource = match kind {
         Kind::Volume => ApiResource::erase::<PersistentVolumeClaim>(&()),

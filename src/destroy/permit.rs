@@ -11,10 +11,7 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
-use crate::{
-    controller::key::Key,
-    crd::{Guard, Owned, label},
-};
+use crate::crd::{Guard, Owned, label};
 
 /// Put on a deleted object with `--cascade=orphan` (k8s.io/apimachinery, `FinalizerOrphanDependents`).
 const ORPHAN: &str = "orphan";
@@ -22,19 +19,13 @@ const ORPHAN: &str = "orphan";
 /// What holds data, or opens them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A PersistentVolumeClaim.
     Volume,
-    /// A Secret.
     Secret,
-    /// A database made by Percona.
     PerconaPGCluster,
-    /// A database made by this operator.
     Postgresql,
 }
 
 impl Kind {
-    /// The word in the object.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Volume => "PersistentVolumeClaim",
@@ -45,7 +36,6 @@ impl Kind {
     }
 
     /// The entry in an owner's status.
-    #[must_use]
     pub fn owned(self, target: &ObjectMeta) -> Owned {
         Owned {
             kind: self.as_str().to_owned(),
@@ -55,14 +45,10 @@ impl Kind {
     }
 }
 
-/// What the spec of an owner says becomes of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// They go with it.
     Delete,
-    /// They outlive it.
     Retain,
-    /// Nothing is to be changed now.
     Suspended,
 }
 
@@ -70,10 +56,8 @@ pub enum Wish {
 pub trait Owner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + fmt::Debug + DeserializeOwned
 {
-    /// What its spec says.
     fn wish(&self) -> Wish;
 
-    /// What its status has on record.
     fn owned(&self) -> &[Owned];
 
     /// Whether its status says that it is deleted with `--cascade=orphan`.
@@ -88,15 +72,10 @@ pub trait Owner:
 pub enum Withheld {
     /// It is gone, or another of its name is there.
     Gone,
-    /// It is not being deleted.
     Alive,
-    /// It is deleted with `--cascade=orphan`.
     Orphaned,
-    /// It does not decode, so its policy is not known.
     Unreadable,
-    /// It is suspended.
     Suspended,
-    /// Its policy is `Retain`.
     Retained,
 }
 
@@ -131,9 +110,7 @@ pub struct Permit {
 /// An object that stays, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Its kind.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
     /// What follows on kind and name in a sentence.
     pub because: String,
@@ -146,9 +123,6 @@ impl fmt::Display for Kept {
 }
 
 /// Whether the data of an object go with it: it is the one with this uid, as the API server has it now.
-///
-/// # Errors
-/// Why they do not.
 pub fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
     let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(Withheld::Gone)?;
     if found.metadata.deletion_timestamp.is_none() {
@@ -169,16 +143,12 @@ pub fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<
 }
 
 /// Whether an object is deleted with `--cascade=orphan`, as long as the garbage collector has not dealt with it.
-#[must_use]
 pub fn is_orphaned(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
 }
 
 impl<K: Owner> Mandate<K> {
     /// Whether this object may be destroyed.
-    ///
-    /// # Errors
-    /// Why it stays.
     pub fn permit(&self, kind: Kind, target: ObjectMeta) -> Result<Permit, Kept> {
         let name = target.name.clone().unwrap_or_default();
         let uid = target.uid.clone().unwrap_or_default();
@@ -194,13 +164,6 @@ impl<K: Owner> Mandate<K> {
             Some(claim) => kept(format!("stays: {claim}")),
             None => Ok(Permit { kind, namespace: self.meta.namespace.clone().unwrap_or_default(), target }),
         }
-    }
-
-    /// The owner.
-    #[must_use]
-    pub fn key(&self) -> Key {
-        let Self { meta, .. } = self;
-        Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
 }
 
@@ -218,7 +181,6 @@ fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
 }
 
 /// Whether an object is no older than its owner. Both times are the API server's.
-#[must_use]
 pub fn is_younger(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
     let created = |meta: &ObjectMeta| -> Option<Timestamp> { Some(meta.creation_timestamp.as_ref()?.0) };
     created(owner).zip(created(target)).is_some_and(|(owner, target)| target >= owner)

@@ -20,7 +20,6 @@ const MAX_ENTRIES: usize = 20_000;
 /// The largest `Chart.yaml`, in bytes.
 const MAX_METADATA: u64 = 1 << 20;
 
-/// The part of `Chart.yaml` that matters here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -30,46 +29,20 @@ pub(super) struct Metadata {
     pub(super) kube_version: Option<String>,
 }
 
-/// Not a packaged chart, or a suspicious one.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidArchive {
-    /// It cannot be read as a gzipped tar archive.
     #[error("it is not a gzipped tar archive")]
-    Unreadable {
-        /// Why.
-        source: io::Error,
-    },
-    /// It is too large unpacked, or has too many entries.
+    Unreadable { source: io::Error },
     #[error("it is larger than a chart may be: {MAX_UNPACKED} bytes unpacked, {MAX_ENTRIES} entries")]
     TooLarge,
-    /// An entry is not within the chart's directory, or its path is not clean.
     #[error("its entry {path:?} is not within {chart}/")]
-    Outside {
-        /// The entry's path.
-        path: String,
-        /// The directory.
-        chart: String,
-    },
-    /// An entry is neither a file nor a directory.
+    Outside { path: String, chart: String },
     #[error("its entry {path:?} is neither a file nor a directory")]
-    Special {
-        /// The entry's path.
-        path: String,
-    },
-    /// There is no `Chart.yaml`, or there is more than one.
+    Special { path: String },
     #[error("it has {count} files {chart}/Chart.yaml instead of one")]
-    Metadata {
-        /// How many.
-        count: usize,
-        /// The directory.
-        chart: String,
-    },
-    /// `Chart.yaml` is not what it should be.
+    Metadata { count: usize, chart: String },
     #[error("its Chart.yaml cannot be read")]
-    Yaml {
-        /// Why.
-        source: serde_yaml::Error,
-    },
+    Yaml { source: serde_yaml::Error },
 }
 
 /// Reads a packaged chart to its end and returns its metadata.
@@ -133,7 +106,6 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A packaged chart with these files.
     pub(in crate::helm) fn packed(files: &[(&str, &str)]) -> Vec<u8> {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for (path, content) in files {
@@ -142,7 +114,6 @@ pub(super) mod tests {
         builder.into_inner().unwrap().finish().unwrap()
     }
 
-    /// A packaged chart of this name and version.
     pub(in crate::helm) fn chart(name: &str, version: &str) -> Vec<u8> {
         let yaml =
             format!("apiVersion: v2\nname: {name}\nversion: {version}\nappVersion: 29.0.4\nkubeVersion: '>=1.24'\n");

@@ -25,22 +25,19 @@ use futures::{
 use semver::Version;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
-use tokio::task;
+use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{ChartName, ChartSource, HelmApi, HelmError, archive};
-
-pub use archive::InvalidArchive;
+use super::{ChartName, ChartSource, HelmError, Pulled, archive};
 
 /// The largest packaged chart, in bytes. The reference chart has 100 KiB.
-pub const MAX_PACKED: u64 = 20 << 20;
+const MAX_PACKED: u64 = 20 << 20;
 
-/// A chart in the cache.
+const PULLS: usize = 2;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chart {
-    /// Its name.
     pub name: ChartName,
-    /// Its version.
     pub version: Version,
     /// The version of the app it installs, as the chart puts it.
     pub app_version: Option<String>,
@@ -48,94 +45,57 @@ pub struct Chart {
     pub kube_version: Option<String>,
     /// The SHA-256 of the packaged chart, 64 hexadecimal digits.
     pub digest: String,
-    /// The packaged chart.
     pub path: PathBuf,
 }
 
-/// A chart version cannot be had. It can be cloned because everybody who waits for the same pull gets the same error.
+/// A chart version cannot be had. It can be cloned because every caller that waits for the same pull gets the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChartError {
-    /// Helm could not pull it.
     #[error("cannot pull chart {chart} {version}: {source}")]
-    Pull {
-        /// The chart.
-        chart: ChartName,
-        /// Its version.
-        version: Version,
-        /// Why.
-        source: Arc<HelmError>,
-    },
-    /// The source, a directory, does not have it.
+    Pull { chart: ChartName, version: Version, source: Arc<HelmError> },
     #[error("there is no chart {}", path.display())]
-    NotFound {
-        /// Where it should be.
-        path: PathBuf,
-    },
-    /// The packaged chart is larger than [`MAX_PACKED`].
+    NotFound { path: PathBuf },
     #[error("chart {chart} {version} is larger than {MAX_PACKED} bytes")]
-    TooLarge {
-        /// The chart.
-        chart: ChartName,
-        /// Its version.
-        version: Version,
-    },
-    /// It is not a packaged chart.
+    TooLarge { chart: ChartName, version: Version },
     #[error("chart {chart} {version} is refused: {source}")]
-    Invalid {
-        /// The chart.
-        chart: ChartName,
-        /// Its version.
-        version: Version,
-        /// Why.
-        source: Arc<InvalidArchive>,
-    },
-    /// The archive is another chart, or another version of it.
+    Invalid { chart: ChartName, version: Version, source: Arc<archive::InvalidArchive> },
     #[error("asked for chart {chart} {version}, but got {found}")]
-    WrongChart {
-        /// The chart.
-        chart: ChartName,
-        /// Its version.
-        version: Version,
-        /// The name and version the archive has.
-        found: String,
-    },
-    /// The source has replaced the version by something else since it was first used.
+    WrongChart { chart: ChartName, version: Version, found: String },
     #[error("chart version {version} has changed at its source: its sha256 was {recorded} and is now {found}")]
-    DigestChanged {
-        /// The version.
-        version: Version,
-        /// The digest it had when it was first used.
-        recorded: String,
-        /// The digest it has now.
-        found: String,
-    },
-    /// The cache cannot be read or written.
+    DigestChanged { version: Version, recorded: String, found: String },
     #[error("cannot use the chart cache at {}", path.display())]
-    Cache {
-        /// The file or directory concerned.
-        path: PathBuf,
-        /// Why.
-        source: Arc<io::Error>,
-    },
+    Cache { path: PathBuf, source: Arc<io::Error> },
+}
+
+/// What pulls packaged charts: helm, or the fake of this module's tests.
+pub trait Pull: Send + Sync {
+    /// Nothing about the chart has been checked: that is [`ChartCache`]'s.
+    fn pull<'a>(
+        &'a self,
+        source: &'a ChartSource,
+        chart: &'a ChartName,
+        version: &'a Version,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Pulled, HelmError>>;
 }
 
 type Fetch = Shared<BoxFuture<'static, Result<Arc<Chart>, ChartError>>>;
 type WeakFetch = WeakShared<BoxFuture<'static, Result<Arc<Chart>, ChartError>>>;
 
-/// The versions of one chart.
 #[derive(Clone)]
 pub struct ChartCache {
     shelf: Arc<Shelf>,
-    helm: Arc<dyn HelmApi>,
+    helm: Arc<dyn Pull>,
     shutdown: CancellationToken,
     state: Arc<Mutex<State>>,
+    pulls: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct State {
     ready: HashMap<Version, Arc<Chart>>,
-    /// Weak, so that a fetch lives exactly as long as somebody waits for it: when all of them are dropped, so is the helm
-    /// process behind it, and when it fails, the next to come starts another.
+    /// Weak, so that a fetch lives exactly as long as a caller waits for it: with the last of them the helm process behind it
+    /// is dropped, and after a failure the next caller starts another.
     fetches: HashMap<Version, WeakFetch>,
 }
 
@@ -148,22 +108,19 @@ impl fmt::Debug for ChartCache {
 impl ChartCache {
     /// A cache in a directory, which is made when it is first needed. Pulls end when `shutdown` is cancelled.
     pub fn new(
-        helm: Arc<dyn HelmApi>,
+        helm: Arc<dyn Pull>,
         source: ChartSource,
         chart: ChartName,
         dir: PathBuf,
         shutdown: CancellationToken,
     ) -> Self {
-        Self { shelf: Arc::new(Shelf { source, chart, dir }), helm, shutdown, state: Arc::default() }
+        let pulls = Arc::new(Semaphore::new(PULLS));
+        Self { shelf: Arc::new(Shelf { source, chart, dir }), helm, shutdown, state: Arc::default(), pulls }
     }
 
     /// The chart in a version, its content verified just now.
     ///
-    /// It is pulled if it never was; everybody who asks for it meanwhile waits for the same pull. Failures are not kept.
-    ///
-    /// # Errors
-    ///
-    /// When the version cannot be pulled, is not what it should be, or cannot be kept.
+    /// It is pulled if it never was; callers that ask for it meanwhile wait for the same pull. Failures are not kept.
     pub async fn get(&self, version: &Version) -> Result<Arc<Chart>, ChartError> {
         let ready = self.state().ready.get(version).cloned();
         if let Some(chart) = ready {
@@ -178,10 +135,9 @@ impl ChartCache {
         fetch.await
     }
 
-    /// Whether a version has been had already, so that [`ChartCache::get`] will hardly take time.
-    #[must_use]
-    pub fn is_at_hand(&self, version: &Version) -> bool {
-        self.state().ready.contains_key(version)
+    /// A version that has been had already, so that [`ChartCache::get`], which verifies it, will hardly take time.
+    pub fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
+        self.state().ready.get(version).cloned()
     }
 
     /// Forgets what a version is, so that the source is asked again.
@@ -223,6 +179,8 @@ impl ChartCache {
         let file = match self.shelf.source.file(&format!("{}-{version}.tgz", self.shelf.chart)) {
             Some(path) => path,
             None => {
+                // Each is a process with a repository's whole index in its memory.
+                let _one_of_few = self.pulls.acquire().await;
                 let pull = self.helm.pull(&self.shelf.source, &self.shelf.chart, version, &self.shutdown);
                 pulled = pull.await.map_err(|source| ChartError::Pull {
                     chart: self.shelf.chart.clone(),
@@ -249,7 +207,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     }
 }
 
-/// The files of the cache.
 #[derive(Debug)]
 struct Shelf {
     source: ChartSource,
@@ -282,7 +239,6 @@ impl Shelf {
         matches!(bounded(&self.content(digest)), Ok(Some(content)) if sha256(&content) == digest)
     }
 
-    /// The chart as it was recorded, if its content is there and intact.
     fn recorded_chart(&self, version: &Version) -> Result<Option<Chart>, ChartError> {
         let Some(digest) = self.recorded(version)? else { return Ok(None) };
         match bounded(&self.content(&digest)) {
@@ -291,7 +247,6 @@ impl Shelf {
         }
     }
 
-    /// Checks a packaged chart and puts it on the shelf.
     fn admit(&self, file: &Path, version: &Version) -> Result<Chart, ChartError> {
         let content = bounded(file).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ChartError::NotFound { path: file.to_owned() },
@@ -367,200 +322,4 @@ fn is_digest(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::future::join_all;
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::helm::{
-        HelmFailure, Pulled, Verb,
-        archive::tests::{chart, packed},
-        fake::{Call, FakeHelm},
-    };
-
-    const REPOSITORY: &str = "https://charts.example.com";
-
-    fn version(text: &str) -> Version {
-        text.parse().unwrap()
-    }
-
-    fn cache(helm: &Arc<FakeHelm>, dir: &TempDir) -> ChartCache {
-        from(helm, dir, REPOSITORY)
-    }
-
-    fn from(helm: &Arc<FakeHelm>, dir: &TempDir, source: &str) -> ChartCache {
-        ChartCache::new(
-            helm.clone(),
-            source.parse().unwrap(),
-            "nextcloud".parse().unwrap(),
-            dir.path().join("cache"),
-            CancellationToken::new(),
-        )
-    }
-
-    fn serving(content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Arc<FakeHelm> {
-        Arc::new(FakeHelm::default().pulling(move |_, _, version| {
-            let pulled = Pulled::new(&format!("nextcloud-{version}.tgz"), &content(&version.to_string())).unwrap();
-            Ok(pulled)
-        }))
-    }
-
-    fn good() -> Arc<FakeHelm> {
-        serving(|version| chart("nextcloud", version))
-    }
-
-    #[tokio::test]
-    async fn a_version_is_pulled_once_even_by_many_at_a_time_and_across_restarts() {
-        let (helm, dir) = (good(), tempfile::tempdir().unwrap());
-        let first = cache(&helm, &dir);
-        let v = version("5.5.2");
-        let charts = join_all((0..20).map(|_| first.get(&v))).await;
-        let chart = charts[0].clone().unwrap();
-        assert!(charts.iter().all(|other| *other.as_ref().unwrap() == chart));
-        assert_eq!((chart.name.as_str(), chart.app_version.as_deref()), ("nextcloud", Some("29.0.4")));
-        assert_eq!(sha256(&fs::read(&chart.path).unwrap()), chart.digest);
-        first.get(&v).await.unwrap();
-        assert_eq!(helm.calls().len(), 1);
-
-        assert_eq!(cache(&helm, &dir).get(&v).await.unwrap(), chart);
-        assert_eq!(helm.calls().len(), 1);
-        cache(&helm, &dir).get(&version("6.0.0")).await.unwrap();
-        assert_eq!(helm.calls().len(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_version_of_another_source_is_another_chart() {
-        let (helm, dir) = (good(), tempfile::tempdir().unwrap());
-        from(&helm, &dir, REPOSITORY).get(&version("5.5.2")).await.unwrap();
-        from(&helm, &dir, "https://mirror.example.com").get(&version("5.5.2")).await.unwrap();
-        assert_eq!(helm.calls().len(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_failure_is_shared_by_those_who_wait() {
-        let helm = Arc::new(FakeHelm::default().hanging());
-        let dir = tempfile::tempdir().unwrap();
-        let shutdown = CancellationToken::new();
-        let cache = ChartCache { shutdown: shutdown.clone(), ..cache(&helm, &dir) };
-        let v = version("5.5.2");
-        let waiting = join_all((0..5).map(|_| cache.get(&v)));
-        // helm is asked while all five wait, and answers after that.
-        let ended = async {
-            helm.called(1).await;
-            shutdown.cancel();
-        };
-        let (failures, ()) = futures::join!(waiting, ended);
-        assert!(failures.iter().all(|failure| matches!(failure, Err(ChartError::Pull { .. }))));
-        assert_eq!(helm.calls().len(), 1);
-    }
-
-    #[tokio::test]
-    async fn a_failure_is_forgotten() {
-        let helm = Arc::new(FakeHelm::default().pulling(|_, _, _| {
-            Err(HelmError::Failed {
-                verb: Verb::Pull,
-                failure: HelmFailure::RepositoryUnavailable,
-                message: "down".into(),
-            })
-        }));
-        let dir = tempfile::tempdir().unwrap();
-        let cache = cache(&helm, &dir);
-        let v = version("5.5.2");
-        assert_eq!(cache.get(&v).await.unwrap_err().to_string(), "cannot pull chart nextcloud 5.5.2: down");
-        cache.get(&v).await.unwrap_err();
-        assert_eq!(helm.calls().len(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_tampered_file_is_never_used() {
-        let (helm, dir) = (good(), tempfile::tempdir().unwrap());
-        let running = cache(&helm, &dir);
-        let intact = running.get(&version("5.5.2")).await.unwrap();
-        let content = fs::read(&intact.path).unwrap();
-        for restarted in [false, true] {
-            fs::write(&intact.path, chart("nextcloud", "5.5.2-evil")).unwrap();
-            let cache = if restarted { cache(&helm, &dir) } else { running.clone() };
-            assert_eq!(cache.get(&version("5.5.2")).await.unwrap(), intact);
-            assert_eq!(fs::read(&intact.path).unwrap(), content);
-        }
-        assert_eq!(helm.calls().len(), 3);
-        fs::remove_file(&intact.path).unwrap();
-        assert_eq!(running.get(&version("5.5.2")).await.unwrap(), intact);
-    }
-
-    #[tokio::test]
-    async fn a_version_that_changed_at_its_source_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let original = cache(&good(), &dir).get(&version("5.5.2")).await.unwrap();
-        fs::remove_file(&original.path).unwrap();
-        let moved = serving(|version| {
-            packed(&[("nextcloud/Chart.yaml", &format!("name: nextcloud\nversion: {version}\ndescription: other\n"))])
-        });
-        let error = cache(&moved, &dir).get(&version("5.5.2")).await.unwrap_err();
-        assert!(matches!(error, ChartError::DigestChanged { recorded, .. } if recorded == original.digest));
-        assert!(!original.path.exists());
-    }
-
-    #[tokio::test]
-    async fn a_chart_must_be_the_one_asked_for() {
-        let rows: [(Vec<u8>, &str); 4] = [
-            (chart("nextcloud", "5.5.3"), "asked for chart nextcloud 5.5.2, but got nextcloud 5.5.3"),
-            (
-                packed(&[("nextcloud/Chart.yaml", "name: other\nversion: 5.5.2\n")]),
-                "asked for chart nextcloud 5.5.2, but got other 5.5.2",
-            ),
-            (
-                chart("other", "5.5.2"),
-                "chart nextcloud 5.5.2 is refused: its entry \"other/Chart.yaml\" is not within nextcloud/",
-            ),
-            (b"<html>".to_vec(), "chart nextcloud 5.5.2 is refused: it is not a gzipped tar archive"),
-        ];
-        for (content, message) in rows {
-            let dir = tempfile::tempdir().unwrap();
-            let error = cache(&serving(move |_| content.clone()), &dir).get(&version("5.5.2")).await.unwrap_err();
-            assert_eq!(error.to_string(), message);
-            assert!(!dir.path().join("cache").exists());
-        }
-        let huge = serving(|_| vec![0; usize::try_from(MAX_PACKED).unwrap() + 1]);
-        let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(cache(&huge, &dir).get(&version("5.5.2")).await, Err(ChartError::TooLarge { .. })));
-        let prefixed = serving(|version| chart("nextcloud", &format!("v{version}")));
-        cache(&prefixed, &dir).get(&version("5.5.2")).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_directory_needs_no_helm() {
-        let (helm, dir) = (good(), tempfile::tempdir().unwrap());
-        let cache = from(&helm, &dir, dir.path().to_str().unwrap());
-        let missing = cache.get(&version("5.5.2")).await.unwrap_err();
-        assert!(matches!(missing, ChartError::NotFound { path } if path == dir.path().join("nextcloud-5.5.2.tgz")));
-        fs::write(dir.path().join("nextcloud-5.5.2.tgz"), chart("nextcloud", "5.5.2")).unwrap();
-        cache.get(&version("5.5.2")).await.unwrap();
-        assert_eq!(helm.calls(), Vec::<Call>::new());
-    }
-
-    #[tokio::test]
-    async fn half_a_record_is_no_record() {
-        let (helm, dir) = (good(), tempfile::tempdir().unwrap());
-        let first = cache(&helm, &dir);
-        first.get(&version("5.5.2")).await.unwrap();
-        fs::write(first.shelf.record(&version("5.5.2")), "").unwrap();
-        cache(&helm, &dir).get(&version("5.5.2")).await.unwrap();
-        assert_eq!(helm.calls().len(), 2);
-    }
-
-    #[tokio::test]
-    async fn dropping_everybody_who_waits_ends_the_pull() {
-        let dir = tempfile::tempdir().unwrap();
-        let helm = Arc::new(FakeHelm::default().hanging());
-        let cache = cache(&helm, &dir);
-        let v = version("5.5.2");
-        for pulls in 1..=2 {
-            tokio::select! {
-                biased;
-                result = cache.get(&v) => panic!("{result:?}"),
-                () = helm.called(pulls) => {}
-            }
-        }
-    }
-}
+mod tests;

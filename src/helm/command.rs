@@ -8,20 +8,17 @@ use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Dur
 
 use super::source::ChartSource;
 
-/// The label of Helm's storage Secret that holds the digest of what was deployed.
+/// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, the run.
 pub const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
-/// The label of Helm's storage Secret that holds the id of the operator process that started the run.
 pub const HOLDER_LABEL: &str = "apps.bnerd-operator.local/holder";
-/// The label of Helm's storage Secret that holds the id of the run.
 pub const OPERATION_LABEL: &str = "apps.bnerd-operator.local/operation";
 /// The label of Helm's storage Secret that holds the revision the run was expected to make.
 ///
 /// Helm hands the labels of a release on to later revisions: `upgrade` merges its own over those of the newest revision,
-/// `rollback` copies those of the revision it returns to. So after somebody else's upgrade or rollback all of our labels
+/// `rollback` copies those of the revision it returns to. So after another Helm client's upgrade or rollback all of our labels
 /// are still there, and only this one tells: on a revision of ours it equals Helm's own `version` label.
 pub const REVISION_LABEL: &str = "apps.bnerd-operator.local/revision";
 
-/// What was given is not fit to be an argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} is not valid: {rule}")]
 pub struct InvalidArgument {
@@ -37,7 +34,7 @@ macro_rules! argument {
         pub struct $name(String);
 
         impl $name {
-            /// The text, as it goes into the argv.
+            #[allow(dead_code, reason = "a label goes out by its Display")]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -120,11 +117,8 @@ fn is_dns_label(text: &str) -> bool {
 pub struct ReleaseLabels {
     /// The digest of chart, values and flags. A whole SHA-256 in hexadecimal is one character too long for a label.
     pub digest: LabelValue,
-    /// The operator process that starts the run.
     pub holder: LabelValue,
-    /// The run.
     pub operation: LabelValue,
-    /// The revision the run is expected to make.
     pub revision: u32,
 }
 
@@ -138,10 +132,8 @@ impl fmt::Display for ReleaseLabels {
     }
 }
 
-/// One `helm upgrade --install`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upgrade {
-    /// The release.
     pub release: ReleaseName,
     /// Its namespace, which must exist.
     pub namespace: Namespace,
@@ -149,7 +141,6 @@ pub struct Upgrade {
     pub chart: PathBuf,
     /// The values, one document of JSON, in which nothing has another meaning to a reader of YAML.
     pub values: String,
-    /// The labels of the revision to be made.
     pub labels: ReleaseLabels,
 }
 
@@ -166,12 +157,9 @@ impl fmt::Debug for Upgrade {
     }
 }
 
-/// One `helm uninstall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uninstall {
-    /// The release.
     pub release: ReleaseName,
-    /// Its namespace.
     pub namespace: Namespace,
 }
 
@@ -187,16 +175,11 @@ pub struct Flags {
     pub validate_openapi: bool,
 }
 
-/// Which of helm's commands a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// `helm version`
     Version,
-    /// `helm upgrade --install`
     Upgrade,
-    /// `helm uninstall`
     Uninstall,
-    /// `helm pull`
     Pull,
 }
 
@@ -220,7 +203,6 @@ pub struct HelmCommand {
 }
 
 impl HelmCommand {
-    /// Asks helm for its version, and for nothing else.
     pub fn version() -> Self {
         Self::new(Verb::Version).arg("--template").arg("{{.Version}}")
     }
@@ -243,7 +225,7 @@ impl HelmCommand {
             .option("--history-max", flags.history_max.to_string())
             .option("--timeout", go_duration(flags.hook_timeout))
             .option("--labels", labels.to_string())
-            // A chart's notes are text for a person at a terminal, and many of them print how to get a password.
+            // A chart's notes are text for a user at a terminal, and many of them print how to get a password.
             .arg("--hide-notes");
         if !flags.validate_openapi {
             command = command.arg("--disable-openapi-validation");
@@ -296,16 +278,11 @@ impl HelmCommand {
         self.arg(name).arg(value)
     }
 
-    /// Which command it is.
     pub fn verb(&self) -> Verb {
         self.verb
     }
 
     /// The arguments, without helm itself. Safe to log.
-    pub fn args(&self) -> &[OsString] {
-        &self.args
-    }
-
     pub(super) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>) {
         (self.args, self.stdin.map(String::into_bytes))
     }
@@ -333,106 +310,4 @@ fn go_duration(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const FLAGS: Flags = Flags { history_max: 5, hook_timeout: Duration::from_secs(300), validate_openapi: false };
-
-    fn upgrade() -> Upgrade {
-        Upgrade {
-            release: "my-app".parse().unwrap(),
-            namespace: "tenant-1".parse().unwrap(),
-            chart: "/cache/sha256/0123.tgz".into(),
-            values: "password: canary\n".to_owned(),
-            labels: ReleaseLabels {
-                digest: "d".repeat(63).parse().unwrap(),
-                holder: "operator-0".parse().unwrap(),
-                operation: "01K0".parse().unwrap(),
-                revision: 7,
-            },
-        }
-    }
-
-    #[test]
-    fn upgrade_argv() {
-        insta::assert_snapshot!(HelmCommand::upgrade(&upgrade(), FLAGS), @"helm upgrade --install my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --reset-values --history-max 5 --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation");
-        let validating = HelmCommand::upgrade(&upgrade(), Flags { validate_openapi: true, ..FLAGS });
-        assert!(!validating.args().contains(&"--disable-openapi-validation".into()));
-    }
-
-    #[test]
-    fn uninstall_argv() {
-        let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant-1".parse().unwrap() };
-        insta::assert_snapshot!(HelmCommand::uninstall(&request, FLAGS), @"helm uninstall my-app --namespace tenant-1 --cascade background --timeout 300s");
-    }
-
-    #[test]
-    fn version_argv() {
-        insta::assert_snapshot!(HelmCommand::version(), @"helm version --template '{{.Version}}'");
-    }
-
-    #[test]
-    fn pull_argv() {
-        let pull = |source: &str| {
-            let (chart, version) = ("nextcloud".parse().unwrap(), semver::Version::new(5, 5, 2));
-            HelmCommand::pull(&source.parse().unwrap(), &chart, &version, Path::new("/private/pull"))
-                .map(|pull| pull.to_string())
-        };
-        insta::assert_snapshot!(pull("https://nextcloud.github.io/helm/").unwrap(), @"helm pull nextcloud --repo https://nextcloud.github.io/helm --version 5.5.2 --destination /private/pull");
-        insta::assert_snapshot!(pull("oci://registry.example.com/charts").unwrap(), @"helm pull oci://registry.example.com/charts/nextcloud --version 5.5.2 --destination /private/pull");
-        insta::assert_snapshot!(pull("oci://127.0.0.1:5000/charts").unwrap(), @"helm pull oci://127.0.0.1:5000/charts/nextcloud --plain-http --version 5.5.2 --destination /private/pull");
-        assert_eq!(pull("/charts"), None);
-    }
-
-    #[test]
-    fn values_are_in_neither_argv_nor_debug() {
-        let request = upgrade();
-        let command = HelmCommand::upgrade(&request, FLAGS);
-        assert!(!command.to_string().contains("canary"));
-        assert!(!format!("{request:?}").contains("canary"));
-        assert_eq!(command.into_parts().1.unwrap(), request.values.as_bytes());
-    }
-
-    #[test]
-    fn names_that_could_act_are_refused() {
-        let bad = ["", "-x", "--set", "x-", "a b", "a\0", "a\nb", "A", "ä", "a,b=c", "{{x}}", "a/b", "..", "\u{202e}a"];
-        for text in bad {
-            assert!(text.parse::<ReleaseName>().is_err(), "{text:?}");
-            assert!(text.parse::<Namespace>().is_err(), "{text:?}");
-        }
-        for text in ["", "-x", "a/b", "../a", "a b", "a,b", "ä"] {
-            assert!(text.parse::<ChartName>().is_err(), "{text:?}");
-        }
-        for text in ["", "-x", "x-", "null", "a,b", "a=b", "a/b", &"d".repeat(64)] {
-            assert!(text.parse::<LabelValue>().is_err(), "{text:?}");
-        }
-        assert!("a.b-c".parse::<ReleaseName>().is_ok() && "a.b".parse::<Namespace>().is_err());
-        assert!("a".repeat(53).parse::<ReleaseName>().is_ok() && "a".repeat(54).parse::<ReleaseName>().is_err());
-        assert!("x".repeat(1 << 20).parse::<ReleaseName>().unwrap_err().to_string().len() < 300);
-    }
-
-    proptest! {
-        /// Whatever passes as a name is one inert argument.
-        #[test]
-        fn accepted_names_are_inert(text in "\\PC{0,70}|[-a-z0-9.,={}_A-Z]{0,70}") {
-            let accepted = [
-                text.parse::<ReleaseName>().is_ok(),
-                text.parse::<Namespace>().is_ok(),
-                text.parse::<ChartName>().is_ok(),
-                text.parse::<LabelValue>().is_ok(),
-            ];
-            if accepted.contains(&true) {
-                prop_assert!(!text.starts_with('-'));
-                prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
-            }
-        }
-    }
-
-    #[test]
-    fn hook_timeouts_are_whole_seconds_and_never_none() {
-        assert_eq!(go_duration(Duration::from_millis(1500)), "1s");
-        assert_eq!(go_duration(Duration::ZERO), "1s");
-    }
-}
+mod tests;

@@ -5,21 +5,19 @@
 //! | [`command`] | argv, and the types that make it inert | pure |
 //! | `process` | fork, drain, deadline, kill, reap; knows no helm | effect |
 //! | `access` | how helm reaches the API server; nothing else knows | effect |
-//! | `private` | the directory nobody else uses | effect |
+//! | `private` | the directory of this process and its helms | effect |
 //! | [`source`] | where charts come from | pure |
 //! | `chart` | pulled once, identified by digest, checked before use | effect |
 //! | `archive` | what a packaged chart says about itself | pure |
 //! | `parse`, `sentence` | what helm's stderr means, and how to repeat it | pure |
 //! | [`storage`] | what Helm stores of a revision | pure |
-//! | `fake` | a helm for tests | |
 //!
-//! [`HelmApi`] is the seam: stages that need helm take an `Arc<dyn HelmApi>`, which is a [`Helm`] or, in tests, a
-//! `FakeHelm`. An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at
-//! Helm's storage, which is the caller's business.
+//! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
+//! which is the caller's business.
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt as _, future::BoxFuture};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +26,6 @@ mod archive;
 mod chart;
 pub mod command;
 mod error;
-#[cfg(test)]
-pub mod fake;
 mod parse;
 mod private;
 mod process;
@@ -38,16 +34,15 @@ pub mod source;
 pub mod storage;
 
 pub use access::{Access, AccessError};
-pub use chart::{Chart, ChartCache, ChartError, InvalidArchive, MAX_PACKED};
-pub use command::{
-    ChartName, Flags, HelmCommand, LabelValue, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb,
-};
+pub use chart::{Chart, ChartCache, ChartError};
+pub use command::{ChartName, Flags, HelmCommand, ReleaseLabels, Uninstall, Upgrade, Verb};
 pub use error::{HelmError, HelmUnavailable, SetupError};
 pub use parse::{HelmFailure, classify, left_behind};
 pub use process::{Cause, Finished, ProcessError};
 pub use source::{ChartSource, InvalidSource};
 
 use access::Grant;
+use chart::Pull;
 use private::PrivateDir;
 use process::{Limits, Program};
 
@@ -74,14 +69,12 @@ const PASSED_ON: &[&str] = &[
     "HELM_REGISTRY_CONFIG",
 ];
 
-/// Settings for running helm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelmSettings {
     /// The executable: a path, or a name to be looked up in `PATH`.
     pub binary: PathBuf,
     /// Where the private directory is made. It should be on a file system in memory, since kubeconfigs go there.
     pub private_dir: PathBuf,
-    /// What is said to every run.
     pub flags: Flags,
     /// How long one run may take, from its start.
     pub deadline: Duration,
@@ -91,68 +84,19 @@ pub struct HelmSettings {
     pub memory: u64,
 }
 
-/// The version of a helm that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelmVersion(pub semver::Version);
 
 /// A packaged chart in a directory of its own, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Pulled {
-    /// The packaged chart.
     pub path: PathBuf,
     _dir: TempDir,
 }
 
-/// What the operator needs of helm.
+/// The helm command line. Clones share the private directory, which is removed with the last of them.
 ///
 /// Each run ends when its token is cancelled, politely, and at once when its future is dropped.
-pub trait HelmApi: Send + Sync {
-    /// Whether there is a helm that can be used, and which.
-    ///
-    /// # Errors
-    ///
-    /// One sentence on what is wrong with it.
-    fn check(&self) -> BoxFuture<'_, Result<HelmVersion, HelmUnavailable>>;
-
-    /// Installs or upgrades a release.
-    ///
-    /// # Errors
-    ///
-    /// When helm could not run to its end, or failed.
-    fn upgrade<'a>(
-        &'a self,
-        request: &'a Upgrade,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Finished, HelmError>>;
-
-    /// Uninstalls a release. One that does not exist is uninstalled.
-    ///
-    /// Helm's success does not mean that all objects are gone: see [`left_behind`].
-    ///
-    /// # Errors
-    ///
-    /// When helm could not run to its end, or failed.
-    fn uninstall<'a>(
-        &'a self,
-        request: &'a Uninstall,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Finished, HelmError>>;
-
-    /// Pulls a packaged chart. Nothing about it has been checked: that is [`ChartCache`]'s.
-    ///
-    /// # Errors
-    ///
-    /// When helm could not run to its end, or failed.
-    fn pull<'a>(
-        &'a self,
-        source: &'a ChartSource,
-        chart: &'a ChartName,
-        version: &'a semver::Version,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Pulled, HelmError>>;
-}
-
-/// The helm command line. Clones share the private directory, which is removed with the last of them.
 #[derive(Debug, Clone)]
 pub struct Helm(Arc<Inner>);
 
@@ -165,11 +109,7 @@ struct Inner {
 }
 
 impl Helm {
-    /// Prepares the private directory. Helm itself is not touched: see [`HelmApi::check`].
-    ///
-    /// # Errors
-    ///
-    /// When the directory cannot be made.
+    /// Prepares the private directory. Helm itself is not touched: see [`Helm::check`].
     pub fn new(mut settings: HelmSettings, access: Access) -> Result<Self, SetupError> {
         // Resolved now, because helm's own PATH is not ours; if it cannot be, `check` says so.
         settings.binary = which::which(&settings.binary).unwrap_or(settings.binary);
@@ -177,11 +117,6 @@ impl Helm {
         let private = PrivateDir::create(&settings.private_dir).map_err(setup)?;
         let env = environment(&private, |name| env::var_os(name)).map_err(setup)?;
         Ok(Self(Arc::new(Inner { settings, access, private, env })))
-    }
-
-    /// The settings it was made with.
-    pub fn settings(&self) -> &HelmSettings {
-        &self.0.settings
     }
 
     async fn run(
@@ -216,51 +151,41 @@ impl Helm {
         let grant = self.0.access.grant(self.0.private.path()).map_err(|source| HelmError::Access { verb, source })?;
         self.run(command, Some(grant), self.0.settings.deadline, cancel).await
     }
+
+    /// Whether there is a helm that can be used, and which.
+    pub async fn check(&self) -> Result<HelmVersion, HelmUnavailable> {
+        let path = || self.0.settings.binary.clone();
+        let never = CancellationToken::new();
+        match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
+            Ok(finished) => usable(&finished.stdout, path()),
+            Err(HelmError::Process { source: ProcessError::Missing { path, .. }, .. }) => {
+                Err(HelmUnavailable::Missing { path })
+            }
+            Err(HelmError::Process { source: ProcessError::NotExecutable { path, .. }, .. }) => {
+                Err(HelmUnavailable::NotExecutable { path })
+            }
+            Err(HelmError::Failed { message, .. }) => Err(HelmUnavailable::NotHelm { path: path(), said: message }),
+            Err(HelmError::Deadline { deadline, .. }) => Err(HelmUnavailable::Silent { path: path(), deadline }),
+            Err(other) => Err(HelmUnavailable::Run { source: Box::new(other) }),
+        }
+    }
+
+    pub async fn upgrade(&self, request: &Upgrade, cancel: &CancellationToken) -> Result<Finished, HelmError> {
+        self.run_with_access(HelmCommand::upgrade(request, self.0.settings.flags), cancel).await
+    }
+
+    /// Uninstalls a release. One that does not exist is uninstalled.
+    ///
+    /// Helm's success does not mean that all objects are gone: see [`left_behind`].
+    pub async fn uninstall(&self, request: &Uninstall, cancel: &CancellationToken) -> Result<Finished, HelmError> {
+        match self.run_with_access(HelmCommand::uninstall(request, self.0.settings.flags), cancel).await {
+            Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
+            result => result,
+        }
+    }
 }
 
-impl HelmApi for Helm {
-    fn check(&self) -> BoxFuture<'_, Result<HelmVersion, HelmUnavailable>> {
-        let path = || self.0.settings.binary.clone();
-        async move {
-            let never = CancellationToken::new();
-            match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
-                Ok(finished) => usable(&finished.stdout, path()),
-                Err(HelmError::Process { source: ProcessError::Missing { path, .. }, .. }) => {
-                    Err(HelmUnavailable::Missing { path })
-                }
-                Err(HelmError::Process { source: ProcessError::NotExecutable { path, .. }, .. }) => {
-                    Err(HelmUnavailable::NotExecutable { path })
-                }
-                Err(HelmError::Failed { message, .. }) => Err(HelmUnavailable::NotHelm { path: path(), said: message }),
-                Err(HelmError::Deadline { deadline, .. }) => Err(HelmUnavailable::Silent { path: path(), deadline }),
-                Err(other) => Err(HelmUnavailable::Run { source: Box::new(other) }),
-            }
-        }
-        .boxed()
-    }
-
-    fn upgrade<'a>(
-        &'a self,
-        request: &'a Upgrade,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Finished, HelmError>> {
-        self.run_with_access(HelmCommand::upgrade(request, self.0.settings.flags), cancel).boxed()
-    }
-
-    fn uninstall<'a>(
-        &'a self,
-        request: &'a Uninstall,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Finished, HelmError>> {
-        async move {
-            match self.run_with_access(HelmCommand::uninstall(request, self.0.settings.flags), cancel).await {
-                Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
-                result => result,
-            }
-        }
-        .boxed()
-    }
-
+impl Pull for Helm {
     fn pull<'a>(
         &'a self,
         source: &'a ChartSource,
@@ -303,7 +228,7 @@ fn environment(
     }
     for (name, value) in [
         ("HELM_DRIVER", "secret"),
-        // A plugin is a program somebody else put there.
+        // A plugin is a program that runs with all that helm has.
         ("HELM_NO_PLUGINS", "1"),
         ("NO_COLOR", "1"),
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -339,17 +264,6 @@ fn usable(answer: &str, path: PathBuf) -> Result<HelmVersion, HelmUnavailable> {
         Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
         Ok(version) => Ok(HelmVersion(version)),
         Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence::sentence(answer).chars().take(80).collect() }),
-    }
-}
-
-#[cfg(test)]
-impl Pulled {
-    /// A pulled file, for fakes.
-    pub fn new(file_name: &str, content: &[u8]) -> std::io::Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let path = dir.path().join(file_name);
-        std::fs::write(&path, content)?;
-        Ok(Self { path, _dir: dir })
     }
 }
 

@@ -51,22 +51,17 @@ use tokio_util::sync::CancellationToken;
 /// its output is not worth waiting for.
 const STRAGGLER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    /// The executable.
     pub(super) path: PathBuf,
-    /// Its arguments, without the executable.
     pub(super) args: Vec<OsString>,
     /// The whole environment: nothing is inherited.
     pub(super) env: Vec<(OsString, OsString)>,
-    /// The working directory.
     pub(super) dir: PathBuf,
     /// The content of standard input; `None` is `/dev/null`.
     pub(super) stdin: Option<Vec<u8>>,
 }
 
-/// What bounds a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Wall time before the child is asked to stop.
@@ -81,22 +76,18 @@ pub(super) struct Limits {
     pub(super) file: u64,
 }
 
-/// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cause {
-    /// The child ended of its own accord, or somebody else killed it.
+    /// The child ended of its own accord, or another process killed it.
     #[default]
     Itself,
-    /// It had to be stopped at its deadline.
     Deadline,
-    /// It had to be stopped because the caller's token was cancelled.
     Cancelled,
 }
 
 /// A run that is over: the child is reaped and its group is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Finished {
-    /// Why it ended.
     pub cause: Cause,
     /// How it ended. A child that was asked to stop may still have exited with 0.
     pub status: ExitStatus,
@@ -108,56 +99,29 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
+#[cfg(test)]
 impl Finished {
-    /// Ended of its own accord with exit code 0.
     pub fn success(&self) -> bool {
         self.cause == Cause::Itself && self.status.success()
     }
 }
 
-/// The child could not be run, or could not be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// There is no such file (or it is a script whose interpreter is missing).
     #[error("there is no executable at {path}")]
-    Missing {
-        /// The executable.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The file is there but cannot be executed.
+    Missing { path: PathBuf, source: io::Error },
     #[error("{path} cannot be executed")]
-    NotExecutable {
-        /// The executable.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    NotExecutable { path: PathBuf, source: io::Error },
     /// The machine is out of something now (processes, descriptors, memory); later may be better.
     #[error("the machine lacks the resources to start {path}")]
-    Exhausted {
-        /// The executable.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Exhausted { path: PathBuf, source: io::Error },
     /// Starting failed otherwise, as with an argument that holds a NUL byte.
     #[error("{path} could not be started")]
-    Spawn {
-        /// The executable.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Spawn { path: PathBuf, source: io::Error },
     /// The child ran, but its end could not be learnt. Its group has been killed.
     #[error("the end of {path} could not be learnt")]
-    Lost {
-        /// The executable.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Lost { path: PathBuf, source: io::Error },
 }
 
 impl ProcessError {
@@ -173,12 +137,8 @@ impl ProcessError {
 
 /// Runs a program to its end.
 ///
-/// Cancelling `cancel` stops it politely; dropping the future kills its group at once, because nobody is left who could
+/// Cancelling `cancel` stops it politely; dropping the future kills its group at once, because no caller is left that could
 /// keep a second run from starting beside it.
-///
-/// # Errors
-///
-/// When the program cannot be started or followed. A program that fails is not an error here: see [`Finished`].
 pub(super) async fn run(
     program: Program,
     limits: Limits,
@@ -238,7 +198,6 @@ fn told(status: Result<io::Result<ExitStatus>, oneshot::error::RecvError>) -> io
     status.unwrap_or_else(|_| Err(io::Error::other("the thread that waited for it is gone")))
 }
 
-/// A started child.
 struct Running {
     group: Group,
     ended: oneshot::Receiver<io::Result<ExitStatus>>,
@@ -263,7 +222,7 @@ async fn start(program: Program, limits: Limits) -> io::Result<Running> {
         let group = Group(Arc::new(Mutex::new(Some(Pid::from_raw(child.id().cast_signed())))));
         let pipes = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
         let remains = Group(Arc::clone(&group.0));
-        // Nobody listening any more means that the future was dropped: the group dies with the message.
+        // Without a receiver the future was dropped: the group dies with the message.
         drop(started.send(Ok((group, pipes))));
         drop(end.send(remains.reap(&mut child)));
     })?;
@@ -312,7 +271,7 @@ fn before_exec(command: &mut Command, limits: Limits) {
         // SIGKILL, not SIGTERM: when we are gone, a successor may begin at any moment, and it must not meet a child that
         // is still tidying up, or is deaf. What SIGTERM would have let it write down, the successor finds out anyway.
         set_pdeathsig(Signal::SIGKILL)?;
-        // Had we died before that call, no signal would ever come: the child would already belong to somebody else.
+        // Had we died before that call, no signal would ever come: the child would already have another parent.
         if getppid() != parent {
             return Err(io::Error::from(Errno::ESRCH));
         }
@@ -327,21 +286,21 @@ fn before_exec(command: &mut Command, limits: Limits) {
 }
 
 /// When memory runs out, the kernel should take the child and leave us: a lost run is repeated, a lost operator loses all
-/// of them. Best effort, and allowed to anybody, because the value only goes up.
+/// of them. Best effort, and allowed to every process, because the value only goes up.
 fn prefer_as_oom_victim(child: &Child) {
     let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000");
 }
 
 /// The child's process group, until the child is reaped; killed when dropped before that.
 ///
-/// The lock makes sure that no signal is sent to a number which the kernel may have given to somebody else: the child is
+/// The lock makes sure that no signal is sent to a number which the kernel may have given to another group: the child is
 /// reaped, and the number let go, only while holding it.
 struct Group(Arc<Mutex<Option<Pid>>>);
 
 impl Group {
     fn signal(&self, signal: Signal) {
         if let Some(leader) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It fails when nobody is left in the group, which is as good.
+            // It fails when no process is left in the group, which is as good.
             let _ = killpg(leader, signal);
         }
     }
@@ -379,7 +338,7 @@ impl Kept {
         Self { half: limit / 2, head: Vec::new(), tail: Vec::new(), dropped: 0 }
     }
 
-    /// Reads to the end. A read error ends the stream like its end does: there is nobody to do better for.
+    /// Reads to the end. A read error ends the stream as its end does.
     async fn fill(&mut self, mut stream: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 8 * 1024];
         while let Ok(read @ 1..) = stream.read(&mut chunk).await {
@@ -413,293 +372,9 @@ impl Kept {
     }
 }
 
-/// The signal that ended a process, if one did.
 pub(super) fn signal(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{fs, path::Path};
-
-    use super::*;
-
-    const LIMITS: Limits = Limits {
-        deadline: Duration::from_secs(60),
-        grace: Duration::from_secs(60),
-        output: 1024,
-        memory: 1 << 30,
-        file: 1 << 20,
-    };
-
-    fn sh(script: &str) -> Program {
-        Program {
-            path: "/bin/sh".into(),
-            args: vec!["-c".into(), script.into()],
-            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            dir: "/".into(),
-            stdin: None,
-        }
-    }
-
-    async fn ends(script: &str) -> Finished {
-        run(sh(script), LIMITS, &CancellationToken::new()).await.unwrap()
-    }
-
-    /// Waits until a condition holds; fails only when it plainly never will.
-    async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-        let patience = async {
-            while !condition() {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(60), patience).await.unwrap_or_else(|_| panic!("never: {what}"));
-    }
-
-    fn numbers(file: &Path) -> Vec<i32> {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).collect()
-    }
-
-    /// Neither running nor a zombie of ours. A zombie that is another process's to reap counts as gone.
-    fn gone(pid: i32) -> bool {
-        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-        let mut rest = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        let (state, parent) = (rest.next().unwrap_or_default(), rest.next().unwrap_or_default());
-        state == "Z" && parent != std::process::id().to_string()
-    }
-
-    #[tokio::test]
-    async fn output_and_exit_code_are_returned() {
-        let finished = ends("echo out; echo err >&2; exit 3").await;
-        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
-        assert_eq!((finished.cause, finished.status.code(), finished.success()), (Cause::Itself, Some(3), false));
-        assert!(ends("true").await.success());
-    }
-
-    #[tokio::test]
-    async fn the_child_gets_only_the_environment_it_is_given() {
-        assert_eq!(ends("env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=").await.stdout, "PATH=/usr/bin:/bin\n");
-    }
-
-    #[tokio::test]
-    async fn the_child_gets_none_of_our_descriptors() {
-        let ours = tempfile::NamedTempFile::new().unwrap();
-        let descriptors = ends("exec ls -l /proc/self/fd").await.stdout;
-        assert!(
-            descriptors.contains("/dev/null") && !descriptors.contains(ours.path().to_str().unwrap()),
-            "{descriptors}"
-        );
-    }
-
-    #[tokio::test]
-    async fn standard_input_is_the_payload_whole_or_nothing() {
-        let payload = "a: b\n".repeat(100_000);
-        let mut program = sh("wc -c; exec sha256sum /dev/null");
-        program.stdin = Some(payload.clone().into_bytes());
-        let finished = run(program, LIMITS, &CancellationToken::new()).await.unwrap();
-        assert_eq!(finished.stdout.lines().next(), Some(payload.len().to_string().as_str()));
-        assert_eq!(ends("wc -c").await.stdout, "0\n");
-        // A child that never reads it is no hindrance.
-        let mut deaf = sh("true");
-        deaf.stdin = Some(payload.into_bytes());
-        assert!(run(deaf, LIMITS, &CancellationToken::new()).await.unwrap().success());
-    }
-
-    #[tokio::test]
-    async fn megabytes_on_both_pipes_neither_block_nor_pile_up() {
-        let finished =
-            ends("yes out | head -c 4000000 & yes err | head -c 4000000 >&2; wait; echo last; echo why >&2").await;
-        assert!(finished.success());
-        for (kept, first, last) in [(&finished.stdout, "out\n", "last\n"), (&finished.stderr, "err\n", "why\n")] {
-            assert!(kept.starts_with(first) && kept.ends_with(last), "{kept}");
-            assert!(kept.contains("bytes left out"), "{kept}");
-            assert!(kept.len() < LIMITS.output + 64, "{}", kept.len());
-        }
-    }
-
-    #[tokio::test]
-    async fn invalid_utf8_is_replaced() {
-        assert_eq!(ends(r"printf 'a\377\376b'").await.stdout, "a\u{fffd}\u{fffd}b");
-    }
-
-    #[test]
-    fn kept_is_exact_below_its_limit_and_bounded_above_it() {
-        for chunk in [1, 3, 7, 100] {
-            let text: Vec<u8> = (b'a'..=b'z').collect();
-            for limit in [26, 52, 1000] {
-                let mut kept = Kept::new(limit);
-                text.chunks(chunk).for_each(|bytes| kept.push(bytes));
-                assert_eq!(kept.into_string(), "abcdefghijklmnopqrstuvwxyz", "{limit} {chunk}");
-            }
-            let mut kept = Kept::new(6);
-            text.chunks(chunk).for_each(|bytes| kept.push(bytes));
-            assert_eq!(kept.into_string(), "abc\n[20 bytes left out]\nxyz", "{chunk}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_signal_from_elsewhere_is_its_own_end() {
-        let finished = ends("kill -KILL $$").await;
-        assert_eq!((finished.cause, signal(finished.status)), (Cause::Itself, Some(9)));
-    }
-
-    #[tokio::test]
-    async fn cancellation_asks_and_lets_the_child_finish() {
-        let dir = tempfile::tempdir().unwrap();
-        let ready = dir.path().join("ready");
-        let script =
-            format!("trap 'echo recorded; exit 1' TERM; echo $$ > {}; while :; do sleep 0.01; done", ready.display());
-        let cancel = CancellationToken::new();
-        let ask = async {
-            until("the child is ready", || !numbers(&ready).is_empty()).await;
-            cancel.cancel();
-        };
-        let (finished, ()) = tokio::join!(run(sh(&script), LIMITS, &cancel), ask);
-        let finished = finished.unwrap();
-        assert_eq!((finished.cause, finished.status.code()), (Cause::Cancelled, Some(1)));
-        assert_eq!(finished.stdout, "recorded\n");
-    }
-
-    #[tokio::test]
-    async fn a_child_deaf_to_sigterm_is_killed_after_the_grace_with_its_children() {
-        let dir = tempfile::tempdir().unwrap();
-        let pids = dir.path().join("pids");
-        let script = format!(
-            "trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; while :; do sleep 1000; done",
-            pids.display()
-        );
-        let limits = Limits { grace: Duration::from_millis(50), ..LIMITS };
-        let cancel = CancellationToken::new();
-        let ask = async {
-            until("the child is ready", || numbers(&pids).len() == 2).await;
-            cancel.cancel();
-        };
-        let (finished, ()) = tokio::join!(run(sh(&script), limits, &cancel), ask);
-        let finished = finished.unwrap();
-        assert_eq!((finished.cause, signal(finished.status)), (Cause::Cancelled, Some(9)));
-        for pid in numbers(&pids) {
-            until("the group is gone", || gone(pid)).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn the_deadline_stops_a_stopped_child_politely() {
-        let dir = tempfile::tempdir().unwrap();
-        let said = dir.path().join("said");
-        let script =
-            format!("trap 'echo 1 > {}; exit 1' TERM; kill -STOP $$; while :; do sleep 0.01; done", said.display());
-        let limits = Limits { deadline: Duration::from_millis(200), ..LIMITS };
-        let finished = run(sh(&script), limits, &CancellationToken::new()).await.unwrap();
-        assert_eq!((finished.cause, finished.status.code()), (Cause::Deadline, Some(1)));
-        assert_eq!(numbers(&said), [1]);
-    }
-
-    #[tokio::test]
-    async fn a_grandchild_that_keeps_the_pipe_dies_with_the_leader() {
-        let dir = tempfile::tempdir().unwrap();
-        let pids = dir.path().join("pids");
-        let finished = ends(&format!("sleep 1000 & echo $! > {}; echo done", pids.display())).await;
-        assert_eq!((finished.success(), finished.stdout.as_str()), (true, "done\n"));
-        for pid in numbers(&pids) {
-            until("the grandchild is gone", || gone(pid)).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_descendant_outside_the_group_cannot_hold_the_run_by_the_pipe() {
-        let dir = tempfile::tempdir().unwrap();
-        let pids = dir.path().join("pids");
-        let script = format!(
-            "setsid sh -c 'echo $$ > {0}; exec sleep 1000' & while ! [ -s {0} ]; do sleep 0.01; done; echo done",
-            pids.display()
-        );
-        let finished = ends(&script).await;
-        assert_eq!((finished.success(), finished.stdout.as_str()), (true, "done\n"));
-        for pid in numbers(&pids) {
-            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
-
-    #[tokio::test]
-    async fn dropping_the_future_kills_and_reaps_the_group() {
-        let dir = tempfile::tempdir().unwrap();
-        let pids = dir.path().join("pids");
-        let script = format!("trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
-        let cancel = CancellationToken::new();
-        tokio::select! {
-            finished = run(sh(&script), LIMITS, &cancel) => panic!("{finished:?}"),
-            () = until("the child is ready", || numbers(&pids).len() == 2) => {}
-        }
-        for pid in numbers(&pids) {
-            until("the group is gone", || gone(pid)).await;
-        }
-    }
-
-    /// Not a test of its own: what [`our_own_death_takes_the_child_along`] starts and kills.
-    #[tokio::test]
-    #[ignore = "a helper process"]
-    async fn host() {
-        let pids = std::env::var("PIDS").unwrap();
-        let _ = run(sh(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000")), LIMITS, &CancellationToken::new())
-            .await;
-    }
-
-    #[tokio::test]
-    async fn our_own_death_takes_the_child_along() {
-        let dir = tempfile::tempdir().unwrap();
-        let pids = dir.path().join("pids");
-        let mut host = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "helm::process::tests::host"])
-            .env("PIDS", &pids)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("the host's child is ready", || !numbers(&pids).is_empty()).await;
-        let child = numbers(&pids)[0];
-        assert!(!gone(child));
-        host.kill().unwrap();
-        host.wait().unwrap();
-        until("the host's child is gone", || gone(child)).await;
-    }
-
-    #[tokio::test]
-    async fn limits_hold() {
-        let dir = tempfile::tempdir().unwrap();
-        let script = format!("exec head -c 2000000 /dev/zero > {}", dir.path().join("file").display());
-        assert_eq!(signal(ends(&script).await.status), Some(nix::libc::SIGXFSZ));
-        assert_eq!(ends("ulimit -c; ulimit -d").await.stdout, format!("0\n{}\n", LIMITS.memory / 1024));
-    }
-
-    #[tokio::test]
-    async fn the_child_is_the_first_to_go_when_memory_runs_out() {
-        assert_eq!(
-            ends("while ! grep -qx 1000 /proc/$$/oom_score_adj; do sleep 0.01; done; echo so").await.stdout,
-            "so\n"
-        );
-    }
-
-    #[tokio::test]
-    async fn what_cannot_start_says_why() {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = dir.path().join("plain");
-        fs::write(&plain, "#!/bin/sh\n").unwrap();
-
-        let failure = async |path: &Path, args: Vec<OsString>| {
-            let program = Program { path: path.into(), args, ..sh("") };
-            run(program, LIMITS, &CancellationToken::new()).await.unwrap_err()
-        };
-        assert!(matches!(failure(&dir.path().join("absent"), vec![]).await, ProcessError::Missing { .. }));
-        assert!(matches!(failure(&plain, vec![]).await, ProcessError::NotExecutable { .. }));
-        assert!(matches!(failure(dir.path(), vec![]).await, ProcessError::NotExecutable { .. }));
-        assert!(matches!(failure(Path::new("/bin/sh"), vec!["a\0b".into()]).await, ProcessError::Spawn { .. }));
-    }
-
-    #[test]
-    fn a_machine_out_of_resources_is_told_apart() {
-        for errno in [Errno::EAGAIN, Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
-            assert!(matches!(ProcessError::start("x".into(), errno.into()), ProcessError::Exhausted { .. }), "{errno}");
-        }
-    }
-}
+mod tests;

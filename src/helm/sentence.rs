@@ -64,32 +64,110 @@ fn shortened(text: String) -> String {
     format!("{} … {}", beginning.trim_end(), ending.trim_start())
 }
 
+/// What the next word may be, going by the one before it.
+#[derive(Clone, Copy, PartialEq)]
+enum Next {
+    Text,
+    Credential,
+    /// After `password`: a credential in `password X` and `PASSWORD is X`, but none in `password is missing`.
+    CredentialUnlessCommon,
+}
+
+/// Between a telling name and the value.
+const LINKS: &[&str] = &["is", "was", "to"];
+
+/// What follows a telling name in sentences about it. A word that is missing here is masked for nothing; one too many
+/// would be a password that is shown.
+const COMMON: &[&str] = &[
+    "a",
+    "an",
+    "and",
+    "are",
+    "as",
+    "at",
+    "authentication",
+    "be",
+    "by",
+    "can",
+    "cannot",
+    "could",
+    "does",
+    "empty",
+    "expired",
+    "failed",
+    "field",
+    "file",
+    "for",
+    "from",
+    "has",
+    "have",
+    "in",
+    "incorrect",
+    "invalid",
+    "key",
+    "length",
+    "mismatch",
+    "missing",
+    "must",
+    "no",
+    "not",
+    "of",
+    "on",
+    "or",
+    "policy",
+    "required",
+    "request",
+    "review",
+    "set",
+    "should",
+    "that",
+    "the",
+    "too",
+    "unset",
+    "value",
+    "when",
+    "which",
+    "will",
+    "with",
+    "wrong",
+];
+
 /// The text with everything masked that looks like a credential: the userinfo of a URL, the value after a telling name,
 /// what follows `Bearer` or `Basic`, and long words that look random.
 fn redacted(text: &str) -> String {
+    let is_one_of = |words: &[&str], word: &str| words.iter().any(|known| word.eq_ignore_ascii_case(known));
     let mut result = String::with_capacity(text.len());
-    let mut hide = false;
+    let mut next = Next::Text;
     for piece in text.split_inclusive(is_delimiter) {
         let word = piece.trim_end_matches(is_delimiter);
         let delimiter = &piece[word.len()..];
         // `password: "x"` has a separator of its own and quotes between the name and the value.
         if word.is_empty() || word == ":" || word == "=" {
             result.push_str(piece);
+            if !word.is_empty() && next == Next::CredentialUnlessCommon {
+                next = Next::Credential;
+            }
             continue;
         }
-        let scheme = ["bearer", "basic"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme));
+        let before = std::mem::replace(&mut next, Next::Text);
         let (name, value) = named_value(word);
-        if scheme {
+        if is_one_of(&["bearer", "basic"], word) {
             result.push_str(word);
-            hide = true;
-        } else if hide {
+            next = Next::Credential;
+        } else if before == Next::CredentialUnlessCommon && is_one_of(LINKS, word) {
+            result.push_str(word);
+            next = before;
+        } else if before == Next::Credential || before == Next::CredentialUnlessCommon && !is_one_of(COMMON, word) {
             result.push_str(MASK);
-            hide = false;
         } else if is_telling(name) {
             result.push_str(&word[..word.len() - value.len()]);
             if value.is_empty() {
-                // The value is the next word, if there is a sign of one: `password:` or `"password":`, not just `password`.
-                hide = name.len() < word.len() || delimiter == "\"";
+                let certain = name.len() < word.len();
+                next = match delimiter {
+                    _ if certain => Next::Credential,
+                    " " | "\"" | "'" | "`" => Next::CredentialUnlessCommon,
+                    _ => Next::Text,
+                };
             } else {
                 result.push_str(MASK);
             }
@@ -210,6 +288,9 @@ mod tests {
             ("{\"password\":\"canary\",\"a\":\"b\"}", "{\"password\":\"***\",\"a\":\"b\"}"),
             ("{\"password\": \"canary\"}", "{\"password\": \"***\"}"),
             ("redis-password: canary", "redis-password: ***"),
+            ("login with passwd canary failed", "login with passwd *** failed"),
+            ("the PASSWORD is canary, keep it", "the PASSWORD is ***, keep it"),
+            ("password 'canary' was refused", "password '***' was refused"),
             ("Authorization: Bearer canary rest", "Authorization: Bearer *** rest"),
             ("sent Basic canary", "sent Basic ***"),
             ("https://example.com/a?token=canary&x=1", "https://example.com/a?token=***&x=1"),
@@ -231,6 +312,8 @@ mod tests {
             "secrets is forbidden: User \"system:serviceaccount:ns:operator\" cannot list resource \"secrets\" in API group \"\"",
             "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef does not match",
             "execution error at (nextcloud/templates/deployment.yaml:12:3): a password is required",
+            "password authentication failed for user \"app\", the password must not be empty",
+            "User \"u\" cannot create resource \"serviceaccounts/token\" in API group \"\"",
             "failed to fetch https://example.com/nextcloud-5.5.2.tgz : 404 Not Found",
             "pods \"my-app-nextcloud-6d5f7c8b9-x2x4z\" is forbidden: exceeded quota",
         ] {

@@ -23,22 +23,15 @@ pub enum ChartSource {
     Directory(PathBuf),
 }
 
-/// Not a chart repository.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
-    /// The text does not have the form of any kind of source.
     #[error("a chart repository is an https:// or oci:// URL, or a directory; {reason}")]
     Malformed {
         /// What is wrong with it, without quoting it: it may contain a credential.
         reason: &'static str,
     },
-    /// It would be read without TLS over a network.
     #[error("charts are fetched with TLS: http:// is for a registry or repository on this machine, and {host} is not")]
-    PlainHttp {
-        /// The host.
-        host: String,
-    },
-    /// The URL holds a user name or a password.
+    PlainHttp { host: String },
     #[error("a chart repository's URL must not hold credentials: it is logged and shown in status")]
     Credentials,
 }

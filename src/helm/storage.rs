@@ -10,7 +10,6 @@ use serde_json::Value;
 /// Far above what a Secret can hold, far below what would hurt.
 const LIMIT: u64 = 64 * 1024 * 1024;
 
-/// What of a stored revision is read.
 #[derive(Debug, Default, Deserialize)]
 pub struct Stored {
     /// The objects, as the chart rendered them: YAML documents.
@@ -21,29 +20,20 @@ pub struct Stored {
     pub hooks: Vec<Hook>,
 }
 
-/// A hook of a chart.
 #[derive(Debug, Default, Deserialize)]
 pub struct Hook {
-    /// Its kind.
     #[serde(default)]
     pub kind: String,
-    /// Its name.
     #[serde(default)]
     pub name: String,
 }
 
 /// Reads what is stored under the key `release` of a storage Secret.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn read(payload: &[u8]) -> Result<Stored, String> {
     serde_json::from_slice(&unpack(payload)?).map_err(|error| format!("its payload is not JSON: {error}"))
 }
 
 /// The same revision as failed, as helm itself would have recorded it on a polite signal.
-///
-/// # Errors
-/// What is wrong with the payload.
 pub fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
     let mut release: Value =
         serde_json::from_slice(&unpack(payload)?).map_err(|error| format!("its payload is not JSON: {error}"))?;

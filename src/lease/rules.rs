@@ -22,14 +22,12 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Looks again.
-    #[must_use]
     pub fn look(self, record: Option<LeaseSpec>, now: Duration) -> Sight {
         if self.record == record {
             return self;
         }
         let valid = match &record {
-            // Whoever held it has yet to find out.
+            // Its holder has yet to find out.
             None => self.valid,
             Some(spec) if holder(Some(spec)).is_none() => Duration::ZERO,
             Some(spec) => validity(spec),
@@ -38,7 +36,6 @@ impl Sight {
     }
 
     /// Whether the lock may be taken by `identity`.
-    #[must_use]
     pub fn is_free(&self, identity: &str, now: Duration) -> bool {
         holder(self.record.as_ref()) == Some(identity) || self.since + self.valid <= now
     }
@@ -50,14 +47,11 @@ fn validity(spec: &LeaseSpec) -> Duration {
     seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, LONGEST)
 }
 
-/// Who holds the lock.
-#[must_use]
 pub fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
     spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
 /// The record of a lock that `identity` takes, or renews.
-#[must_use]
 pub fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
     let renewed = holder(found) == Some(identity);
     let acquired = found.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
@@ -77,7 +71,6 @@ pub fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> Lease
 }
 
 /// The record of a lock that is free.
-#[must_use]
 pub fn released(found: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: None,

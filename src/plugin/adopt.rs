@@ -8,7 +8,7 @@ use super::{
     error::Error,
     list,
     session::{Printer, Session},
-    wait::{self, Goal},
+    wait,
 };
 use crate::crd::{
     ClientApp,
@@ -17,7 +17,7 @@ use crate::crd::{
 
 /// Whether a ClientApp can adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Adoption {
+pub(crate) enum Adoption {
     /// It can: what an earlier ClientApp has left holds it up.
     Possible,
     /// Nothing that was left holds it up.
@@ -28,35 +28,28 @@ pub enum Adoption {
     Unknown,
 }
 
-/// Adopts.
-///
-/// # Errors
-/// There is no such ClientApp; it is not known whether there is something to adopt; the server's refusal; see [`wait::until`].
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::Adopt) -> Result<(), Error> {
-    let args::Adopt { name, patience } = args;
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
+    let args::Awaited { name, patience } = args;
     let before = session.app(name).await?;
     match judge(&before.app) {
         Adoption::Possible => {}
-        Adoption::Needless(why) => return printer.object(&before.object, &format!("clientapp/{name}: {why}")),
+        Adoption::Needless(why) => {
+            return printer.object(&before.object, &format!("clientapp/{name} unchanged: {why}"));
+        }
         Adoption::Refused(why) => return Err(Error::Stalled(format!("{name}: {why}"))),
         Adoption::Unknown => {
             return Err(Error::Missing(format!(
-                "{name}: the operator has not said yet what an earlier ClientApp may have left: try again in a moment"
+                "{name}: the operator has not yet reported whether an earlier ClientApp left data: try again in a moment"
             )));
         }
     }
     let object = patch(session, &before, json!({"spec": {"postgres": {"adopt": true}}})).await?;
-    let sentence = format!("clientapp/{name} takes over what an earlier ClientApp of its name has left");
-    if !patience.wait {
-        return printer.object(&object, &sentence);
-    }
-    printer.note(&sentence);
-    wait::until(session, printer, name, &Goal::Ready { but: None }, patience.timeout).await
+    let sentence = format!("clientapp/{name} adopts the data that an earlier ClientApp of its name left");
+    wait::asked(session, printer, &object, &sentence, patience, None).await
 }
 
 /// Judges by what the operator has said of the newest spec. **Pure.**
-#[must_use]
-pub fn judge(app: &ClientApp) -> Adoption {
+pub(crate) fn judge(app: &ClientApp) -> Adoption {
     let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let released = find(conditions, kind::RELEASED);
     let Some(released) = released.filter(|found| found.observed_generation == app.metadata.generation) else {
@@ -67,9 +60,9 @@ pub fn judge(app: &ClientApp) -> Adoption {
     match (held, app.spec.postgres.adopt) {
         (true, true) => Adoption::Refused(released.message.clone()),
         (true, false) => Adoption::Possible,
-        (false, true) => Adoption::Needless("it adopts already: nothing is changed".to_owned()),
+        (false, true) => Adoption::Needless("spec.postgres.adopt is already true".to_owned()),
         (false, false) => Adoption::Needless(format!(
-            "nothing that an earlier ClientApp has left holds it up: nothing is changed; the operator says: {}",
+            "no data of an earlier ClientApp stands in its way; the operator says: {}",
             list::sentence(app)
         )),
     }

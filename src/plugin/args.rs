@@ -5,6 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
+use super::wait::Goal;
+
 /// What every command takes, apart from its own.
 const GLOBAL: &str = "Global options";
 
@@ -17,8 +19,8 @@ Examples:
   kubectl clientapp password acme
 
 Exit codes:
-  0  done    1  failed    2  not understood    3  out of time
-  4  stalled: it goes on only after somebody changes something
+  0  done    1  failed    2  usage error    3  timed out
+  4  stalled: a user or cluster admin has to change something first
   5  there is no such ClientApp
 
 Completion: see `kubectl clientapp completion --help`.";
@@ -31,41 +33,37 @@ Examples:
   # `kubectl clientapp <TAB>`, wherever kubectl's own completion works: kubectl asks this name
   ln -s kubectl-clientapp /usr/local/bin/kubectl_complete-clientapp";
 
-/// Makes, watches and changes ClientApps with the rights of your kubeconfig.
+/// Create, watch and change ClientApps with the rights of your kubeconfig.
 #[derive(Parser, Debug)]
 #[command(name = "kubectl-clientapp", bin_name = "kubectl clientapp", version, after_help = EXAMPLES)]
-pub struct Cli {
-    /// Where, and how it is shown.
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub global: Global,
-    /// What to do.
+    pub(crate) global: Global,
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
-/// What every command takes.
 #[derive(Args, Clone, Debug)]
-pub struct Global {
-    /// Namespace; without it the one of the context.
+pub(crate) struct Global {
+    /// Namespace; by default the one of the context.
     #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
-    pub namespace: Option<String>,
-    /// Context of the kubeconfig.
+    pub(crate) namespace: Option<String>,
+    /// Context of the kubeconfig; by default the current one.
     #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
-    pub context: Option<String>,
-    /// Kubeconfig; without it $KUBECONFIG or ~/.kube/config.
+    pub(crate) context: Option<String>,
+    /// Kubeconfig; by default $KUBECONFIG or ~/.kube/config.
     #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// `table` for people; `json` or `yaml` for the objects themselves.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, help_heading = GLOBAL, hide_possible_values = true)]
-    pub output: Output,
+    pub(crate) output: Output,
     /// Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN", help_heading = GLOBAL, hide_possible_values = true)]
-    pub color: Color,
+    pub(crate) color: Color,
 }
 
-/// How answers are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub(crate) enum Output {
     /// For people.
     Table,
     /// The objects.
@@ -74,21 +72,19 @@ pub enum Output {
     Yaml,
 }
 
-/// When there are colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub(crate) enum Color {
     /// On a terminal.
     Auto,
-    /// In a pipe too.
+    /// Always.
     Always,
-    /// Not even on a terminal.
+    /// Never.
     Never,
 }
 
-/// What to do.
 #[derive(Subcommand, Debug)]
-pub enum Command {
-    /// Make a ClientApp.
+pub(crate) enum Command {
+    /// Create a ClientApp.
     #[command(after_help = "\
 Examples:
   kubectl clientapp create acme --hostname acme.example.com
@@ -98,7 +94,7 @@ Examples:
     /// List ClientApps.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Show a ClientApp with everything that belongs to it, and what it waits for.
+    /// Show a ClientApp, everything that belongs to it, and what it is waiting for.
     Status(Named),
     /// Wait until a ClientApp is ready, gone, or has a condition.
     #[command(after_help = "\
@@ -109,23 +105,23 @@ Examples:
   kubectl clientapp wait acme --for condition=Stalled=False
 
 Exit codes:
-  0  reached    3  out of time    4  stalled: it goes on only after somebody changes something
+  0  reached    3  timed out    4  stalled: a user or cluster admin has to change something first
   5  there is no such ClientApp")]
     Wait(Wait),
-    /// Move a ClientApp to another version of its chart.
+    /// Change the version of a ClientApp's chart.
     #[command(after_help = "Example:\n  kubectl clientapp upgrade acme 5.5.3 --wait")]
     Upgrade(Upgrade),
     /// List the revisions of a ClientApp's Helm release, by their labels only.
     History(Named),
-    /// Have nothing changed for a ClientApp until it is resumed.
+    /// Suspend a ClientApp: the operator changes nothing until it is resumed.
     Suspend(Named),
-    /// Go on with a suspended ClientApp.
+    /// Resume a suspended ClientApp.
     Resume(Named),
-    /// Try again now what failed, without waiting for the next try.
-    Retry(Retry),
-    /// Have a ClientApp take over the data that an earlier one of its name has left.
+    /// Retry now what failed, without waiting for the next attempt.
+    Retry(Awaited),
+    /// Adopt the data that an earlier ClientApp of the same name left.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
-    Adopt(Adopt),
+    Adopt(Awaited),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
 Examples:
@@ -135,7 +131,7 @@ Examples:
     Password(Password),
     /// List the events about a ClientApp, oldest first.
     Events(Events),
-    /// Delete a ClientApp, with all that its deletion policy does not keep.
+    /// Delete a ClientApp, and everything that its deletion policy does not retain.
     #[command(after_help = "\
 Examples:
   kubectl clientapp delete acme
@@ -149,91 +145,86 @@ Examples:
     },
 }
 
-/// One ClientApp.
 #[derive(Args, Clone, Debug)]
-pub struct Named {
+pub(crate) struct Named {
     /// Name of the ClientApp.
-    pub name: String,
+    pub(crate) name: String,
 }
 
-/// Whether to wait for the end.
 #[derive(Args, Clone, Debug)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// Wait until it is ready.
     #[arg(long)]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// How long to wait, such as 90s or 10m.
     #[arg(long, value_parser = duration, default_value = "10m", value_name = "TIME")]
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
-/// A new ClientApp. What is not said here is as its definition or its Profile says.
 #[derive(Args, Clone, Debug)]
-pub struct Create {
+pub(crate) struct Create {
     /// Name of the ClientApp, and of its Helm release.
-    pub name: String,
+    pub(crate) name: String,
     /// DNS name that it is served under, unique in the cluster.
     #[arg(long, value_name = "NAME")]
-    pub hostname: String,
+    pub(crate) hostname: String,
     /// IngressClass; without it there is no Ingress.
     #[arg(long, value_name = "NAME")]
-    pub ingress_class: Option<String>,
+    pub(crate) ingress_class: Option<String>,
     /// Exact version of the chart.
     #[arg(long, value_name = "VERSION")]
-    pub chart_version: Option<String>,
+    pub(crate) chart_version: Option<String>,
     /// Profile whose defaults it takes.
     #[arg(long, value_name = "NAME")]
-    pub profile: Option<String>,
+    pub(crate) profile: Option<String>,
     /// Image in place of the chart's own.
     #[arg(long)]
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
     /// Number of app pods.
     #[arg(long, value_name = "NUMBER")]
-    pub replicas: Option<i32>,
-    /// Without a Redis of its own.
+    pub(crate) replicas: Option<i32>,
+    /// No Redis of its own.
     #[arg(long)]
-    pub no_redis: bool,
-    /// Without a database of its own.
+    pub(crate) no_redis: bool,
+    /// No database of its own.
     #[arg(long, conflicts_with_all = ["postgres_version", "storage", "standalone", "postgres_secret"])]
-    pub no_postgres: bool,
-    /// With a Postgresql of the operator instead of Percona's.
+    pub(crate) no_postgres: bool,
+    /// A Postgresql of the operator instead of a PerconaPGCluster.
     #[arg(long, conflicts_with = "postgres_secret")]
-    pub standalone: bool,
-    /// Secret that opens a database which exists already, with the keys `host`, `user`, `password` and `dbname`.
+    pub(crate) standalone: bool,
+    /// Secret with the credentials of an existing database: the keys `host`, `user`, `password` and `dbname`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["postgres_version", "storage"])]
-    pub postgres_secret: Option<String>,
-    /// Take over the data that an earlier ClientApp of this name has left.
+    pub(crate) postgres_secret: Option<String>,
+    /// Adopt the data that an earlier ClientApp of this name left.
     #[arg(long)]
-    pub adopt: bool,
+    pub(crate) adopt: bool,
     /// Major version of PostgreSQL.
     #[arg(long, value_name = "MAJOR")]
-    pub postgres_version: Option<String>,
+    pub(crate) postgres_version: Option<String>,
     /// Size of the database's volume.
     #[arg(long, value_name = "SIZE")]
-    pub storage: Option<String>,
+    pub(crate) storage: Option<String>,
     /// Size of the volume for the app's files.
     #[arg(long)]
-    pub size: Option<String>,
+    pub(crate) size: Option<String>,
     /// What becomes of database and volumes when it is deleted: `Delete` or `Retain`.
     #[arg(long, value_name = "POLICY", ignore_case = true, hide_possible_values = true)]
-    pub deletion_policy: Option<Policy>,
+    pub(crate) deletion_policy: Option<Policy>,
     /// YAML file with further values for the chart; `-` for standard input.
     #[arg(long, value_name = "FILE")]
-    pub values: Option<PathBuf>,
-    /// Make the namespace too, unless it exists.
+    pub(crate) values: Option<PathBuf>,
+    /// Create the namespace, unless it exists.
     #[arg(long)]
-    pub create_namespace: bool,
-    /// Print the object instead of making it.
+    pub(crate) create_namespace: bool,
+    /// Print the object instead of creating it.
     #[arg(long)]
-    pub dry_run: bool,
-    /// Whether to wait for it.
+    pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub patience: Patience,
+    pub(crate) patience: Patience,
 }
 
-/// What becomes of database and volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
+pub(crate) enum Policy {
     /// They are deleted.
     #[value(name = "Delete")]
     Delete,
@@ -242,134 +233,105 @@ pub enum Policy {
     Retain,
 }
 
-/// Which ClientApps.
 #[derive(Args, Clone, Debug)]
-pub struct List {
-    /// Those of all namespaces.
+pub(crate) struct List {
+    /// List the ClientApps of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
-    pub all_namespaces: bool,
-    /// Those with these labels, such as `tier=gold`.
+    pub(crate) all_namespaces: bool,
+    /// Label selector, such as `tier=gold`.
     #[arg(short = 'l', long, value_name = "LABELS")]
-    pub selector: Option<String>,
-    /// Go on with every change.
+    pub(crate) selector: Option<String>,
+    /// Keep watching, and print every change.
     #[arg(short, long)]
-    pub watch: bool,
+    pub(crate) watch: bool,
 }
 
-/// What to wait for.
 #[derive(Args, Clone, Debug)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// Name of the ClientApp.
-    pub name: String,
+    pub(crate) name: String,
     /// `ready`, `deleted` or `condition=TYPE[=STATUS]`.
-    #[arg(long = "for", value_parser = target, default_value = "ready", value_name = "WHAT")]
-    pub target: Target,
+    #[arg(long = "for", value_parser = goal, default_value = "ready", value_name = "WHAT")]
+    pub(crate) goal: Goal,
     /// How long to wait, such as 90s or 10m.
     #[arg(long, value_parser = duration, default_value = "10m", value_name = "TIME")]
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
-/// What to wait for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Ready, for the newest spec.
-    Ready,
-    /// Gone.
-    Deleted,
-    /// A condition with this status.
-    Condition(String, String),
-}
-
-/// To which version.
 #[derive(Args, Clone, Debug)]
-pub struct Upgrade {
+pub(crate) struct Upgrade {
     /// Name of the ClientApp.
-    pub name: String,
+    pub(crate) name: String,
     /// Exact version of the chart.
     // Under another id than --version, which this command has too as a part of the operator's.
     #[arg(id = "to", value_name = "VERSION")]
-    pub version: String,
-    /// Back the database up first, at this and every later upgrade.
+    pub(crate) version: String,
+    /// Back up the database before this and every later upgrade.
     #[arg(long)]
-    pub backup: bool,
-    /// Also where the app goes back to an older version, or leaves a major version out; for this one change.
+    pub(crate) backup: bool,
+    /// Allow this one change to go back to an older version, or to skip a major version.
     #[arg(long)]
-    pub allow: bool,
-    /// Whether to wait for it.
+    pub(crate) allow: bool,
     #[command(flatten)]
-    pub patience: Patience,
+    pub(crate) patience: Patience,
 }
 
-/// Another attempt.
 #[derive(Args, Clone, Debug)]
-pub struct Retry {
+pub(crate) struct Awaited {
     /// Name of the ClientApp.
-    pub name: String,
-    /// Whether to wait for it.
+    pub(crate) name: String,
     #[command(flatten)]
-    pub patience: Patience,
+    pub(crate) patience: Patience,
 }
 
-/// Who takes over.
 #[derive(Args, Clone, Debug)]
-pub struct Adopt {
+pub(crate) struct Password {
     /// Name of the ClientApp.
-    pub name: String,
-    /// Whether to wait for it.
-    #[command(flatten)]
-    pub patience: Patience,
-}
-
-/// Whose password.
-#[derive(Args, Clone, Debug)]
-pub struct Password {
-    /// Name of the ClientApp.
-    pub name: String,
+    pub(crate) name: String,
     /// Print the administrator's name instead.
     #[arg(long)]
-    pub username: bool,
+    pub(crate) username: bool,
 }
 
-/// Events about what.
 #[derive(Args, Clone, Debug)]
-pub struct Events {
+pub(crate) struct Events {
     /// Name of the ClientApp.
-    pub name: String,
-    /// Go on with those to come.
+    pub(crate) name: String,
+    /// Keep watching, and print new events.
     #[arg(short, long)]
-    pub watch: bool,
+    pub(crate) watch: bool,
 }
 
-/// What to delete.
 #[derive(Args, Clone, Debug)]
-pub struct Delete {
+pub(crate) struct Delete {
     /// Name of the ClientApp.
-    pub name: String,
-    /// Do not ask.
+    pub(crate) name: String,
+    /// Do not ask for confirmation.
     #[arg(short, long)]
-    pub yes: bool,
+    pub(crate) yes: bool,
     /// Wait until it is gone.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// How long to wait, such as 90s or 10m.
     #[arg(long, value_parser = duration, default_value = "10m", value_name = "TIME")]
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| "not a time such as 90s, 10m or 1h30m".to_owned())
+    parsed.ok_or_else(|| "expected a time such as 90s, 10m or 1h30m".to_owned())
 }
 
-fn target(text: &str) -> Result<Target, String> {
+fn goal(text: &str) -> Result<Goal, String> {
+    let condition = |type_: &str, status: &str| Goal::Condition { type_: type_.to_owned(), status: status.to_owned() };
     match text.split('=').collect::<Vec<_>>()[..] {
-        ["ready"] => Ok(Target::Ready),
-        ["deleted" | "delete"] => Ok(Target::Deleted),
-        ["condition", type_] if !type_.is_empty() => Ok(Target::Condition(type_.to_owned(), "True".to_owned())),
-        ["condition", type_, status] if !type_.is_empty() && ["True", "False", "Unknown"].contains(&status) => {
-            Ok(Target::Condition(type_.to_owned(), status.to_owned()))
+        ["ready"] => Ok(Goal::Ready { but: None }),
+        ["deleted" | "delete"] => Ok(Goal::Deleted { uid: None }),
+        ["condition", type_] if !type_.is_empty() => Ok(condition(type_, "True")),
+        ["condition", type_, status @ ("True" | "False" | "Unknown")] if !type_.is_empty() => {
+            Ok(condition(type_, status))
         }
-        _ => Err("neither ready, deleted nor condition=TYPE[=True|False|Unknown]".to_owned()),
+        _ => Err("expected ready, deleted or condition=TYPE[=True|False|Unknown]".to_owned()),
     }
 }
 
@@ -385,23 +347,24 @@ mod tests {
     }
 
     #[test]
-    fn times_and_targets() {
+    fn times_and_goals() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         for wrong in ["", "10", "-5s", "soon"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
-        let condition = |type_: &str, status: &str| Ok(Target::Condition(type_.to_owned(), status.to_owned()));
+        let condition =
+            |type_: &str, status: &str| Ok(Goal::Condition { type_: type_.to_owned(), status: status.to_owned() });
         for (text, parsed) in [
-            ("ready", Ok(Target::Ready)),
-            ("deleted", Ok(Target::Deleted)),
+            ("ready", Ok(Goal::Ready { but: None })),
+            ("deleted", Ok(Goal::Deleted { uid: None })),
             ("condition=Released", condition("Released", "True")),
             ("condition=Stalled=False", condition("Stalled", "False")),
         ] {
-            assert_eq!(target(text), parsed);
+            assert_eq!(goal(text), parsed);
         }
         for wrong in ["Ready", "condition", "condition=", "condition=A=yes", "condition=A=True=b"] {
-            assert!(target(wrong).is_err(), "{wrong}");
+            assert!(goal(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -17,11 +17,7 @@ use super::{
 };
 use crate::crd::annotation;
 
-/// `upgrade`.
-///
-/// # Errors
-/// There is no such ClientApp; the server's refusal; see [`wait::until`].
-pub async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgrade) -> Result<(), Error> {
+pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgrade) -> Result<(), Error> {
     let args::Upgrade { name, version, backup, allow, patience } = args;
     let before = session.app(name).await?;
     let from = &before.app.spec.chart_version;
@@ -39,23 +35,14 @@ pub async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgr
         // Without --allow an earlier one is taken back: it was for another change.
         first.insert("allow".to_owned(), json!(given));
     }
-    let object = if from == version && first.is_empty() {
-        printer.note(&format!("clientapp/{name} asks for chart version {version} already: nothing is changed"));
-        before.object
+    let (object, sentence) = if from == version && first.is_empty() {
+        let sentence = format!("clientapp/{name} unchanged: its chart version is already {version}");
+        (before.object, sentence)
     } else {
-        let object = patch(session, &before, json!({"spec": {"chartVersion": version, "upgrade": first}})).await?;
         let sentence = format!("clientapp/{name}: chart version {from} -> {version}");
-        if !patience.wait {
-            return printer.object(&object, &sentence);
-        }
-        printer.note(&sentence);
-        object
+        (patch(session, &before, json!({"spec": {"chartVersion": version, "upgrade": first}})).await?, sentence)
     };
-    match patience.wait {
-        true => wait::until(session, printer, name, &Goal::Ready { but: None }, patience.timeout).await,
-        false if printer.output == args::Output::Table => Ok(()),
-        false => printer.object(&object, ""),
-    }
+    wait::asked(session, printer, &object, &sentence, patience, None).await
 }
 
 /// Takes an earlier `--allow` for this version back, and waits until the operator has seen that: the next one is another.
@@ -67,56 +54,41 @@ async fn take_back(session: &Session, before: &Stored, version: &str, patience: 
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(Error::Missing(format!("watch {}: {error}", described(&session.namespace, &name)))),
         Err(_) => Err(Error::Timeout(format!(
-            "{name}: the --allow of an earlier change is taken back, but the operator has not seen that in {}: say it again when the operator runs",
+            "timed out after {} waiting for {name}: the operator has not yet seen that an earlier --allow was withdrawn; run the command again once the operator runs",
             super::text::span_of(patience)
         ))),
     }
 }
 
-/// `suspend` and `resume`.
-///
-/// # Errors
-/// There is no such ClientApp; the server's refusal.
-pub async fn suspend(session: &Session, printer: &mut Printer, name: &str, suspend: bool) -> Result<(), Error> {
+pub(crate) async fn suspend(session: &Session, printer: &mut Printer, name: &str, suspend: bool) -> Result<(), Error> {
     let before = session.app(name).await?;
-    let state = if suspend { "suspended" } else { "not suspended" };
     if before.app.spec.suspend == suspend {
-        return printer.object(&before.object, &format!("clientapp/{name} is {state} already: nothing is changed"));
+        let state = if suspend { "already suspended" } else { "not suspended" };
+        return printer.object(&before.object, &format!("clientapp/{name} unchanged: it is {state}"));
     }
     let object = patch(session, &before, json!({"spec": {"suspend": suspend}})).await?;
-    let meaning = if suspend { "nothing is changed until it is resumed" } else { "the operator goes on" };
-    printer.object(&object, &format!("clientapp/{name} is {state}: {meaning}"))
+    let done = if suspend { "suspended: the operator changes nothing until it is resumed" } else { "resumed" };
+    printer.object(&object, &format!("clientapp/{name} {done}"))
 }
 
-/// `retry`.
-///
-/// # Errors
-/// There is no such ClientApp; the server's refusal; see [`wait::until`].
-pub async fn retry(session: &Session, printer: &mut Printer, args: &args::Retry) -> Result<(), Error> {
-    let args::Retry { name, patience } = args;
+pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
+    let args::Awaited { name, patience } = args;
     let before = session.app(name).await?;
     if let Verdict::Reached(_) = judge(&Goal::Ready { but: None }, Some(&before.app)) {
-        return printer.object(&before.object, &format!("clientapp/{name} is ready: there is nothing to try again"));
+        return printer
+            .object(&before.object, &format!("clientapp/{name} unchanged: it is ready, so there is nothing to retry"));
     }
     let failed = before.app.status.as_ref().and_then(|status| status.last_attempt.as_ref());
     // Where helm has no part in it, any change makes the operator look again.
     let mark = failed.map_or_else(|| Session::now().to_string(), annotation::retry_after);
     let object = patch(session, &before, json!({"metadata": {"annotations": {annotation::RETRY: mark}}})).await?;
-    let sentence = format!("clientapp/{name}: another attempt is asked for");
-    if !patience.wait {
-        return printer.object(&object, &sentence);
-    }
-    printer.note(&sentence);
     // Only an attempt that is held back is followed by another one.
     let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(annotation::retry_after);
-    wait::until(session, printer, name, &Goal::Ready { but }, patience.timeout).await
+    wait::asked(session, printer, &object, &format!("clientapp/{name}: retry requested"), patience, but).await
 }
 
 /// Merges, into this very object.
-///
-/// # Errors
-/// The server's refusal.
-pub async fn patch(session: &Session, before: &Stored, mut patch: Value) -> Result<DynamicObject, Error> {
+pub(crate) async fn patch(session: &Session, before: &Stored, mut patch: Value) -> Result<DynamicObject, Error> {
     let name = before.object.name_any();
     patch["metadata"]["uid"] = json!(before.object.metadata.uid);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

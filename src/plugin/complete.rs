@@ -11,7 +11,7 @@ use super::{args::Cli, session::Session};
 const NO_FILES: &str = ":4";
 
 /// Answers kubectl: a line for each word that fits, then what the shell may add. The last word is the one being typed.
-pub async fn answer(words: &[OsString]) -> String {
+pub(crate) async fn answer(words: &[OsString]) -> String {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (typed, before) = words.split_last().map_or(("", &[][..]), |(typed, before)| (typed.as_str(), before));
     let commands = Cli::command();
@@ -29,7 +29,7 @@ pub async fn answer(words: &[OsString]) -> String {
     fitting.chain([format!("{NO_FILES}\n")]).collect()
 }
 
-/// The names of the ClientApps where those flags point to. Who cannot list them types them.
+/// The names of the ClientApps where those flags point to. A user who cannot list them has to type them.
 async fn names(before: &[String]) -> Vec<String> {
     // The flags that matter are those that `list` has too; the rest of the line may be half of one.
     let mut line = vec!["kubectl-clientapp".to_owned(), "list".to_owned()];

@@ -13,15 +13,12 @@ use super::{
     args::{self, Output, Policy},
     error::{Error, described},
     session::{FIELD_MANAGER, Printer, Session},
-    wait::{self, Goal},
+    wait,
 };
 use crate::{crd::ClientApp, yaml};
 
-/// Makes it, or prints what would be made.
-///
-/// # Errors
-/// The values cannot be read; the server's refusal; see [`wait::until`].
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
+/// Creates it, or prints what would be created.
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
     let values = args.values.as_deref().map(values).transpose()?;
     let object = object(args, &session.namespace, values);
     if args.dry_run {
@@ -37,24 +34,20 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Create) 
             ..Namespace::default()
         };
         match Api::<Namespace>::all(session.client.clone()).create(&params, &namespace).await {
-            Ok(_) => printer.note(&format!("namespace {} is made", session.namespace)),
+            Ok(_) => printer.note(&format!("namespace/{} created", session.namespace)),
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
-            Err(error) => return Err(Error::api(format!("make namespace {}", session.namespace))(error)),
+            Err(error) => return Err(Error::api(format!("create Namespace {}", session.namespace))(error)),
         }
     }
-    let what = format!("make {}", described(&session.namespace, &args.name));
+    let what = format!("create {}", described(&session.namespace, &args.name));
     let object: DynamicObject =
         serde_json::from_value(object).map_err(|error| Error::Usage(format!("{what}: {error}")))?;
     let made = session.apps().create(&params, &object).await.map_err(|error| refused(session, &what, error))?;
     let name = made.name_any();
-    let sentence = format!("clientapp/{name} is made in namespace {}", session.namespace);
-    if args.patience.wait {
-        printer.note(&sentence);
-        return wait::until(session, printer, &name, &Goal::Ready { but: None }, args.patience.timeout).await;
-    }
-    printer.object(&made, &sentence)?;
-    if printer.output == Output::Table {
-        printer.note(&format!("`kubectl clientapp wait {name} -n {}` tells when it is ready", session.namespace));
+    let sentence = format!("clientapp/{name} created in namespace {}", session.namespace);
+    wait::asked(session, printer, &made, &sentence, &args.patience, None).await?;
+    if !args.patience.wait && printer.output == Output::Table {
+        printer.note(&format!("`kubectl clientapp wait {name} -n {}` waits until it is ready", session.namespace));
     }
     Ok(())
 }
@@ -72,8 +65,7 @@ fn refused(session: &Session, what: &str, error: kube::Error) -> Error {
 }
 
 /// The object, with nothing in it that was not asked for: what is absent follows the definition and the Profile. **Pure.**
-#[must_use]
-pub fn object(args: &args::Create, namespace: &str, values: Option<Map<String, Value>>) -> Value {
+pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<String, Value>>) -> Value {
     let part = |fields: &[(&str, Option<Value>)]| {
         let given = fields.iter().filter_map(|(key, value)| Some(((*key).to_owned(), value.clone()?)));
         Some(given.collect::<Map<_, _>>()).filter(|part| !part.is_empty()).map(Value::Object)

@@ -12,7 +12,7 @@ use super::{
     args,
     error::{Error, described},
     session::{Printer, Session},
-    text::{BAD, GOOD, PLAIN, Style, harmless, paint},
+    text::{BAD, GOOD, PLAIN, Style, paint},
     wait::{self, Goal},
 };
 use crate::{
@@ -20,15 +20,13 @@ use crate::{
     crd::{ClientApp, label},
 };
 
-/// Deletes.
-///
-/// # Errors
-/// Nobody said yes; there is no such ClientApp; the server's refusal; see [`wait::until`].
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {
     let stored = session.app(&args.name).await?;
     if !args.yes {
         if !(stdin().is_terminal() && stderr().is_terminal()) {
-            return Err(Error::Usage("there is no terminal to ask on: say --yes to delete without being asked".into()));
+            return Err(Error::Usage(
+                "not a terminal, so the deletion cannot be confirmed: pass --yes to delete without confirmation".into(),
+            ));
         }
         let namespace_made = namespace_made(session).await;
         printer.note(&consequence(&stored.app, &session.namespace, namespace_made));
@@ -40,7 +38,7 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) 
     let what = format!("delete {}", described(&session.namespace, &args.name));
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
     let deleted = match session.apps().delete(&args.name, &params).await {
-        // Somebody was faster.
+        // Another client was faster.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         deleted => deleted.map(|_| ()).map_err(Error::api(what)),
     };
@@ -62,12 +60,11 @@ async fn namespace_made(session: &Session) -> Option<bool> {
 }
 
 /// What is lost and what is kept, piece by piece. **Pure.**
-#[must_use]
-pub fn consequence(app: &ClientApp, namespace: &str, namespace_made: Option<bool>) -> String {
+pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Option<bool>) -> String {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let policy = app.spec.deletion_policy;
     let mut text = format!(
-        "{}, serving {}, is to be deleted (deletionPolicy {policy:?}):",
+        "This deletes {}, which serves {} (deletionPolicy {policy:?}):",
         described(namespace, name),
         app.spec.hostname
     );
@@ -77,22 +74,22 @@ pub fn consequence(app: &ClientApp, namespace: &str, namespace_made: Option<bool
             Fate::Retained => (GOOD, "kept      "),
             Fate::Untouched => (PLAIN, "untouched "),
         };
-        text += &format!("\n  {} {}", paint(style, word), harmless(&sentence));
+        text += &format!("\n  {} {}", paint(style, word), sentence);
     }
     if app.spec.suspend {
-        text += "\nIt is suspended: nothing of that happens until it is resumed.";
+        text += "\nIt is suspended: nothing is deleted until it is resumed.";
     }
     text
 }
 
 fn agreed(name: &str) -> Result<(), Error> {
     let mut terminal = stderr();
-    let _ = write!(terminal, "Type its name to delete it: ");
+    let _ = write!(terminal, "Type the name to confirm: ");
     let _ = terminal.flush();
     let mut typed = String::new();
-    stdin().read_line(&mut typed).map_err(|error| Error::Usage(format!("read the answer: {error}")))?;
+    stdin().read_line(&mut typed).map_err(|error| Error::Usage(format!("read the confirmation: {error}")))?;
     match typed.trim() == name {
         true => Ok(()),
-        false => Err(Error::Usage("that is not its name: nothing is deleted".to_owned())),
+        false => Err(Error::Usage("the name does not match: nothing deleted".to_owned())),
     }
 }

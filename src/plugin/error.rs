@@ -6,68 +6,45 @@ use crate::crd::ClientApp;
 
 /// A command that came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The command line asks for something that cannot be.
+pub(crate) enum Error {
     #[error("{0}")]
     Usage(String),
-    /// There is no cluster to ask.
     #[error("{0}")]
     Kubeconfig(String),
-    /// The request failed.
     #[error("{operation}: {}", sentence(source))]
     Api {
         /// What was being done, on which object.
         operation: String,
-        /// The client's error.
         source: Box<kube::Error>,
     },
-    /// There is no ClientApp of this name.
     #[error("there is no ClientApp {name} in namespace {namespace}{hint}")]
-    NotFound {
-        /// Its name.
-        name: String,
-        /// Where it was looked for.
-        namespace: String,
-        /// What might have been meant.
-        hint: String,
-    },
+    NotFound { name: String, namespace: String, hint: String },
     /// It went away, or is about to.
     #[error("{0}")]
     Gone(String),
-    /// Time is up.
     #[error("{0}")]
     Timeout(String),
-    /// Nothing goes on until somebody changes something.
+    /// Nothing goes on until a user or a cluster admin changes something.
     #[error("{0}")]
     Stalled(String),
-    /// What was asked for is not there.
     #[error("{0}")]
     Missing(String),
-    /// A file cannot be used.
     #[error("{path}: {problem}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        problem: String,
-    },
-    /// The answer cannot be written.
+    File { path: String, problem: String },
     #[error("write the answer: {0}")]
     Output(String),
-    /// Nobody reads the answer any more; no failure.
-    #[error("nobody reads the answer")]
+    /// The reader of the answer has gone; no failure.
+    #[error("the answer is not read")]
     Closed,
 }
 
 impl Error {
-    /// Names the request that failed.
-    pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+    pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 
     /// The exit code, on which scripts rely.
-    #[must_use]
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Error::Closed => 0,
             Error::Kubeconfig(_) | Error::Api { .. } | Error::Missing(_) | Error::File { .. } | Error::Output(_) => 1,
@@ -79,15 +56,14 @@ impl Error {
     }
 }
 
-/// What a failed request means for who made it.
-#[must_use]
-pub fn sentence(error: &kube::Error) -> String {
+/// What a failed request means for the user who made it.
+pub(crate) fn sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => match status.code {
             401 => "the cluster does not accept your credentials: log in again, or choose another --context".to_owned(),
-            403 => format!("{}; ask who administers the cluster for this right", status.message.trim_end()),
+            403 => format!("{}; ask a cluster admin for this right", status.message.trim_end()),
             404 if kind_is_missing(status) => {
-                "this cluster does not know the kind: run `clientapp-operator crds | kubectl apply -f -` as its administrator, or choose another --context"
+                "this cluster does not know the kind: run `clientapp-operator crds | kubectl apply -f -` as cluster admin, or choose another --context"
                     .to_owned()
             }
             422 => refusal(status),
@@ -101,8 +77,7 @@ pub fn sentence(error: &kube::Error) -> String {
 }
 
 /// The server has no such path, rather than no such object.
-#[must_use]
-pub fn kind_is_missing(status: &Status) -> bool {
+pub(crate) fn kind_is_missing(status: &Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && !named
 }
@@ -110,7 +85,7 @@ pub fn kind_is_missing(status: &Status) -> bool {
 /// The refusal of an object, field by field.
 fn refusal(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    // It follows from the others, and helps nobody.
+    // It follows from the others.
     let causes = causes.filter(|cause| !cause.message.contains("some validation rules were not checked"));
     let mut told: Vec<String> = Vec::new();
     for cause in causes {
@@ -143,8 +118,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
 }
 
 /// What might have been meant by a name that is not there. **Pure.**
-#[must_use]
-pub fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
+pub(crate) fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
     let elsewhere: Vec<&str> =
         there.iter().filter(|(_, other)| other == name).map(|(namespace, _)| namespace.as_str()).collect();
     match elsewhere[..] {
@@ -169,9 +143,7 @@ pub fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
     }
 }
 
-/// How errors name the kind.
-#[must_use]
-pub fn described(namespace: &str, name: &str) -> String {
+pub(crate) fn described(namespace: &str, name: &str) -> String {
     format!("{} {namespace}/{name}", ClientApp::kind(&()))
 }
 

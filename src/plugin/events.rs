@@ -15,14 +15,11 @@ use super::{
     args::{self, Output},
     error::{Error, described},
     session::{Printer, Session},
-    text::{BAD, Cell, FAINT, PLAIN, age, cell, lines, styled, table},
+    text::{BAD, FAINT, PLAIN, age, columns, paint, table, tamed},
 };
 
 /// Lists them, and with `--watch` those to come.
-///
-/// # Errors
-/// There is no such ClientApp, nor was there; the server's refusal.
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::Events) -> Result<(), Error> {
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Events) -> Result<(), Error> {
     let fields = format!("regarding.kind=ClientApp,regarding.name={}", args.name);
     let what = format!("list the events about {}", described(&session.namespace, &args.name));
     let api = session.api::<Event>();
@@ -47,8 +44,8 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::Events) 
     while let Some(event) = stream.next().await {
         match event {
             Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) if seen.insert(told(&event)) => {
-                let text = lines(&[row(&event, Session::now())], 3).join("");
-                printer.object(&event, &text)?;
+                let text = columns(&[row(&event, Session::now())], 3);
+                printer.object(&event, text.trim_end())?;
             }
             Ok(_) => {}
             Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
@@ -68,22 +65,16 @@ fn last_seen(event: &Event) -> Option<Timestamp> {
     series.or(first).or(deprecated).or_else(|| event.creation_timestamp().map(|time| time.0))
 }
 
-/// The table. **Pure.**
-#[must_use]
-pub fn render(events: &[Event], now: Timestamp) -> String {
+pub(crate) fn render(events: &[Event], now: Timestamp) -> String {
     let rows: Vec<_> = events.iter().map(|event| row(event, now)).collect();
     table(&["AGE", "TYPE", "REASON", "MESSAGE"], &rows)
 }
 
-fn row(event: &Event, now: Timestamp) -> Vec<Cell> {
-    let type_ = event.type_.clone().unwrap_or_default();
+fn row(event: &Event, now: Timestamp) -> Vec<String> {
+    let Event { type_, reason, note, series, .. } = tamed(event).unwrap_or_default();
+    let type_ = type_.unwrap_or_default();
     let style = if type_ == "Warning" { BAD } else { PLAIN };
-    let times = event.series.as_ref().map_or(1, |series| series.count);
-    let times = if times > 1 { format!(" (x{times})") } else { String::new() };
-    vec![
-        styled(format!("{}{times}", age(last_seen(event), now)), FAINT),
-        styled(type_, style),
-        cell(event.reason.clone().unwrap_or_default()),
-        cell(event.note.clone().unwrap_or_default()),
-    ]
+    let times = series.filter(|series| series.count > 1).map(|series| format!(" (x{})", series.count));
+    let age = age(last_seen(event), now) + &times.unwrap_or_default();
+    vec![paint(FAINT, age), paint(style, type_), reason.unwrap_or_default(), note.unwrap_or_default()]
 }

@@ -7,18 +7,14 @@ use kube::api::{ListParams, PartialObjectMeta};
 use super::{
     error::Error,
     session::{Printer, Session},
-    text::{Cell, FAINT, PLAIN, UNSURE, age, cell, shortened, styled, table},
+    text::{BAD, FAINT, GOOD, PLAIN, UNSURE, age, paint, table},
 };
 use crate::clientapp::watches::{RevisionMeta, revision};
 
 /// As much of a digest as tells it from others.
 const DIGEST: usize = 12;
 
-/// Lists them.
-///
-/// # Errors
-/// There is no such ClientApp; the server's refusal.
-pub async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+pub(crate) async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
     let params = ListParams::default().labels(&format!("owner=helm,name={name}"));
     let what = format!("list the revisions of release {}/{name}", session.namespace);
     let mut secrets = session.api::<Secret>().list_metadata(&params).await.map_err(Error::api(what))?.items;
@@ -33,27 +29,25 @@ pub async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result
     printer.objects(&secrets, || render(&secrets, Session::now()))
 }
 
-/// The table. **Pure.**
-#[must_use]
-pub fn render(secrets: &[PartialObjectMeta<Secret>], now: Timestamp) -> String {
+pub(crate) fn render(secrets: &[PartialObjectMeta<Secret>], now: Timestamp) -> String {
     let rows: Vec<_> = secrets.iter().filter_map(revision).map(|revision| row(&revision, now)).collect();
     table(&["REVISION", "STATUS", "DIGEST", "BY", "AGE"], &rows)
 }
 
-fn row(revision: &RevisionMeta, now: Timestamp) -> Vec<Cell> {
+fn row(revision: &RevisionMeta, now: Timestamp) -> Vec<String> {
     // Helm hands labels on: only those that were stamped for this very revision are its own.
     let own = revision.digest.as_ref().filter(|_| revision.stamped == Some(revision.revision));
     let status = match revision.status.as_str() {
-        "deployed" => super::text::GOOD,
-        "failed" => super::text::BAD,
+        "deployed" => GOOD,
+        "failed" => BAD,
         pending if pending.starts_with("pending-") => UNSURE,
         _ => PLAIN,
     };
     vec![
-        cell(revision.revision.to_string()),
-        styled(revision.status.clone(), status),
-        cell(own.map_or_else(|| "-".to_owned(), |digest| digest.chars().take(DIGEST).collect())),
-        own.map_or_else(|| styled("somebody else", UNSURE), |_| cell("this operator")),
-        styled(shortened(&age(revision.written, now), 12), FAINT),
+        revision.revision.to_string(),
+        paint(status, &revision.status),
+        own.map_or_else(|| "-".to_owned(), |digest| digest.chars().take(DIGEST).collect()),
+        own.map_or_else(|| paint(UNSURE, "another Helm client"), |_| "this operator".to_owned()),
+        paint(FAINT, age(revision.written, now)),
     ]
 }

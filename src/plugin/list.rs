@@ -14,7 +14,7 @@ use super::{
     args::{self, Output},
     error::Error,
     session::{Printer, Session, Stored},
-    text::{Cell, FAINT, age, cell, shortened, styled, table_line, verdict, widths, with_header},
+    text::{FAINT, age, paint, shortened, table, verdict},
 };
 use crate::crd::{
     ClientApp,
@@ -27,12 +27,11 @@ const HEADER: [&str; 9] =
 const AGAIN: Duration = Duration::from_secs(1);
 /// Longer sentences are cut: `status` has them whole.
 const SENTENCE: usize = 60;
+/// What a narrow terminal leaves of a sentence or a hostname.
+const LEAST: usize = 4;
 
 /// Lists, and with `--watch` tells of every change.
-///
-/// # Errors
-/// The server's refusal.
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::List) -> Result<(), Error> {
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::List) -> Result<(), Error> {
     let params = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
     let (api, place) = match args.all_namespaces {
         true => (session.all_apps(), "any namespace".to_owned()),
@@ -47,18 +46,21 @@ pub async fn run(session: &Session, printer: &mut Printer, args: &args::List) ->
         printer.note(&format!("No ClientApps found in {place}."));
         return Ok(());
     }
-    printer.objects(&found, || render(&found, args.all_namespaces, Session::now()))
+    let width = printer.width();
+    printer.objects(&found, || render(&found, args.all_namespaces, Session::now(), width))
 }
 
 /// One object after the other: those that are there, and each that changes.
 async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List, what: &str) -> Result<(), Error> {
-    let row = |object: &DynamicObject| row(object, args.all_namespaces, Session::now());
+    let (all, width) = (args.all_namespaces, printer.width());
+    let row = |object: &DynamicObject| row(object, all, Session::now());
     let config = watcher::Config { label_selector: args.selector.clone(), ..watcher::Config::default() };
     let mut changes = pin!(watcher(api, config));
     // By uid; none before the first list. A watch that breaks off begins with another list.
     let mut known: Option<HashMap<_, DynamicObject>> = None;
     let mut listed = Vec::new();
-    let mut columns = Vec::new();
+    // Later rows are aligned with those of the first list.
+    let mut rows = Vec::new();
     while let Some(change) = changes.next().await {
         let (changed, gone) = match change {
             Ok(watcher::Event::Init) => {
@@ -75,9 +77,8 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
                 if before.is_none() && printer.output == Output::Table {
                     let mut first: Vec<_> = now.into_values().collect();
                     first.sort_by_key(|object| (object.namespace(), object.name_any()));
-                    let rows = rows(&first, args.all_namespaces, Session::now());
-                    columns = widths(&rows);
-                    rows.iter().try_for_each(|row| printer.out(&table_line(row, &columns)))?;
+                    rows = first.iter().map(row).collect();
+                    printer.out(&fitted(&rows, all, width))?;
                     continue;
                 }
                 let before = before.unwrap_or_default();
@@ -97,7 +98,7 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
                 (Vec::new(), vec![object])
             }
             Err(watcher::Error::InitialListFailed(error)) if known.is_none() => return Err(Error::api(what)(error)),
-            // Whoever may list may not always watch.
+            // A user who may list may not always watch.
             Err(watcher::Error::WatchStartFailed(error @ kube::Error::Api(_))) => {
                 return Err(Error::api(format!("{what} as they change"))(error));
             }
@@ -106,76 +107,87 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
                 continue;
             }
         };
-        for object in changed {
-            printer.object(&object, table_line(&row(&object), &columns).trim_end())?;
-        }
-        for object in gone {
+        let changed = changed.into_iter().map(|object| (row(&object), object));
+        let gone = gone.into_iter().map(|object| {
             let mut row = row(&object);
-            if let Some(status) = row.iter_mut().nth_back(1) {
-                *status = styled("deleted", FAINT);
+            if let Some(status) = row.iter_mut().nth_back(STATUS) {
+                *status = "deleted".to_owned();
             }
-            printer.object(&object, table_line(&row, &columns).trim_end())?;
+            (row, object)
+        });
+        for (row, object) in changed.chain(gone) {
+            rows.push(row);
+            let text = fitted(&rows, all, width);
+            rows.pop();
+            printer.object(&object, text.lines().last().unwrap_or_default())?;
         }
     }
     Ok(())
 }
 
-/// The table. **Pure.**
-#[must_use]
-pub fn render(objects: &[DynamicObject], with_namespace: bool, now: Timestamp) -> String {
-    let rows = rows(objects, with_namespace, now);
-    let widths = widths(&rows);
-    rows.iter().map(|row| table_line(row, &widths)).collect()
+pub(crate) fn render(objects: &[DynamicObject], all: bool, now: Timestamp, width: Option<usize>) -> String {
+    let rows: Vec<_> = objects.iter().map(|object| row(object, all, now)).collect();
+    fitted(&rows, all, width)
 }
 
-fn rows(objects: &[DynamicObject], with_namespace: bool, now: Timestamp) -> Vec<Vec<Cell>> {
-    let rows: Vec<_> = objects.iter().map(|object| row(object, with_namespace, now)).collect();
-    with_header(&HEADER[usize::from(!with_namespace)..], &rows)
+/// A table whose rows are a line each on a terminal of this width, if cutting hostnames and sentences can make them so.
+fn fitted(rows: &[Vec<String>], all: bool, width: Option<usize>) -> String {
+    let draw = |most: Option<usize>| {
+        let cut = |row: &Vec<String>| {
+            let mut row = row.clone();
+            for (column, most) in [(STATUS, Some(most.unwrap_or(SENTENCE))), (HOSTNAME, most)] {
+                if let (Some(cell), Some(most)) = (row.iter_mut().nth_back(column), most) {
+                    *cell = shortened(cell, most);
+                }
+            }
+            row
+        };
+        table(&HEADER[usize::from(!all)..], &rows.iter().map(cut).collect::<Vec<_>>())
+    };
+    let Some(width) = width else { return draw(None) };
+    let is_too_wide = |most: &Option<usize>| draw(*most).lines().any(|line| console::measure_text_width(line) > width);
+    let limits: Vec<_> = [None].into_iter().chain((LEAST..=SENTENCE).rev().map(Some)).collect();
+    draw(limits.get(limits.partition_point(is_too_wide)).copied().unwrap_or(Some(LEAST)))
 }
 
-fn row(object: &DynamicObject, with_namespace: bool, now: Timestamp) -> Vec<Cell> {
+/// Columns of text that may be cut, from the right.
+const STATUS: usize = 1;
+const HOSTNAME: usize = 3;
+
+fn row(object: &DynamicObject, with_namespace: bool, now: Timestamp) -> Vec<String> {
     let created = object.creation_timestamp().map(|time| time.0);
-    let namespace = with_namespace.then(|| cell(object.namespace().unwrap_or_default()));
-    let name = cell(object.name_any());
-    let age = styled(age(created, now), FAINT);
+    let namespace = with_namespace.then(|| object.namespace().unwrap_or_default());
     let middle = match Stored::read(object.clone()) {
         Err(problem) => {
-            let blank = || cell("-");
-            let problem = shortened(&format!("does not decode: {problem}"), SENTENCE);
-            [verdict_cell("Unknown"), blank(), blank(), blank(), blank(), cell(problem)]
+            let blank = || "-".to_owned();
+            let problem = format!("does not decode: {problem}");
+            [verdict_cell("Unknown"), blank(), blank(), blank(), blank(), problem]
         }
         Ok(Stored { app, .. }) => understood(&app),
     };
-    namespace.into_iter().chain([name]).chain(middle).chain([age]).collect()
+    namespace.into_iter().chain([object.name_any()]).chain(middle).chain([paint(FAINT, age(created, now))]).collect()
 }
 
-fn verdict_cell(status: &str) -> Cell {
-    styled(status, verdict(status, "True"))
+fn verdict_cell(status: &str) -> String {
+    paint(verdict(status, "True"), status)
 }
 
-fn understood(app: &ClientApp) -> [Cell; 6] {
+fn understood(app: &ClientApp) -> [String; 6] {
     let status = app.status.clone().unwrap_or_default();
     let condition = |type_: &str| find(&status.conditions, type_);
     let ready = condition(kind::READY).map_or("Unknown", |ready| ready.status.as_str());
     let revision = status.release.as_ref().map_or_else(|| "-".to_owned(), |release| release.revision.to_string());
     let database = match condition(kind::POSTGRES_READY) {
-        _ if !app.spec.postgres.enabled => styled("none", FAINT),
-        None => cell("-"),
-        Some(condition) => styled(condition.reason.clone(), verdict(&condition.status, "True")),
+        _ if !app.spec.postgres.enabled => paint(FAINT, "none"),
+        None => "-".to_owned(),
+        Some(condition) => paint(verdict(&condition.status, "True"), &condition.reason),
     };
-    [
-        verdict_cell(ready),
-        cell(revision),
-        cell(app.spec.chart_version.clone()),
-        cell(app.spec.hostname.clone()),
-        database,
-        cell(shortened(&sentence(app), SENTENCE)),
-    ]
+    let spec = &app.spec;
+    [verdict_cell(ready), revision, spec.chart_version.clone(), spec.hostname.clone(), database, sentence(app)]
 }
 
 /// What there is to say of an app in one sentence: why it is not ready, else that it is. **Pure.**
-#[must_use]
-pub fn sentence(app: &ClientApp) -> String {
+pub(crate) fn sentence(app: &ClientApp) -> String {
     let status = app.status.clone().unwrap_or_default();
     let Some(ready) = find(&status.conditions, kind::READY) else {
         return "the operator has not looked at it yet".to_owned();

@@ -3,27 +3,27 @@
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what is typed | [`args`] | pure |
-//! | the cluster and the terminal | [`session`] | effect |
-//! | tables, trees, colours, ages | [`text`] | pure |
-//! | one module for each command | [`create`], [`list`], [`status`], [`mod@wait`], … | a pure half that renders or judges |
-//! | why not, and the exit code | [`error`] | pure |
+//! | what is typed | `args` | pure |
+//! | the cluster and the terminal | `session` | effect |
+//! | tables, trees, colours, ages | `text` | pure |
+//! | one module for each command | `create`, `list`, `status`, `wait`, … | a pure half that renders or judges |
+//! | why not, and the exit code | `error` | pure |
 
-pub mod adopt;
-pub mod args;
-pub mod change;
+mod adopt;
+pub(crate) mod args;
+mod change;
 mod complete;
-pub mod create;
-pub mod delete;
-pub mod error;
-pub mod events;
-pub mod history;
-pub mod list;
-pub mod password;
-pub mod session;
-pub mod status;
-pub mod text;
-pub mod wait;
+mod create;
+mod delete;
+mod error;
+mod events;
+mod history;
+mod list;
+mod password;
+mod session;
+mod status;
+mod text;
+mod wait;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -42,7 +42,7 @@ const NAME: &str = "kubectl-clientapp";
 const COMPLETER: &str = "kubectl_complete-clientapp";
 
 /// Does what the command line asks for, if the binary was called by one of the plugin's names.
-pub fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+pub(crate) fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let program = line.next()?;
     let name = Path::new(&program).file_name()?.to_str()?;
     match name.strip_suffix(".exe").unwrap_or(name) {
@@ -58,8 +58,7 @@ pub fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCode> {
 }
 
 /// Does what the command line asks for, and says in words for the person who typed it why it cannot.
-#[must_use]
-pub fn main(cli: &Cli) -> ExitCode {
+pub(crate) fn main(cli: &Cli) -> ExitCode {
     let mut printer = Printer::new(cli.global.output, cli.global.color);
     finish(&mut printer, async |printer| run(cli, printer).await)
 }
@@ -69,7 +68,7 @@ fn finish(printer: &mut Printer, work: impl AsyncFnOnce(&mut Printer) -> Result<
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(work(printer));
-            // Nobody waits for a name that is still being looked up.
+            // A name may still be being looked up.
             runtime.shutdown_background();
             result
         }

@@ -11,10 +11,7 @@ use super::{
 use crate::clientapp::build::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME};
 
 /// Prints one of them, or both as an object.
-///
-/// # Errors
-/// There is no such ClientApp, or no Secret of its yet; the server's refusal.
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::Password) -> Result<(), Error> {
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Password) -> Result<(), Error> {
     let stored = session.app(&args.name).await?;
     let name = stored.app.status.and_then(|status| status.admin_secret_name);
     let name = name.or(stored.app.spec.admin_secret).ok_or_else(|| {

@@ -11,65 +11,40 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{
     args::{Color, Global, Output},
     error::{self, Error},
-    text::harmless,
+    text::tamed,
 };
 use crate::{crd::ClientApp, yaml};
 
 /// Field manager of everything that is written.
-pub const FIELD_MANAGER: &str = "kubectl-clientapp";
+pub(crate) const FIELD_MANAGER: &str = "kubectl-clientapp";
 
 /// A ClientApp, as it is stored and as it is understood.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// As it is stored: for programs.
-    pub object: DynamicObject,
-    /// As it is understood: for people, and [`harmless`] to their terminals.
-    pub app: ClientApp,
+    pub(crate) object: DynamicObject,
+    /// As it is understood: for people, and [`tamed`] for their terminals.
+    pub(crate) app: ClientApp,
 }
 
 impl Stored {
-    /// Understands a ClientApp.
-    ///
-    /// # Errors
-    /// What in it cannot be understood.
-    pub fn read(object: DynamicObject) -> Result<Stored, String> {
-        let shown = serde_json::to_value(&object).map(|mut value| {
-            tame(&mut value);
-            value
-        });
-        let app = shown.and_then(serde_json::from_value);
-        app.map(|app| Stored { object, app }).map_err(|error| error.to_string())
+    pub(crate) fn read(object: DynamicObject) -> Result<Stored, String> {
+        tamed(&object).map(|app| Stored { object, app }).map_err(|error| error.to_string())
     }
 }
 
-fn tame(value: &mut Value) {
-    match value {
-        Value::String(text) => *text = harmless(text),
-        Value::Array(values) => values.iter_mut().for_each(tame),
-        Value::Object(fields) => fields.values_mut().for_each(tame),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// A way to the cluster.
-pub struct Session {
-    /// For requests.
-    pub client: Client,
-    /// The namespace that is meant.
-    pub namespace: String,
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
 }
 
 impl Session {
     /// Reads the kubeconfig; asks the cluster nothing yet.
-    ///
-    /// # Errors
-    /// When there is no usable kubeconfig.
-    pub async fn open(global: &Global) -> Result<Session, Error> {
+    pub(crate) async fn open(global: &Global) -> Result<Session, Error> {
         let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
         let file = match &global.kubeconfig {
             Some(path) => Kubeconfig::read_from(path)
@@ -104,34 +79,23 @@ impl Session {
 
     /// The clock; what renders is given the time.
     #[expect(clippy::disallowed_methods, reason = "the one clock of a command")]
-    #[must_use]
-    pub fn now() -> Timestamp {
+    pub(crate) fn now() -> Timestamp {
         Timestamp::now()
     }
 
-    /// Objects of a kind in the namespace.
-    #[must_use]
-    pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+    pub(crate) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The ClientApps of the namespace, as they are stored.
-    #[must_use]
-    pub fn apps(&self) -> Api<DynamicObject> {
+    pub(crate) fn apps(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &ApiResource::erase::<ClientApp>(&()))
     }
 
-    /// The ClientApps of all namespaces, as they are stored.
-    #[must_use]
-    pub fn all_apps(&self) -> Api<DynamicObject> {
+    pub(crate) fn all_apps(&self) -> Api<DynamicObject> {
         Api::all_with(self.client.clone(), &ApiResource::erase::<ClientApp>(&()))
     }
 
-    /// One ClientApp.
-    ///
-    /// # Errors
-    /// The server's refusal; there is none of this name; it cannot be understood.
-    pub async fn app(&self, name: &str) -> Result<Stored, Error> {
+    pub(crate) async fn app(&self, name: &str) -> Result<Stored, Error> {
         match self.apps().get(name).await {
             Ok(object) => Stored::read(object).map_err(|problem| {
                 Error::Missing(format!("{} does not decode: {problem}", error::described(&self.namespace, name)))
@@ -144,7 +108,7 @@ impl Session {
     }
 
     /// The error for a name that is not there, with what might have been meant as far as the user may know.
-    pub async fn not_found(&self, name: &str) -> Error {
+    pub(crate) async fn not_found(&self, name: &str) -> Error {
         let params = ListParams::default();
         let there = match self.all_apps().list_metadata(&params).await {
             Ok(all) => all.items,
@@ -170,17 +134,14 @@ fn cause(error: &KubeconfigError) -> String {
 }
 
 /// Where answers go: what was asked for to stdout, all else to stderr.
-pub struct Printer {
+pub(crate) struct Printer {
     stdout: AutoStream<io::Stdout>,
     stderr: AutoStream<io::Stderr>,
-    /// How answers are shown.
-    pub output: Output,
+    pub(crate) output: Output,
 }
 
 impl Printer {
-    /// The terminal, or what is in its place.
-    #[must_use]
-    pub fn new(output: Output, color: Color) -> Printer {
+    pub(crate) fn new(output: Output, color: Color) -> Printer {
         let choice = match color {
             // Looks at NO_COLOR and at what is behind the stream.
             Color::Auto => ColorChoice::Auto,
@@ -191,34 +152,29 @@ impl Printer {
         Printer { stdout, stderr, output }
     }
 
+    /// Characters in a line of the terminal that answers go to; `None`: it is none.
+    pub(crate) fn width(&self) -> Option<usize> {
+        console::Term::stdout().size_checked().map(|(_, columns)| columns.into())
+    }
+
     /// What was asked for, with colours where there are any.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] when nobody reads it any more.
-    pub fn out(&mut self, text: &str) -> Result<(), Error> {
+    pub(crate) fn out(&mut self, text: &str) -> Result<(), Error> {
         written(self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()))
     }
 
     /// What was asked for, byte by byte.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] when nobody reads it any more.
-    pub fn raw(&mut self, text: &str) -> Result<(), Error> {
+    pub(crate) fn raw(&mut self, text: &str) -> Result<(), Error> {
         let mut stdout = io::stdout();
         written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
-    /// A line besides.
-    pub fn note(&mut self, line: &str) {
-        // Whoever closed stderr does not want it.
+    pub(crate) fn note(&mut self, line: &str) {
+        // A closed stderr is no failure.
         let _ = writeln!(self.stderr, "{line}");
     }
 
     /// An object as it is, or a sentence about it where people read.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] when nobody reads it any more.
-    pub fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
+    pub(crate) fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
         let text = match self.output {
             Output::Table => return self.out(&format!("{sentence}\n")),
             Output::Json => {
@@ -230,10 +186,7 @@ impl Printer {
     }
 
     /// Objects as they are, in a List as kubectl prints it, or a text about them where people read.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] when nobody reads it any more.
-    pub fn objects(&mut self, objects: &[impl Serialize], text: impl FnOnce() -> String) -> Result<(), Error> {
+    pub(crate) fn objects(&mut self, objects: &[impl Serialize], text: impl FnOnce() -> String) -> Result<(), Error> {
         if self.output == Output::Table {
             return self.out(&text());
         }

@@ -1,7 +1,5 @@
 //! `status`: a ClientApp and everything that belongs to it, as far as the user may see it.
 
-use std::fmt::Debug;
-
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -10,9 +8,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
-    core::NamespaceResourceScope,
 };
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
@@ -20,77 +16,70 @@ use super::{
     error::Error,
     list::sentence,
     session::{Printer, Session},
-    text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, cell, lines, paint, span, styled, verdict},
+    text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, columns, harmless, node, paint, span, tamed, verdict},
 };
 use crate::{
-    clientapp::names::Maker,
+    clientapp::database::{self, Provider, Summary},
     crd::{
-        BackupRecord, ClientApp, ClientAppStatus, PostgresProvider, Postgresql, Release,
+        BackupRecord, ClientApp, ClientAppStatus, Release,
         conditions::{find, kind},
-        label,
-        percona::{CLUSTER_LABEL, PerconaPGCluster},
     },
 };
 
 /// What was seen, or in parentheses why it was not.
-pub type Look<T> = Result<T, String>;
+pub(crate) type Look<T> = Result<T, String>;
 
-/// What belongs to an app.
-pub struct Belongings {
-    /// Its PerconaPGCluster or Postgresql; `None`: it has none.
-    pub database: Option<(String, Look<DynamicObject>)>,
-    /// Its Deployments.
-    pub deployments: Look<Vec<Deployment>>,
-    /// Its StatefulSets.
-    pub stateful_sets: Look<Vec<StatefulSet>>,
-    /// Its volumes.
-    pub volumes: Look<Vec<PersistentVolumeClaim>>,
+pub(crate) struct Belongings {
+    /// What its database is made from; `None`: it has none.
+    pub(crate) database: Option<(String, Look<DynamicObject>)>,
+    pub(crate) deployments: Look<Vec<DynamicObject>>,
+    pub(crate) stateful_sets: Look<Vec<DynamicObject>>,
+    pub(crate) volumes: Look<Vec<DynamicObject>>,
 }
 
-/// Shows it.
-///
-/// # Errors
-/// There is no such ClientApp, or it may not be read.
-pub async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+pub(crate) async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
     let stored = session.app(name).await?;
     if printer.output != super::args::Output::Table {
         return printer.object(&stored.object, "");
     }
-    let server = stored.app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone());
-    let maker = maker(&stored.app);
+    printer.out(&tree(session, &stored.app).await)
+}
+
+/// Everything that belongs to it, as far as the user may see it, and nothing that writes to the terminal.
+pub(crate) async fn tree(session: &Session, app: &ClientApp) -> String {
+    let name = app.metadata.name.as_deref().unwrap_or_default();
+    let database = app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone()).zip(provider(app));
     let of_release = format!("app.kubernetes.io/instance={name},app.kubernetes.io/managed-by=Helm");
-    let of_server = server.as_ref().map(|server| match maker {
-        Maker::Percona => format!("{CLUSTER_LABEL}={server}"),
-        Maker::Standalone => format!("{}={server}", label::POSTGRESQL),
-    });
+    let of_database = database.as_ref().map(|(name, provider)| format!("{}={name}", provider.facts().volume_label));
     let (database, deployments, stateful_sets, volumes, more_volumes) = tokio::join!(
         async {
-            let name = server.clone()?;
-            let kind = match maker {
-                Maker::Percona => ApiResource::erase::<PerconaPGCluster>(&()),
-                Maker::Standalone => ApiResource::erase::<Postgresql>(&()),
-            };
+            let (name, provider) = database?;
+            let kind = (provider.facts().resource)();
             let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
             let found = api.get(&name).await.map_err(|error| unseen("read", &kind.plural, &error));
-            Some((name, found))
+            Some((name, found.and_then(|found| tamed(&found).map_err(undecodable))))
         },
         belonging::<Deployment>(session, Some(&of_release)),
         belonging::<StatefulSet>(session, Some(&of_release)),
         belonging::<PersistentVolumeClaim>(session, Some(&of_release)),
-        belonging::<PersistentVolumeClaim>(session, of_server.as_deref()),
+        belonging::<PersistentVolumeClaim>(session, of_database.as_deref()),
     );
     let volumes = volumes.and_then(|volumes| Ok([volumes, more_volumes?].concat()));
     let seen = Belongings { database, deployments, stateful_sets, volumes };
-    printer.out(&render(&stored.app, &seen, Session::now()))
+    render(app, &seen, Session::now())
 }
 
-async fn belonging<K>(session: &Session, labels: Option<&str>) -> Look<Vec<K>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
+async fn belonging<K: Resource<DynamicType = ()>>(session: &Session, labels: Option<&str>) -> Look<Vec<DynamicObject>> {
     let Some(labels) = labels else { return Ok(Vec::new()) };
-    let found = session.api::<K>().list(&ListParams::default().labels(labels)).await;
-    found.map(|found| found.items).map_err(|error| unseen("list", &K::plural(&()), &error))
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &ApiResource::erase::<K>(&()));
+    let found = api.list(&ListParams::default().labels(labels)).await;
+    let found = found.map_err(|error| unseen("list", &K::plural(&()), &error))?;
+    found.items.iter().map(tamed).collect::<Result<_, _>>().map_err(undecodable)
+}
+
+fn undecodable(error: serde_json::Error) -> String {
+    format!("(does not decode: {error})")
 }
 
 fn unseen(verb: &str, resource: &str, error: &kube::Error) -> String {
@@ -98,13 +87,11 @@ fn unseen(verb: &str, resource: &str, error: &kube::Error) -> String {
         kube::Error::Api(status) if status.code == 403 => format!("(no permission to {verb} {resource})"),
         kube::Error::Api(status) if error::kind_is_missing(status) => format!("(this cluster has no {resource})"),
         kube::Error::Api(status) if status.code == 404 => "(does not exist)".to_owned(),
-        other => format!("({})", error::sentence(other)),
+        other => format!("({})", harmless(&error::sentence(other))),
     }
 }
 
-/// The tree. **Pure.**
-#[must_use]
-pub fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> String {
+pub(crate) fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> String {
     let status = app.status.clone().unwrap_or_default();
     let (namespace, name) = (app.metadata.namespace.as_deref(), app.metadata.name.as_deref());
     let title = error::described(namespace.unwrap_or_default(), name.unwrap_or_default());
@@ -112,21 +99,21 @@ pub fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> String {
     let mut below = vec![];
     let holds = |type_| find(&status.conditions, type_).is_some_and(|condition| condition.status == "True");
     if !holds(kind::READY) || status.observed_generation != app.metadata.generation {
-        let (style, word) = if holds(kind::STALLED) { (BAD, "stalled:") } else { (UNSURE, "waits:") };
-        below.push(Node::leaf(format!("{} {}", paint(style, word), sentence(app))));
+        let (style, word) = if holds(kind::STALLED) { (BAD, "stalled:") } else { (UNSURE, "waiting:") };
+        below.push(Node::new(format!("{} {}", paint(style, word), sentence(app))));
     }
     if app.spec.suspend {
-        below.push(Node::leaf(paint(UNSURE, "suspended: nothing is changed until it is resumed")));
+        below.push(Node::new(paint(UNSURE, "suspended: the operator changes nothing until it is resumed")));
     }
     below.extend([
-        Node::new(paint(STRONG, "Conditions"), conditions(&status, now)),
+        node(paint(STRONG, "Conditions"), conditions(&status, now)),
         release(app, &status, now),
         database(app, seen),
         group("Workloads", workloads(seen)),
         group("Volumes", volumes(seen)),
     ]);
-    let head = format!("{}  {served}  {}", paint(STRONG, &title), paint(FAINT, &format!("age {}", created(app, now))));
-    Node::new(head, below).draw()
+    let head = format!("{}  {served}  {}", paint(STRONG, &title), paint(FAINT, format!("age {}", created(app, now))));
+    node(head, below).to_string()
 }
 
 fn created(app: &ClientApp, now: Timestamp) -> String {
@@ -135,7 +122,7 @@ fn created(app: &ClientApp, now: Timestamp) -> String {
 
 fn group(title: &str, below: Vec<Node>) -> Node {
     let title = paint(STRONG, title);
-    if below.is_empty() { Node::leaf(format!("{title} none")) } else { Node::new(title, below) }
+    if below.is_empty() { Node::new(format!("{title} none")) } else { node(title, below) }
 }
 
 fn conditions(status: &ClientAppStatus, now: Timestamp) -> Vec<Node> {
@@ -145,25 +132,20 @@ fn conditions(status: &ClientAppStatus, now: Timestamp) -> Vec<Node> {
         .map(|condition| {
             let good = if condition.type_ == kind::STALLED { "False" } else { "True" };
             let style = match condition.type_.as_str() {
-                kind::RECONCILING => {
-                    if condition.status == "True" {
-                        UNSURE
-                    } else {
-                        FAINT
-                    }
-                }
+                kind::RECONCILING if condition.status == "True" => UNSURE,
+                kind::RECONCILING => FAINT,
                 _ => verdict(&condition.status, good),
             };
             vec![
-                cell(condition.type_.clone()),
-                styled(condition.status.clone(), style),
-                cell(condition.reason.clone()),
-                styled(age(Some(condition.last_transition_time.0), now), FAINT),
-                cell(condition.message.clone()),
+                condition.type_.clone(),
+                paint(style, &condition.status),
+                condition.reason.clone(),
+                paint(FAINT, age(Some(condition.last_transition_time.0), now)),
+                condition.message.clone(),
             ]
         })
         .collect();
-    lines(&rows, 2).into_iter().map(Node::leaf).collect()
+    columns(&rows, 2).lines().map(|line| Node::new(line.to_owned())).collect()
 }
 
 fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
@@ -172,13 +154,13 @@ fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
     let head = match &status.release {
         None => format!("{title} none yet"),
         Some(release) => {
-            below.push(Node::leaf(chart(app, release)));
+            below.push(Node::new(chart(app, release)));
             if let Some(digest) = &release.digest {
-                below.push(Node::leaf(format!("digest {digest}")));
+                below.push(Node::new(format!("digest {digest}")));
             }
             let style = if release.status == "deployed" { GOOD } else { BAD };
             let deployed = age(release.deployed_at.as_ref().map(|time| time.0), now);
-            let deployed = paint(FAINT, &format!("{deployed} ago"));
+            let deployed = paint(FAINT, format!("{deployed} ago"));
             format!(
                 "{title} {} revision {} {} {deployed}",
                 release.name,
@@ -190,28 +172,27 @@ fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
     if let Some(backup) = &status.backup {
         let BackupRecord { kind, name, from, to, state, revision, at_revision: _, as_of: _ } = backup;
         let after = revision.map_or_else(String::new, |revision| format!(", then revision {revision}"));
-        below.push(Node::leaf(format!("backup {kind} {name} {state:?}, before {from} -> {to}{after}")));
+        below.push(Node::new(format!("backup {kind} {name} {state:?}, before {from} -> {to}{after}")));
     }
     if let Some(attempt) = &status.last_attempt {
         let began = age(Some(attempt.started_at.0), now);
         let mut line = format!("last attempt {began} ago");
         if attempt.failures > 0 {
             let times = if attempt.failures == 1 { "failure" } else { "failures" };
-            line += &format!(", {}", paint(BAD, &format!("{} {times} in a row", attempt.failures)));
+            line += &format!(", {}", paint(BAD, format!("{} {times} in a row", attempt.failures)));
         }
         if let Some(retry_at) = &attempt.retry_at {
             let left = retry_at.0.duration_since(now);
-            let next =
-                if left.is_positive() { format!("next in {}", span(left)) } else { "next try is due".to_owned() };
-            line += &format!(", {next} (`kubectl clientapp retry` for now)");
+            let next = if left.is_positive() { format!("next in {}", span(left)) } else { "retry is due".to_owned() };
+            line += &format!(", {next} (`kubectl clientapp retry` tries now)");
         }
         let why = match (&attempt.reason, &attempt.message) {
-            (Some(reason), Some(message)) => vec![Node::leaf(format!("{reason}: {message}"))],
+            (Some(reason), Some(message)) => vec![Node::new(format!("{reason}: {message}"))],
             _ => Vec::new(),
         };
-        below.push(Node::new(line, why));
+        below.push(node(line, why));
     }
-    Node::new(head, below)
+    node(head, below)
 }
 
 fn chart(app: &ClientApp, release: &Release) -> String {
@@ -221,91 +202,74 @@ fn chart(app: &ClientApp, release: &Release) -> String {
         line += &format!(", app {version}");
     }
     if release.chart_version.as_ref() != Some(&app.spec.chart_version) {
-        line += &format!(", {}", paint(UNSURE, &format!("{} is asked for", app.spec.chart_version)));
+        line += &format!(", {}", paint(UNSURE, format!("the spec asks for {}", app.spec.chart_version)));
     }
     line
 }
 
-/// Who makes the database, where one is made.
-fn maker(app: &ClientApp) -> Maker {
-    match app.spec.postgres.provider {
-        PostgresProvider::Standalone => Maker::Standalone,
-        PostgresProvider::Percona | PostgresProvider::External => Maker::Percona,
-    }
+/// `None`: the database exists already.
+fn provider(app: &ClientApp) -> Option<&'static dyn Provider> {
+    database::provider(app.spec.postgres.provider)
 }
 
 fn database(app: &ClientApp, seen: &Belongings) -> Node {
     let title = paint(STRONG, "Database");
-    let maker = maker(app);
-    let kind = maker.kind();
-    match (&seen.database, &app.spec.postgres.external) {
-        (None, _) if !app.spec.postgres.enabled => Node::leaf(format!("{title} none is asked for")),
-        (None, Some(external)) => Node::leaf(format!("{title} external, opened by Secret {}", external.secret_name)),
-        (None, None) => Node::leaf(format!("{title} none yet")),
-        (Some((name, Err(why))), _) => Node::leaf(format!("{title} {kind} {name} {}", paint(FAINT, why))),
-        (Some((name, Ok(server))), _) => match maker {
-            Maker::Percona => cluster(&title, name, server),
-            Maker::Standalone => postgresql(&title, name, server),
-        },
+    let postgres = &app.spec.postgres;
+    match (&seen.database, provider(app), &postgres.external) {
+        (Some((name, object)), Some(provider), _) => {
+            let title = format!("{title} {} {name}", provider.kind().as_str());
+            match object {
+                Ok(object) => summary(&title, provider.summary(object)),
+                Err(why) => Node::new(format!("{title} {}", paint(FAINT, why))),
+            }
+        }
+        _ if !postgres.enabled => Node::new(format!("{title} disabled")),
+        (_, _, Some(external)) => {
+            Node::new(format!("{title} external, with the credentials in Secret {}", external.secret_name))
+        }
+        _ => Node::new(format!("{title} none yet")),
     }
 }
 
-fn cluster(title: &str, name: &str, cluster: &DynamicObject) -> Node {
-    let at = |path: &str| cluster.data.pointer(path);
-    let state = at("/status/state").and_then(Value::as_str).unwrap_or("without a status");
-    let count = |path: &str| at(path).and_then(Value::as_i64).unwrap_or_default();
-    let version = at("/spec/postgresVersion").map_or_else(String::new, |version| format!(", PostgreSQL {version}"));
-    let style = if state == "ready" { GOOD } else { UNSURE };
-    let state = paint(style, state);
-    let below = [("instances", "postgres"), ("PgBouncer", "pgbouncer")].map(|(title, part)| {
-        let path = format!("/status/{part}");
-        Node::leaf(format!("{title} {}", ready(count(&format!("{path}/ready")), count(&format!("{path}/size")))))
+fn summary(title: &str, Summary { state, is_ready, version, parts }: Summary) -> Node {
+    let state = paint(if is_ready { GOOD } else { UNSURE }, state.as_deref().unwrap_or("has no status yet"));
+    let version = version.map_or_else(String::new, |version| format!(", PostgreSQL {version}"));
+    let parts = parts.into_iter().map(|(part, count)| match count {
+        Some((have, want)) => Node::new(format!("{part} {}", ready(have, want))),
+        None => Node::new(part),
     });
-    Node::new(format!("{title} PerconaPGCluster {name} {state}{version}"), below.into())
-}
-
-fn postgresql(title: &str, name: &str, postgresql: &DynamicObject) -> Node {
-    let at = |path: &str| postgresql.data.pointer(path).and_then(Value::as_str);
-    let phase = at("/status/phase").unwrap_or("without a status");
-    let style = if phase == "Up" { GOOD } else { UNSURE };
-    let version = at("/status/version").map_or_else(String::new, |version| format!(", PostgreSQL {version}"));
-    let pod = at("/status/active/name").map(|pod| Node::leaf(format!("pod {pod}")));
-    Node::new(format!("{title} Postgresql {name} {}{version}", paint(style, phase)), pod.into_iter().collect())
+    node(format!("{title} {state}{version}"), parts.collect())
 }
 
 fn ready(ready: i64, wanted: i64) -> String {
-    paint(if ready >= wanted { GOOD } else { UNSURE }, &format!("{ready}/{wanted}"))
+    paint(if ready >= wanted { GOOD } else { UNSURE }, format!("{ready}/{wanted}"))
 }
 
 fn workloads(seen: &Belongings) -> Vec<Node> {
-    let line = |kind: &str, name: String, have: Option<i32>, want: Option<i32>| {
-        let count = ready(have.unwrap_or_default().into(), want.unwrap_or(1).into());
-        Node::leaf(format!("{kind} {name} {count}"))
+    let line = |kind: &'static str| {
+        move |found: &DynamicObject| {
+            let count = |path: &str| found.data.pointer(path).and_then(Value::as_i64);
+            let (have, want) = (count("/status/readyReplicas"), count("/spec/replicas"));
+            let count = ready(have.unwrap_or_default(), want.unwrap_or(1));
+            Node::new(format!("{kind} {} {count}", found.name_any()))
+        }
     };
-    let deployment = |found: &Deployment| {
-        let have = found.status.as_ref().and_then(|status| status.ready_replicas);
-        line("Deployment", found.name_any(), have, found.spec.as_ref().and_then(|spec| spec.replicas))
-    };
-    let stateful_set = |found: &StatefulSet| {
-        let have = found.status.as_ref().and_then(|status| status.ready_replicas);
-        line("StatefulSet", found.name_any(), have, found.spec.as_ref().and_then(|spec| spec.replicas))
-    };
-    [shown(&seen.deployments, deployment), shown(&seen.stateful_sets, stateful_set)].concat()
+    [shown(&seen.deployments, line("Deployment")), shown(&seen.stateful_sets, line("StatefulSet"))].concat()
 }
 
 fn volumes(seen: &Belongings) -> Vec<Node> {
     shown(&seen.volumes, |volume| {
-        let phase = volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        let requests = volume.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
-        let size = requests.and_then(|requests| requests.get("storage")).map_or("?", |size| size.0.as_str());
+        let text = |path: &str| volume.data.pointer(path).and_then(Value::as_str);
+        let phase = text("/status/phase").unwrap_or_default();
+        let size = text("/spec/resources/requests/storage").unwrap_or("?");
         let style = if phase == "Bound" { GOOD } else { UNSURE };
-        Node::leaf(format!("{} {size} {}", volume.name_any(), paint(style, &phase)))
+        Node::new(format!("{} {size} {}", volume.name_any(), paint(style, phase)))
     })
 }
 
-fn shown<T>(seen: &Look<Vec<T>>, line: impl Fn(&T) -> Node) -> Vec<Node> {
+fn shown(seen: &Look<Vec<DynamicObject>>, line: impl Fn(&DynamicObject) -> Node) -> Vec<Node> {
     match seen {
         Ok(objects) => objects.iter().map(line).collect(),
-        Err(why) => vec![Node::leaf(paint(FAINT, why))],
+        Err(why) => vec![Node::new(paint(FAINT, why))],
     }
 }

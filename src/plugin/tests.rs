@@ -1,8 +1,13 @@
 //! What people see, for objects that are given at a time that is given.
 
+use axum::http::{Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::{
+    Client,
+    api::{DynamicObject, PartialObjectMeta},
+    client::Body,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -86,11 +91,86 @@ fn the_list() {
     undecodable["spec"]["replicas"] = json!("many");
     let apps = [serving(), failing(), app("new", json!({}), Value::Null), changed, undecodable];
     let apps: Vec<DynamicObject> = apps.into_iter().map(built).collect();
-    insta::assert_snapshot!(plain(&list::render(&apps, true, now())));
-    insta::assert_snapshot!(plain(&list::render(&apps[..1], false, now())));
+    insta::assert_snapshot!(plain(&list::render(&apps, true, now(), None)));
+    insta::assert_snapshot!(plain(&list::render(&apps[..1], false, now(), None)));
     // What is true is green, what is not is red.
-    let coloured = list::render(&apps, false, now());
+    let coloured = list::render(&apps, false, now(), None);
     assert!(coloured.contains("\u{1b}[32mTrue\u{1b}[0m") && coloured.contains("\u{1b}[31mFalse\u{1b}[0m"));
+}
+
+#[test]
+fn a_list_has_one_line_for_each_app_on_a_terminal() {
+    let apps: Vec<DynamicObject> = [serving(), failing()].into_iter().map(built).collect();
+    let drawn = |width: usize| plain(&list::render(&apps, false, now(), Some(width)));
+    let whole = plain(&list::render(&apps, false, now(), None));
+    assert_eq!(drawn(200), whole);
+    for width in [80, 100, 120] {
+        let text = drawn(width);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        // As much as there is room for.
+        assert!(text.lines().any(|line| line.chars().count() + 2 > width), "{text}");
+        assert!(text.contains("globex   False   -          5.9.3     globe"), "{text}");
+    }
+    // Where not even that is enough, names stay whole.
+    assert!(
+        drawn(20).contains("globex   False   -          5.9.3     glo…       none       hel…     2d"),
+        "{}",
+        drawn(20)
+    );
+}
+
+/// A cluster whose objects have this in each field that is free text.
+fn cluster(evil: &str) -> Client {
+    let mut app = serving();
+    app["spec"]["postgres"] = json!({"provider": "standalone"});
+    app["status"]["url"] = json!(evil);
+    for condition in app["status"]["conditions"].as_array_mut().unwrap() {
+        (condition["message"], condition["reason"]) = (json!(evil), json!(evil));
+    }
+    for field in ["status", "chart", "appVersion", "digest"] {
+        app["status"]["release"][field] = json!(evil);
+    }
+    app["status"]["lastAttempt"]["reason"] = json!(evil);
+    app["status"]["lastAttempt"]["message"] = json!(evil);
+    let database = json!({"apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "Postgresql",
+        "metadata": {"name": "acme-pg"}, "status": {"phase": evil, "version": evil, "active": {"name": evil}}});
+    let volume = json!({"metadata": {"name": evil},
+        "spec": {"resources": {"requests": {"storage": evil}}}, "status": {"phase": evil}});
+    let refusal =
+        json!({"kind": "Status", "status": "Failure", "code": 500, "message": evil, "reason": "InternalError"});
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let list = |items: Value| (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}));
+        let (status, answer) = match request.uri().path().rsplit('/').next().unwrap() {
+            "acme-pg" => (200, database.clone()),
+            "deployments" => list(json!([workload("Deployment", "a", 1)])),
+            "statefulsets" => (500, refusal.clone()),
+            "persistentvolumeclaims" => list(json!([volume])),
+            _ => (200, app.clone()),
+        };
+        let response = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes())).unwrap();
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    Client::new(service, "tenants")
+}
+
+#[tokio::test]
+async fn no_object_writes_to_the_terminal() {
+    let told = async |text: &str| {
+        let session = Session { client: cluster(text), namespace: "tenants".to_owned() };
+        let stored = session.app("acme").await.unwrap();
+        let listed = list::render(&[stored.object], true, now(), None);
+        let mut told =
+            listed + &status::tree(&session, &stored.app).await + &delete::consequence(&stored.app, "tenants", None);
+        let ours = [text::GOOD, text::BAD, text::UNSURE, text::FAINT, text::STRONG];
+        for style in ours.map(|style| format!("{style}")).iter().chain([&format!("{:#}", text::GOOD)]) {
+            told = told.replace(style, "");
+        }
+        told
+    };
+    let evil = told("\u{1b}]0;owned\u{7}\n\u{9b}2J\u{1b}[32m").await;
+    assert!(evil.contains(" ]0;owned") && !evil.contains(|c: char| c != '\n' && c.is_control()), "{evil:?}");
+    assert_eq!(evil.lines().count(), told("good").await.lines().count(), "{evil}");
 }
 
 fn workload(kind: &str, name: &str, ready: i64) -> Value {
@@ -178,14 +258,11 @@ fn who_can_adopt() {
         ("of another provider", app(retained(), true), Adoption::Refused("another provider's".to_owned())),
         ("not looked at", built(super::tests::app("acme", json!({}), json!({}))), Adoption::Unknown),
         ("not looked at since it changed", app(older, false), Adoption::Unknown),
-        ("done", app(waiting(), true), Adoption::Needless("it adopts already: nothing is changed".to_owned())),
+        ("done", app(waiting(), true), Adoption::Needless("spec.postgres.adopt is already true".to_owned())),
         (
             "nothing is there",
             app(waiting(), false),
-            Adoption::Needless(
-                "nothing that an earlier ClientApp has left holds it up: nothing is changed; the operator says: wait"
-                    .to_owned(),
-            ),
+            Adoption::Needless("no data of an earlier ClientApp stands in its way; the operator says: wait".to_owned()),
         ),
     ] {
         assert_eq!(adopt::judge(&app), judged, "{what}");

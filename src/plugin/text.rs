@@ -1,37 +1,48 @@
 //! Text for terminals: colours, ages, tables, trees. Pure; what is not a terminal has the colours stripped.
 
+use std::{fmt::Display, io::Write as _};
+
 use anstyle::AnsiColor;
-pub use anstyle::Style;
+pub(crate) use anstyle::Style;
 use jiff::{SignedDuration, Timestamp};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tabwriter::TabWriter;
+use termtree::{GlyphPalette, Tree};
 
-/// As it should be.
-pub const GOOD: Style = AnsiColor::Green.on_default();
-/// Not as it should be.
-pub const BAD: Style = AnsiColor::Red.on_default();
-/// Nobody knows.
-pub const UNSURE: Style = AnsiColor::Yellow.on_default();
-/// What matters least.
-pub const FAINT: Style = Style::new().dimmed();
-/// What matters most.
-pub const STRONG: Style = Style::new().bold();
-/// Like everything else.
-pub const PLAIN: Style = Style::new();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+pub(crate) const UNSURE: Style = AnsiColor::Yellow.on_default();
+pub(crate) const FAINT: Style = Style::new().dimmed();
+pub(crate) const STRONG: Style = Style::new().bold();
+pub(crate) const PLAIN: Style = Style::new();
 
-/// Text in a style.
-#[must_use]
-pub fn paint(style: Style, text: &str) -> String {
-    format!("{style}{}{style:#}", harmless(text))
+pub(crate) fn paint(style: Style, text: impl Display) -> String {
+    format!("{style}{text}{style:#}")
 }
 
-/// Text without control characters: what is in an object was written by others, who shall not write to this terminal.
-#[must_use]
-pub fn harmless(text: &str) -> String {
+/// Text without control characters.
+pub(crate) fn harmless(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
+/// An object of the cluster, for people: its text was written by others, who shall not write to this terminal.
+pub(crate) fn tamed<K: DeserializeOwned>(object: &impl Serialize) -> serde_json::Result<K> {
+    fn tame(value: &mut Value) {
+        match value {
+            Value::String(text) => *text = harmless(text),
+            Value::Array(values) => values.iter_mut().for_each(tame),
+            Value::Object(fields) => fields.values_mut().for_each(tame),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    let mut value = serde_json::to_value(object)?;
+    tame(&mut value);
+    serde_json::from_value(value)
+}
+
 /// The colour of a condition's status; `good` is the one that is as it should be.
-#[must_use]
-pub fn verdict(status: &str, good: &str) -> Style {
+pub(crate) fn verdict(status: &str, good: &str) -> Style {
     match status {
         "Unknown" | "" => UNSURE,
         status if status == good => GOOD,
@@ -40,8 +51,7 @@ pub fn verdict(status: &str, good: &str) -> Style {
 }
 
 /// A time span in at most two units, as kubectl shows ages.
-#[must_use]
-pub fn span(span: SignedDuration) -> String {
+pub(crate) fn span(span: SignedDuration) -> String {
     let seconds = span.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     let two = |large: i64, unit: &str, rest: i64, small: &str| match rest {
@@ -59,21 +69,17 @@ pub fn span(span: SignedDuration) -> String {
     }
 }
 
-/// The same for a time that cannot be negative.
-#[must_use]
-pub fn span_of(duration: std::time::Duration) -> String {
+pub(crate) fn span_of(duration: std::time::Duration) -> String {
     span(SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))
 }
 
-/// How long ago something was; `<unknown>` where nobody says when.
-#[must_use]
-pub fn age(then: Option<Timestamp>, now: Timestamp) -> String {
+/// How long ago something was; `<unknown>` where no time is given.
+pub(crate) fn age(then: Option<Timestamp>, now: Timestamp) -> String {
     then.map_or_else(|| "<unknown>".to_owned(), |then| span(now.duration_since(then)))
 }
 
 /// At most this many characters of the first line.
-#[must_use]
-pub fn shortened(text: &str, most: usize) -> String {
+pub(crate) fn shortened(text: &str, most: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(most) {
         None => line.to_owned(),
@@ -81,113 +87,37 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// One field of a table.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    text: String,
-    style: Style,
-}
-
-impl Cell {
-    fn width(&self) -> usize {
-        self.text.chars().count()
-    }
-}
-
-/// A field in a style.
-pub fn styled(text: impl Into<String>, style: Style) -> Cell {
-    Cell { text: harmless(&text.into()), style }
-}
-
-/// A field.
-pub fn cell(text: impl Into<String>) -> Cell {
-    styled(text, PLAIN)
-}
-
 /// Between two columns of a table.
 const GAP: usize = 3;
 
 /// A table as kubectl prints them: columns as wide as they need to be.
-#[must_use]
-pub fn table(header: &[&str], rows: &[Vec<Cell>]) -> String {
-    let rows = with_header(header, rows);
-    let widths = widths(&rows);
-    rows.iter().map(|row| table_line(row, &widths)).collect()
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let header: Vec<_> = header.iter().map(|title| paint(STRONG, title)).collect();
+    columns(&[&[header], rows].concat(), GAP)
 }
 
-/// A further line of a table that is printed already.
-#[must_use]
-pub fn table_line(row: &[Cell], widths: &[usize]) -> String {
-    format!("{}\n", line(row, widths, GAP))
-}
-
-/// The rows below their header.
-#[must_use]
-pub fn with_header(header: &[&str], rows: &[Vec<Cell>]) -> Vec<Vec<Cell>> {
-    let head: Vec<Cell> = header.iter().map(|title| styled(*title, STRONG)).collect();
-    [&[head], rows].concat()
-}
-
-/// Rows whose columns are aligned with each other.
-#[must_use]
-pub fn lines(rows: &[Vec<Cell>], gap: usize) -> Vec<String> {
-    let widths = widths(rows);
-    rows.iter().map(|row| line(row, &widths, gap)).collect()
-}
-
-/// How wide each column has to be.
-#[must_use]
-pub fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
-    (0..columns).map(|column| cells(column).map(Cell::width).max().unwrap_or_default()).collect()
-}
-
-fn line(row: &[Cell], widths: &[usize], gap: usize) -> String {
-    let mut line = String::new();
-    for (column, cell) in row.iter().enumerate() {
-        line += &paint(cell.style, &cell.text);
-        if column + 1 < row.len() {
-            let width = widths.get(column).copied().unwrap_or_default();
-            line += &" ".repeat(width.saturating_sub(cell.width()) + gap);
-        }
-    }
-    line
+/// Rows whose columns are aligned with each other, a line each.
+pub(crate) fn columns(rows: &[Vec<String>], gap: usize) -> String {
+    let lines: String = rows.iter().map(|row| row.join("\t") + "\n").collect();
+    let mut writer = TabWriter::new(Vec::new()).minwidth(0).padding(gap).ansi(true);
+    // In memory, where writing does not fail.
+    let _ = writer.write_all(lines.as_bytes());
+    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(lines)
 }
 
 /// A line with lines below it.
-#[derive(Clone, Debug, Default)]
-pub struct Node {
-    line: String,
-    below: Vec<Node>,
-}
+pub(crate) type Node = Tree<String>;
 
-impl Node {
-    /// A line with these below it.
-    pub fn new(line: impl Into<String>, below: Vec<Node>) -> Node {
-        Node { line: line.into(), below }
-    }
-
-    /// A line.
-    pub fn leaf(line: impl Into<String>) -> Node {
-        Node::new(line, Vec::new())
-    }
-
-    /// The whole tree.
-    #[must_use]
-    pub fn draw(&self) -> String {
-        let mut text = format!("{}\n", self.line);
-        self.draw_below("", &mut text);
-        text
-    }
-
-    fn draw_below(&self, indent: &str, text: &mut String) {
-        for (index, node) in self.below.iter().enumerate() {
-            let (branch, deeper) = if index + 1 == self.below.len() { ("└─", "  ") } else { ("├─", "│ ") };
-            *text += &format!("{indent}{branch} {}\n", node.line);
-            node.draw_below(&format!("{indent}{deeper} "), text);
-        }
-    }
+pub(crate) fn node(line: impl Into<String>, below: Vec<Node>) -> Node {
+    const BRANCHES: GlyphPalette = GlyphPalette {
+        middle_item: "├",
+        last_item: "└",
+        item_indent: "─ ",
+        middle_skip: "│",
+        last_skip: " ",
+        skip_indent: "  ",
+    };
+    Node::new(line.into()).with_leaves(below).with_glyphs(BRANCHES)
 }
 
 #[cfg(test)]
@@ -220,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_writes_to_the_terminal() {
-        let text = table(&["A"], &[vec![cell("a\u{1b}]0;owned\u{7}\nb\u{9b}2J")]]);
-        assert!(text.ends_with("a ]0;owned  b 2J\n"), "{text:?}");
-        assert!(!paint(GOOD, "\u{1b}[2J").contains("\u{1b}[2J"));
+    fn what_others_wrote_does_not_write_to_the_terminal() {
+        let object = serde_json::json!({"a": ["b\u{1b}]0;owned\u{7}\nc\u{9b}2J"], "d": 1});
+        let shown: Value = tamed(&object).unwrap();
+        assert_eq!(shown, serde_json::json!({"a": ["b ]0;owned  c 2J"], "d": 1}));
     }
 
     #[test]
     fn colours_do_not_count_as_width() {
-        let rows = [vec![styled("a", GOOD), cell("b")], vec![cell("longer"), cell("c")]];
+        let rows = [vec![paint(GOOD, "a"), "b".to_owned()], vec!["longer".to_owned(), "c".to_owned()]];
         let text = table(&["X", "Y"], &rows);
         assert!(text.contains("\u{1b}[32ma\u{1b}[0m"));
         assert_eq!(anstream::adapter::strip_str(&text).to_string(), "X        Y\na        b\nlonger   c\n");

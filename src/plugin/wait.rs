@@ -8,10 +8,14 @@ use std::{
 
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kube::runtime::watcher::{self, watch_object};
+use kube::{
+    ResourceExt as _,
+    api::DynamicObject,
+    runtime::watcher::{self, watch_object},
+};
 
 use super::{
-    args::{self, Target},
+    args,
     error::{self, Error},
     list::sentence,
     session::{Printer, Session, Stored},
@@ -24,10 +28,8 @@ use crate::crd::{
 /// Between two tries of a watch that broke off.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is waited for.
-#[derive(Clone, Debug)]
-pub enum Goal {
-    /// Ready, for the newest spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
     Ready {
         /// The attempt that is to be followed by another, as [`annotation::retry_after`] names it: what it came to does
         /// not count.
@@ -35,42 +37,34 @@ pub enum Goal {
     },
     /// Gone; an object of the same name with another uid is a new one.
     Deleted {
-        /// The object that has to go.
         uid: Option<String>,
     },
-    /// A condition has this status, for the newest spec.
     Condition {
-        /// Its type.
         type_: String,
-        /// `True`, `False` or `Unknown`.
         status: String,
     },
 }
 
-/// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// There, in this sentence.
+pub(crate) enum Verdict {
     Reached(String),
-    /// On the way.
     Waiting(String),
-    /// Nothing goes on until somebody changes something.
+    /// Nothing goes on until a user or a cluster admin changes something.
     Stalled(String),
     /// There is no such object any more, or will not be.
     Gone(String),
 }
 
 /// How far an app is; `None`: there is none. **Pure.**
-#[must_use]
-pub fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
+pub(crate) fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
     let going = app.is_some_and(|app| app.metadata.deletion_timestamp.is_some());
     match (goal, app) {
         (Goal::Deleted { .. }, None) => Verdict::Reached("deleted".to_owned()),
         (Goal::Deleted { uid: Some(uid) }, Some(app)) if app.metadata.uid.as_ref() != Some(uid) => {
-            Verdict::Reached("deleted; another one of the same name has been made since".to_owned())
+            Verdict::Reached("deleted; there is a new ClientApp of the same name".to_owned())
         }
         (Goal::Deleted { .. }, Some(app)) => Verdict::Waiting(sentence(app)),
-        (Goal::Ready { .. } | Goal::Condition { .. }, None) => Verdict::Gone("there is none any more".to_owned()),
+        (Goal::Ready { .. } | Goal::Condition { .. }, None) => Verdict::Gone("it no longer exists".to_owned()),
         (Goal::Ready { .. }, Some(_)) if going => Verdict::Gone("it is being deleted".to_owned()),
         (Goal::Ready { but }, Some(app)) => ready(app, but.as_deref()),
         (Goal::Condition { type_, status }, Some(app)) => condition(app, type_, status),
@@ -80,7 +74,7 @@ pub fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
 fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
     let status = app.status.clone().unwrap_or_default();
     if but.is_some() && status.last_attempt.as_ref().map(annotation::retry_after).as_deref() == but {
-        return Verdict::Waiting("another attempt is asked for".to_owned());
+        return Verdict::Waiting("waiting for the retry to start".to_owned());
     }
     let current = |seen: Option<i64>| seen == app.metadata.generation;
     let summary = find(&status.conditions, kind::READY);
@@ -104,28 +98,32 @@ fn condition(app: &ClientApp, type_: &str, wanted: &str) -> Verdict {
             Verdict::Reached(format!("{type_} is {wanted}: {}", found.message))
         }
         Some(found) => Verdict::Waiting(format!("{type_} is {}: {}", found.status, found.message)),
-        None => Verdict::Waiting(format!("there is no condition {type_} yet")),
+        None => Verdict::Waiting(format!("it has no condition {type_} yet")),
     }
 }
 
-/// `wait`.
-///
-/// # Errors
-/// See [`until`].
-pub async fn run(session: &Session, printer: &mut Printer, args: &args::Wait) -> Result<(), Error> {
-    let goal = match &args.target {
-        Target::Ready => Goal::Ready { but: None },
-        Target::Deleted => Goal::Deleted { uid: None },
-        Target::Condition(type_, status) => Goal::Condition { type_: type_.clone(), status: status.clone() },
-    };
-    until(session, printer, &args.name, &goal, args.timeout).await
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Wait) -> Result<(), Error> {
+    until(session, printer, &args.name, &args.goal, args.timeout).await
+}
+
+/// Tells what was asked of an app, and where the user wants that, waits until the app is ready.
+pub(crate) async fn asked(
+    session: &Session,
+    printer: &mut Printer,
+    object: &DynamicObject,
+    sentence: &str,
+    patience: &args::Patience,
+    but: Option<String>,
+) -> Result<(), Error> {
+    if !patience.wait {
+        return printer.object(object, sentence);
+    }
+    printer.note(sentence);
+    until(session, printer, &object.name_any(), &Goal::Ready { but }, patience.timeout).await
 }
 
 /// Waits until an app has come to its goal, with its progress on stderr, and prints what it has come to.
-///
-/// # Errors
-/// Time is up, it is stalled, it is gone, or it cannot be watched.
-pub async fn until(
+pub(crate) async fn until(
     session: &Session,
     printer: &mut Printer,
     name: &str,
@@ -147,7 +145,7 @@ pub async fn until(
         }
         Err(_) => {
             let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
-            Err(Error::Timeout(format!("{name}: not after {}: {last}", super::text::span_of(timeout))))
+            Err(Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout))))
         }
     }
 }

@@ -1,132 +1,79 @@
 //! What to do for one object now. **Pure.**
 //!
-//! The finalizer, or what is staked until it is on, is the claim to the row: it is made only after the row was seen to be
-//! free, and from then on whatever has that id is ours, to write and to delete. So nothing of somebody else's is ever
-//! written over, and nothing of ours is left behind or taken for somebody else's, wherever the operator is killed.
+//! The finalizer goes before the row, so that no row outlives its object unseen. It proves nothing more, and neither does a
+//! status: whose a row is says the ledger alone, in the transaction that writes ([`super::database`]).
 
-use super::row::Wanted;
+use super::{error::Error, row::Wanted};
 use crate::crd::WrittenRow;
 
 /// What is known of an object.
 #[derive(Clone, Copy, Debug)]
-pub struct World<'a> {
-    /// It is being deleted.
-    pub deleting: bool,
-    /// It carries the finalizer, or its claim is staked.
-    pub claimed: bool,
-    /// What is staked is the claim of another object, which had this one's name and is gone.
-    pub inherited: bool,
-    /// The row it asks for, or why there is none.
-    pub wanted: Result<&'a Wanted, &'a str>,
+pub(super) struct Look<'a> {
+    pub(super) deleting: bool,
+    /// It carries the finalizer.
+    pub(super) sealed: bool,
     /// The row as it was last written, by its status.
-    pub written: Option<&'a WrittenRow>,
+    pub(super) written: Option<&'a WrittenRow>,
     /// The row was seen to differ since.
-    pub drifted: bool,
+    pub(super) drifted: bool,
 }
 
 /// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan<'a> {
+#[derive(Debug)]
+pub(super) enum Plan {
     /// Nothing, ever again.
     Forget,
-    /// Delete the row of the object that is gone.
-    Sweep,
-    /// Look whether the row is free, and claim it.
-    Claim(&'a Wanted),
-    /// Write the row.
-    Write(&'a Wanted),
-    /// Nothing; the row is as it should be.
-    Settled(&'a Wanted),
-    /// Delete the row, then let the object go.
-    Delete(&'a Wanted),
+    /// Delete the row that the ledger has, whatever the spec says, then let the object go.
+    Erase,
     /// Say what is wrong with the spec.
-    Refuse(&'a str),
+    Refuse(Error),
+    /// Nothing; the row is as it should be.
+    Settled(Wanted),
+    /// Put the finalizer on if need be, then write the row.
+    Write(Wanted),
 }
 
 /// Decides.
-#[must_use]
-pub fn decide<'a>(world: &World<'a>) -> Plan<'a> {
-    let World { deleting, claimed, inherited, wanted, written, drifted } = *world;
-    if inherited {
-        return Plan::Sweep;
+pub(super) fn decide(look: &Look<'_>, wanted: Result<Wanted, Error>) -> Plan {
+    let Look { deleting, sealed, written, drifted } = *look;
+    match wanted {
+        _ if deleting && sealed => Plan::Erase,
+        _ if deleting => Plan::Forget,
+        Err(error) => Plan::Refuse(error),
+        Ok(wanted) if sealed && !drifted && written.is_some_and(|written| wanted.is(written)) => Plan::Settled(wanted),
+        Ok(wanted) => Plan::Write(wanted),
     }
-    if deleting && !claimed {
-        return Plan::Forget;
-    }
-    let wanted = match wanted {
-        Ok(wanted) => wanted,
-        Err(problem) => return Plan::Refuse(problem),
-    };
-    if deleting {
-        return Plan::Delete(wanted);
-    }
-    if !claimed {
-        return Plan::Claim(wanted);
-    }
-    if !drifted && written.is_some_and(|written| is(written, wanted)) {
-        return Plan::Settled(wanted);
-    }
-    Plan::Write(wanted)
-}
-
-/// Whether what was written is what is wanted.
-#[must_use]
-pub fn is(written: &WrittenRow, Wanted { table, row }: &Wanted) -> bool {
-    let WrittenRow { table: in_table, id, digest, written_at: _ } = written;
-    *in_table == table.to_string() && *id == row.id && *digest == row.digest()
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    use super::{super::row::Row, *};
-
-    fn wanted(age: i32) -> Wanted {
-        let row = Row { id: "ns/ada".into(), name: "Ada".into(), age, country: "UK".into() };
-        Wanted { table: "people".parse().unwrap(), row }
-    }
-
-    fn written(wanted: &Wanted) -> WrittenRow {
-        WrittenRow {
-            table: wanted.table.to_string(),
-            id: wanted.row.id.clone(),
-            digest: wanted.row.digest(),
-            written_at: Time(Timestamp::UNIX_EPOCH),
-        }
-    }
+    use super::{super::row::tests::ada, *};
 
     #[test]
     fn the_table() {
-        let (now, then) = (wanted(36), wanted(35));
-        let (current, old) = (written(&now), written(&then));
+        let [current, old] = [36, 35].map(|age| ada(age).written(jiff::Timestamp::UNIX_EPOCH));
         let elsewhere = WrittenRow { table: "others".into(), ..current.clone() };
-        let ok: Result<&Wanted, &str> = Ok(&now);
-        let bad: Result<&Wanted, &str> = Err("spec.age: no");
-        for (deleting, claimed, wanted, written, drifted, plan) in [
-            (false, false, ok, None, false, Plan::Claim(&now)),
-            // Of a status nobody but the operator knows where it is from: the claim decides.
-            (false, false, ok, Some(&current), false, Plan::Claim(&now)),
-            (false, true, ok, None, false, Plan::Write(&now)),
-            (false, true, ok, Some(&old), false, Plan::Write(&now)),
-            (false, true, ok, Some(&elsewhere), false, Plan::Write(&now)),
-            (false, true, ok, Some(&current), false, Plan::Settled(&now)),
-            (false, true, ok, Some(&current), true, Plan::Write(&now)),
-            (false, false, bad, None, false, Plan::Refuse("spec.age: no")),
-            (false, true, bad, Some(&current), true, Plan::Refuse("spec.age: no")),
-            (true, false, ok, None, false, Plan::Forget),
-            (true, false, bad, None, false, Plan::Forget),
-            (true, true, ok, None, false, Plan::Delete(&now)),
-            (true, true, ok, Some(&current), true, Plan::Delete(&now)),
-            // Which row would it be?
-            (true, true, bad, Some(&current), false, Plan::Refuse("spec.age: no")),
+        for (deleting, sealed, valid, written, drifted, plan) in [
+            (false, false, true, None, false, "Write"),
+            // A status proves nothing, a finalizer that the object brought along neither.
+            (false, false, true, Some(&current), false, "Write"),
+            (false, true, true, None, false, "Write"),
+            (false, true, true, Some(&old), false, "Write"),
+            (false, true, true, Some(&elsewhere), false, "Write"),
+            (false, true, true, Some(&current), false, "Settled"),
+            (false, true, true, Some(&current), true, "Write"),
+            (false, false, false, None, false, "Refuse"),
+            (false, true, false, Some(&current), true, "Refuse"),
+            (true, false, true, None, false, "Forget"),
+            (true, false, false, None, false, "Forget"),
+            (true, true, true, None, false, "Erase"),
+            (true, true, true, Some(&current), true, "Erase"),
+            (true, true, false, Some(&elsewhere), false, "Erase"),
         ] {
-            let world = World { deleting, claimed, inherited: false, wanted, written, drifted };
-            assert_eq!(decide(&world), plan, "{world:?}");
-            // Whatever shall be of this object: first the other one's row goes.
-            let heir = World { inherited: true, ..world };
-            assert_eq!(decide(&heir), Plan::Sweep, "{heir:?}");
+            let look = Look { deleting, sealed, written, drifted };
+            let wanted = valid.then(|| ada(36)).ok_or_else(|| Error::invalid("spec.age: no".into()));
+            let decided = format!("{:?}", decide(&look, wanted));
+            assert!(decided.starts_with(plan), "{look:?}: {decided}");
         }
     }
 }

@@ -2,47 +2,42 @@
 
 use std::time::Duration;
 
+use super::{database::LEDGER, row::Table};
 use crate::{
-    controller::{
+    crd::{
+        Reason,
+        conditions::{State, kind},
+    },
+    runtime::{
+        controller::Failure,
         error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
         panic::Panic,
     },
-    crd::conditions::{State, kind},
 };
 
-/// Nobody tells the operator what changes in a database, so that everything is tried again.
-pub const RETRY: Retry = Retry::Doubling(Duration::from_secs(5), Duration::from_secs(300));
+/// Nothing tells the operator what changes in a database, so that everything is tried again.
+const RETRY: Retry = Retry::Doubling(Duration::from_secs(1), Duration::from_secs(300));
 
 /// A failure of one reconcile.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// A request to the API server failed.
     #[error("{operation}: {}", api_sentence(source))]
-    Api {
-        /// What was being done, on which object.
-        operation: String,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
-    /// The database refused, or did not answer.
+    Api { operation: String, source: Box<kube::Error> },
+    /// The database refused, or did not answer, or has something else there.
     #[error("{sentence}")]
-    Database {
-        /// What follows.
-        class: Class,
-        /// What was refused, where, and what to do.
-        sentence: String,
-    },
-    /// There is another row with the id.
-    #[error("table {table} has a row {id} that is not this object's: delete the row, or this PostgresWriter")]
-    NotOurs {
-        /// The table.
-        table: String,
-        /// The primary key.
-        id: String,
-    },
+    Database { reason: Reason, sentence: String },
     /// The spec cannot be carried out.
-    #[error("{0}")]
-    Invalid(String),
+    #[error("{sentence}")]
+    Spec { reason: Reason, sentence: String },
+    /// There is no database.
+    #[error(
+        "the operator has no database for PostgresWriters: have the cluster admin set its PSQL_HOST and other PSQL_ variables"
+    )]
+    NotConfigured,
+    /// Another operator leads, or will.
+    #[error("this operator does not lead any more")]
+    NotLeading,
     /// The reconcile has panicked.
     #[error(transparent)]
     Panicked(Panic),
@@ -50,124 +45,124 @@ pub enum Error {
 
 impl Error {
     /// Names the operation that failed.
-    pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+    pub(super) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 
-    /// What follows.
-    #[must_use]
-    pub fn disposition(&self) -> Disposition {
-        let of = |reason, stalled, retry| Disposition {
-            condition: Some(kind::READY),
-            state: State::False,
-            reason,
-            stalled,
-            retry,
-        };
-        match self {
-            Error::Api { source, .. } => api_disposition(source),
-            Error::Panicked(_) => INTERNAL_ERROR,
-            Error::Database { class: Class { reason, stalled }, .. } => of(reason, *stalled, RETRY),
-            Error::NotOurs { .. } => of("RowNotOurs", true, RETRY),
-            Error::Invalid(_) => of("InvalidSpec", true, Retry::OnChange),
-        }
+    pub(super) fn invalid(sentence: String) -> Error {
+        Error::Spec { reason: Reason::InvalidSpec, sentence }
+    }
+
+    pub(super) fn unavailable(place: &str, problem: &str) -> Error {
+        let sentence = format!("{place} cannot be used now: {problem}; tried again");
+        Error::Database { reason: Reason::DatabaseUnavailable, sentence }
+    }
+
+    pub(super) fn not_ours(table: &Table, id: &str) -> Error {
+        let sentence = format!(
+            "table {table} has a row {id} that the operator did not write for this cluster, by {LEDGER}: delete the row, or this PostgresWriter"
+        );
+        Error::Database { reason: Reason::RowNotOurs, sentence }
+    }
+
+    pub(super) fn altered(table: &Table, id: &str) -> Error {
+        let sentence = format!(
+            "a trigger, rule or policy of table {table} does not let row {id} be as this PostgresWriter asks: have the database admin change it"
+        );
+        Error::Database { reason: Reason::RowRefused, sentence }
+    }
+
+    pub(super) fn reason(&self) -> Reason {
+        self.disposition().reason
     }
 }
 
-/// What a failure of the database is called, and whether somebody has to do something about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class {
-    /// The reason in the condition.
-    pub reason: &'static str,
-    /// It does not go away by itself.
-    pub stalled: bool,
+impl Failure for Error {
+    fn disposition(&self) -> Disposition {
+        let (reason, retry) = match self {
+            Error::Api { source, .. } => return api_disposition(source),
+            Error::Panicked(_) => return INTERNAL_ERROR,
+            Error::Database { reason, .. } => (*reason, RETRY),
+            Error::Spec { reason, .. } => (*reason, Retry::OnChange),
+            Error::NotConfigured => (Reason::DatabaseNotConfigured, Retry::OnChange),
+            Error::NotLeading => (Reason::NotLeading, Retry::OnChange),
+        };
+        let condition = (reason != Reason::NotLeading).then_some(kind::READY);
+        Disposition { condition, state: State::False, reason, stalled: reason.stalled(), retry }
+    }
+
+    fn panicked(panic: Panic) -> Error {
+        Error::Panicked(panic)
+    }
 }
 
-/// The database does not answer, or not now.
-pub const UNAVAILABLE: Class = Class { reason: "DatabaseUnavailable", stalled: false };
+/// What a statement was about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum About<'a> {
+    Connection,
+    Ledger,
+    /// The ledger is being created.
+    NewLedger,
+    Table(&'a Table),
+    Row(&'a Table, &'a str),
+}
 
-/// What an SQLSTATE means (PostgreSQL's documentation, appendix A).
-#[must_use]
-pub fn classify(sqlstate: &str) -> Class {
-    let reason = match sqlstate {
+/// What an SQLSTATE means (PostgreSQL's documentation, appendix A), and what to do about it.
+fn classify(sqlstate: &str) -> (Reason, &'static str) {
+    match sqlstate {
         // undefined_table, invalid_schema_name
-        "42P01" | "3F000" => "TableMissing",
+        "42P01" | "3F000" => {
+            (Reason::TableMissing, "create it with the columns id (the primary key), name, age and country")
+        }
         // undefined_column
-        "42703" => "ColumnMissing",
+        "42703" => (Reason::ColumnMissing, "it needs id, name, age and country"),
         // insufficient_privilege
-        "42501" => "AccessDenied",
+        "42501" => (Reason::AccessDenied, "grant the operator's user select, insert, update and delete on it"),
         // invalid_password, invalid_authorization_specification
-        "28P01" | "28000" => "CredentialsRefused",
+        "28P01" | "28000" => (Reason::CredentialsRefused, "correct PSQL_USER and PSQL_PASSWORD of the operator"),
         // invalid_catalog_name
-        "3D000" => "DatabaseMissing",
+        "3D000" => (Reason::DatabaseMissing, "create it, or correct PSQL_DBNAME of the operator"),
         // read_only_sql_transaction
-        "25006" => "ReadOnly",
-        // Without a unique id there could be two rows; or the columns' types do not take the values; or it is no table.
-        "42P10" | "42804" | "42883" | "42809" | "428C9" => "TableUnfit",
+        "25006" => (Reason::ReadOnly, "make the database writable, or name the primary in PSQL_HOST of the operator"),
+        // Without a unique id there could be two rows.
+        "42P10" => (Reason::TableUnfit, "it lets an id occur twice: ALTER TABLE it, ADD PRIMARY KEY (id)"),
+        // The columns' types do not take the values, or it is no table.
+        "42804" | "42883" | "42809" | "428C9" => {
+            (Reason::TableUnfit, "make it a table with id, name and country of type text, and age of type integer")
+        }
+        // query_canceled, as by the timeout of a statement
+        "57014" => (Reason::DatabaseBusy, "tried again"),
         _ => match sqlstate.get(..2) {
             // data_exception
-            Some("22") => "InvalidSpec",
-            // Connections, transactions that may be repeated, resources, and what an administrator does to a server.
-            Some("08" | "40" | "53" | "55" | "57" | "58" | "XX") => return UNAVAILABLE,
+            Some("22") => (Reason::InvalidSpec, "change the value, or the column that it does not fit into"),
+            // Locks, transactions that may be repeated, sessions that were not gone on with.
+            Some("25" | "40" | "55") => (Reason::DatabaseBusy, "tried again"),
+            // Connections, resources, and what an administrator does to a server.
+            Some("08" | "53" | "57" | "58" | "XX") => (Reason::DatabaseUnavailable, "tried again"),
             // integrity_constraint_violation, raise_exception, and all else that is about this statement.
-            _ => "RowRefused",
+            _ => (Reason::RowRefused, "change the spec, or what refuses it"),
         },
+    }
+}
+
+/// A refusal (SQLSTATE and message) of the database at this place. `ledger` is the SQL that makes a ledger.
+pub(super) fn refused(about: About<'_>, (sqlstate, message): (&str, &str), place: &str, ledger: &str) -> Error {
+    let made = format!("have the database admin run: {ledger}");
+    let (reason, remedy) = match (about, classify(sqlstate)) {
+        (About::Ledger, (Reason::TableMissing, _))
+        | (About::NewLedger, (Reason::TableMissing | Reason::AccessDenied, _)) => {
+            (Reason::LedgerMissing, made.as_str())
+        }
+        (About::Ledger, (Reason::ColumnMissing | Reason::TableUnfit, _)) => (Reason::LedgerUnfit, made.as_str()),
+        (_, class) => class,
     };
-    Class { reason, stalled: true }
-}
-
-/// What the database said.
-#[derive(Clone, Copy, Debug)]
-pub struct Refusal<'a> {
-    /// SQLSTATE.
-    pub sqlstate: &'a str,
-    /// Its sentence.
-    pub message: &'a str,
-    /// The constraint that it names.
-    pub constraint: Option<&'a str>,
-}
-
-/// A refusal as an error. `place` is the database, `row` what the statement was about, if it was about one.
-#[must_use]
-pub fn refused(refusal: &Refusal<'_>, place: &str, table: &str, row: Option<&str>) -> Error {
-    let Refusal { sqlstate, message, constraint } = refusal;
-    let class = classify(sqlstate);
-    let row = row.map_or_else(|| "a row".to_owned(), |id| format!("row {id}"));
-    let sentence = match class.reason {
-        "TableMissing" => format!(
-            "{place} has no table {table}: create it with the columns id (the primary key), name, age and country"
-        ),
-        "ColumnMissing" => {
-            format!("table {table} in {place} lacks a column: {message}; it needs id, name, age and country")
-        }
-        "AccessDenied" => {
-            format!("{place}: {message}; grant the operator's user select, insert, update and delete on {table}")
-        }
-        "CredentialsRefused" => format!(
-            "{place} refuses the operator's credentials: {message}; correct PSQL_USER and PSQL_PASSWORD of the operator"
-        ),
-        "DatabaseMissing" => format!("{place}: {message}; create it, or correct PSQL_DBNAME of the operator"),
-        "ReadOnly" => format!("{place} is read-only: {message}; make it writable, or name the primary in PSQL_HOST"),
-        "TableUnfit" if *sqlstate == "42P10" => format!(
-            "table {table} in {place} lets an id occur twice: give it a primary key, ALTER TABLE {table} ADD PRIMARY KEY (id)"
-        ),
-        "TableUnfit" => format!(
-            "table {table} in {place} is not of the expected kind: {message}; id, name and country are text, age is integer"
-        ),
-        "InvalidSpec" => format!("{row} does not fit into table {table} in {place}: {message}"),
-        "RowRefused" => {
-            let by = constraint.map_or_else(String::new, |name| format!(" by constraint {name}"));
-            format!("{row} is refused{by} of table {table} in {place}: {message} (SQLSTATE {sqlstate})")
-        }
-        _ => format!("{place} cannot be used now: {message}; tried again"),
+    let what = match about {
+        About::Connection => String::new(),
+        About::Ledger | About::NewLedger => format!("table {LEDGER}, the record of whose each row is, in "),
+        About::Table(table) => format!("table {table} in "),
+        About::Row(table, id) => format!("row {id} of table {table} in "),
     };
-    Error::Database { class, sentence }
-}
-
-/// The database did not answer.
-#[must_use]
-pub fn unavailable(place: &str, problem: &str) -> Error {
-    Error::Database { class: UNAVAILABLE, sentence: format!("{place} cannot be used now: {problem}; tried again") }
+    Error::Database { reason, sentence: format!("{what}{place}: {message} (SQLSTATE {sqlstate}); {remedy}") }
 }
 
 #[cfg(test)]
@@ -175,75 +170,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sqlstate_has_its_class() {
-        for (sqlstate, reason, stalled) in [
-            ("42P01", "TableMissing", true),
-            ("3F000", "TableMissing", true),
-            ("42703", "ColumnMissing", true),
-            ("42501", "AccessDenied", true),
-            ("28P01", "CredentialsRefused", true),
-            ("28000", "CredentialsRefused", true),
-            ("3D000", "DatabaseMissing", true),
-            ("25006", "ReadOnly", true),
-            ("42P10", "TableUnfit", true),
-            ("42804", "TableUnfit", true),
-            ("42883", "TableUnfit", true),
-            ("42809", "TableUnfit", true),
-            ("428C9", "TableUnfit", true),
-            ("23502", "RowRefused", true),
-            ("23505", "RowRefused", true),
-            ("23514", "RowRefused", true),
-            ("P0001", "RowRefused", true),
-            ("0A000", "RowRefused", true),
-            ("", "RowRefused", true),
-            ("22001", "InvalidSpec", true),
-            ("22003", "InvalidSpec", true),
-            ("22P05", "InvalidSpec", true),
-            ("08006", "DatabaseUnavailable", false),
-            ("40001", "DatabaseUnavailable", false),
-            ("40P01", "DatabaseUnavailable", false),
-            ("53300", "DatabaseUnavailable", false),
-            ("53100", "DatabaseUnavailable", false),
-            ("55P03", "DatabaseUnavailable", false),
-            ("57014", "DatabaseUnavailable", false),
-            ("57P01", "DatabaseUnavailable", false),
-            ("57P03", "DatabaseUnavailable", false),
-            ("58030", "DatabaseUnavailable", false),
-            ("XX000", "DatabaseUnavailable", false),
+    fn every_sqlstate_has_its_reason_and_the_sentence_says_what_where_and_what_to_do() {
+        let table = &Table::parse("people").unwrap();
+        let row = About::Row(table, "ns/ada");
+        for (about, sqlstates, reason, words) in [
+            (row, &["42P01", "3F000"][..], Reason::TableMissing, "create it"),
+            (About::Table(table), &["42703"], Reason::ColumnMissing, "table people in database"),
+            (row, &["42501"], Reason::AccessDenied, "grant"),
+            (About::Connection, &["28P01", "28000"], Reason::CredentialsRefused, "PSQL_PASSWORD"),
+            (About::Connection, &["3D000"], Reason::DatabaseMissing, "PSQL_DBNAME"),
+            (row, &["25006"], Reason::ReadOnly, "writable"),
+            (row, &["42P10"], Reason::TableUnfit, "PRIMARY KEY (id)"),
+            (row, &["42804", "42883", "42809", "428C9"], Reason::TableUnfit, "of type text"),
+            (row, &["23502", "23505", "23514", "P0001", "0A000", ""], Reason::RowRefused, "row ns/ada of table people"),
+            (row, &["22001", "22003", "22P05"], Reason::InvalidSpec, "row ns/ada of table people"),
+            (row, &["40001", "40P01", "55P03", "57014", "25P03"], Reason::DatabaseBusy, "tried again"),
+            (row, &["08006", "53300", "57P01", "58030", "XX000"], Reason::DatabaseUnavailable, "tried again"),
+            (About::Ledger, &["42P01"], Reason::LedgerMissing, "run: MAKE LEDGER"),
+            (About::NewLedger, &["42501", "3F000"], Reason::LedgerMissing, "run: MAKE LEDGER"),
+            (About::Ledger, &["42501"], Reason::AccessDenied, LEDGER),
+            (About::Ledger, &["42703"], Reason::LedgerUnfit, "run: MAKE LEDGER"),
         ] {
-            assert_eq!(classify(sqlstate), Class { reason, stalled }, "{sqlstate}");
-        }
-    }
-
-    #[test]
-    fn the_sentence_says_what_where_and_what_to_do() {
-        let say = |sqlstate, constraint| {
-            let refusal = Refusal { sqlstate, message: "said the server", constraint };
-            refused(&refusal, "database app at db:5432", "people", Some("ns/ada")).to_string()
-        };
-        for (sqlstate, constraint, words) in [
-            ("42P01", None, &["app", "people", "create it"][..]),
-            ("42703", None, &["people", "said the server"]),
-            ("42501", None, &["people", "grant"]),
-            ("28P01", None, &["PSQL_PASSWORD"]),
-            ("25006", None, &["read-only"]),
-            ("42P10", None, &["ALTER TABLE people ADD PRIMARY KEY (id)"]),
-            ("23514", Some("grown_up"), &["ns/ada", "constraint grown_up of table people"]),
-            ("22001", None, &["ns/ada", "people", "said the server"]),
-            ("57P01", None, &["said the server", "tried again"]),
-        ] {
-            let sentence = say(sqlstate, constraint);
-            for word in words {
-                assert!(sentence.contains(word), "{sqlstate}: {sentence} lacks {word}");
+            for sqlstate in sqlstates {
+                let error = refused(about, (sqlstate, "said the server"), "database app at db:5432", "MAKE LEDGER");
+                let (disposition, sentence) = (error.disposition(), error.to_string());
+                assert_eq!((disposition.reason, disposition.retry), (reason, RETRY), "{sentence}");
+                let outage = [Reason::DatabaseBusy, Reason::DatabaseUnavailable].contains(&reason);
+                assert_eq!(disposition.stalled, !outage, "{sentence}");
+                for word in [words, "app at db", "said the server"] {
+                    assert!(sentence.contains(word), "{sentence} lacks {word}");
+                }
             }
         }
-    }
-
-    #[test]
-    fn all_but_a_bad_spec_is_tried_again() {
-        let retry = |error: &Error| error.disposition().retry;
-        assert_eq!(retry(&Error::Invalid("spec.table: no".into())), Retry::OnChange);
-        assert_eq!(retry(&Error::NotOurs { table: "people".into(), id: "ns/ada".into() }), RETRY);
-        assert_eq!(retry(&unavailable("database", "gone")), RETRY);
     }
 }

@@ -2,78 +2,57 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what shall be | [`row`] | pure |
+//! | what shall be, and where it may be | [`row`] | pure |
 //! | what to do now | [`mod@decide`] | pure |
-//! | do it | [`database`], [`claims`] | effect |
+//! | do it, if the ledger says that it is ours | [`database`] | effect |
 //! | say so | [`report`] | pure, then one write |
-//! | what others did to the rows | `resync` | effect, reads only |
-//! | rows of objects that went too early | `sweep` | effect |
+//! | what others did to the rows | [`resync`] | effect, reads only |
 //!
-//! At rest an object costs nothing but its part of one query for each table, every [`Settings::resync`]. It is on only
-//! where [`settings`] name a database and the cluster knows the kind.
+//! At rest an object costs nothing but its part of one query for each table, every `PSQL_RESYNC`. Without [`settings`] that
+//! name a database, each object is told that there is none.
 
-pub mod claims;
-pub mod database;
-pub mod decide;
-pub mod error;
-pub mod report;
+mod database;
+mod decide;
+mod error;
+mod report;
 mod resync;
-pub mod row;
-pub mod settings;
-mod sweep;
-pub mod tls;
-mod turns;
+mod row;
+mod settings;
+mod tls;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
-};
+use std::sync::Arc;
 
-use futures::{StreamExt as _, channel::mpsc};
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, Resource as _,
-    runtime::{
-        Config as ControllerConfig, Controller, WatchStreamExt as _,
-        controller::Action,
-        events::Recorder,
-        reflector::{self, ObjectRef, Store},
-        watcher,
-    },
+    api::WatchParams,
+    runtime::{controller::Action, events::Recorder, watcher::Event},
 };
-use rand::RngExt as _;
-use tokio::sync::SetOnce;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
-pub use self::settings::Settings;
+pub(crate) use self::settings::Settings;
 use self::{
-    claims::{Claim, Claims},
-    database::{Database, Found},
-    decide::{Plan, World, decide},
-    error::{Error, UNAVAILABLE},
-    row::Wanted,
-    turns::{Turn, Turns},
+    database::{Database, Owner},
+    decide::{Look, Plan, decide},
+    error::Error,
+    row::{Allowed, Wanted},
 };
 use crate::{
-    controller::{
+    crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER, Reason},
+    lease::Lead,
+    metrics::Metrics,
+    runtime::{
         cache::Memo,
+        controller::{Kind, Objects, Parts, control},
         definition::Definition,
-        error::jitter,
         events::{Note, publish_by},
         finalizer,
         key::{Key, key_of},
         panic::caught,
         status::{Statuses, write_status},
-        watch::{driven, interrupted, stored_objects},
     },
-    crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
-    lease::Lead,
-    metrics::Metrics,
 };
 
 /// Name of the kind's definition.
@@ -81,62 +60,24 @@ const DEFINITION: &str = "postgreswriters.apps.bnerd-operator.local";
 
 type Object = Guard<PostgresWriter>;
 
-/// What the controller is made of.
-pub struct Parts {
-    /// The operator's way to the API server.
-    pub client: Client,
-    /// The same for watches, which are silent for long.
-    pub watch_client: Client,
-    /// How the database is reached.
-    pub settings: Settings,
-    /// The operator's own namespace.
-    pub namespace: String,
-    /// Publishes events.
-    pub recorder: Recorder,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// Whether this process still leads.
-    pub lead: Lead,
+/// The database, and what of it may be written.
+struct Served {
+    database: Database,
+    tables: Allowed,
 }
 
 /// What every reconcile shares.
 struct Ctx {
     client: Client,
-    database: Arc<Database>,
-    turns: Turns,
-    claims: Claims,
+    served: Option<Arc<Served>>,
     recorder: Recorder,
     metrics: Arc<Metrics>,
     lead: Lead,
-    objects: Store<Object>,
-    /// All objects are known.
-    listed: SetOnce<()>,
-    triggers: mpsc::UnboundedSender<ObjectRef<Object>>,
+    objects: Objects<PostgresWriter>,
     statuses: Statuses<PostgresWriterStatus>,
-    /// Objects whose last reconcile failed.
-    failing: Memo<Key, Failing>,
     /// Objects whose row was seen to differ.
     drifted: Memo<Key, ()>,
-    /// The last statement found no database.
-    unavailable: AtomicBool,
-}
-
-/// What is remembered of a failure.
-#[derive(Clone)]
-struct Failing {
-    /// In a row.
-    failures: u32,
-    /// What failed.
-    attempt: Attempt,
-    /// Not tried again before: the very status that tells of the failure is a change that leads here.
-    until: Option<Instant>,
-}
-
-/// An object of this uid, with this generation. A deletion is a new generation.
-type Attempt = (Option<String>, Option<i64>);
-
-fn attempt(meta: &ObjectMeta) -> Attempt {
-    (meta.uid.clone(), meta.generation)
+    cluster: OnceCell<String>,
 }
 
 impl Ctx {
@@ -145,271 +86,173 @@ impl Ctx {
         Timestamp::now()
     }
 
-    fn trigger(&self, object: ObjectRef<Object>) {
-        // The receiver ends with the controller; then nothing is reconciled any more.
-        let _ = self.triggers.unbounded_send(object);
+    fn forget(&self, key: &Key) {
+        self.statuses.forget(key);
+        self.drifted.take(key);
+    }
+
+    fn served(&self) -> Result<&Served, Error> {
+        self.served.as_deref().ok_or(Error::NotConfigured)
+    }
+
+    /// What the ledger calls this cluster: the one uid that is as old as it is.
+    async fn cluster(&self) -> Result<&str, Error> {
+        let ask = async || {
+            let found = Api::<Namespace>::all(self.client.clone()).get("kube-system").await;
+            let found = found.map_err(Error::api("look up the uid of namespace kube-system"))?;
+            Ok(found.metadata.uid.unwrap_or_default())
+        };
+        self.cluster.get_or_try_init(ask).await.map(String::as_str)
+    }
+
+    /// Before each write: a leader that was frozen may have a successor since.
+    fn leading(&self) -> Result<(), Error> {
+        if self.lead.holds() { Ok(()) } else { Err(Error::NotLeading) }
+    }
+
+    /// Puts the finalizer on, or takes it off. `false`: the object is gone.
+    async fn seal(&self, key: &Key, meta: &ObjectMeta, on: bool) -> Result<bool, Error> {
+        self.leading()?;
+        let sealed = finalizer::write::<PostgresWriter>(&self.client, key, meta, ROW_FINALIZER, on).await;
+        let what = if on { "add the finalizer to" } else { "take the finalizer off" };
+        sealed.map_err(Error::api(format!("{what} PostgresWriter {key}")))
     }
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile has ended.
-pub async fn run(parts: Parts, stop: CancellationToken) {
-    tracing::info!(database = %parts.settings.place(), "serving PostgresWriters");
-    let database = Arc::new(Database::new(&parts.settings));
+pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: CancellationToken) {
+    match &settings {
+        Some(settings) => tracing::info!(database = %settings.place, "serving PostgresWriters"),
+        None => {
+            tracing::info!("no PSQL_ variables are set: PostgresWriters get no rows, and are told so");
+            // An operator without a database does well without this right.
+            let (objects, brief) = (Api::<Object>::all(parts.client.clone()), WatchParams::default().timeout(1));
+            if let Some(Err(kube::Error::Api(status))) = stop.run_until_cancelled(objects.watch(&brief, "0")).await
+                && status.code == 403
+            {
+                tracing::info!("PostgresWriters are not even told so: {}", status.message);
+                return;
+            }
+        }
+    }
+    let served =
+        |settings: &Settings| Arc::new(Served { database: Database::new(settings), tables: settings.tables.clone() });
+    let served = settings.as_ref().map(served);
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(DEFINITION);
-    let controller = |stop| control(&parts, database.clone(), stop);
+    let controller = async |stop: CancellationToken| {
+        let (objects, feed) = Objects::new();
+        let ctx = Arc::new(Ctx {
+            client: parts.client.clone(),
+            served: served.clone(),
+            recorder: parts.recorder.clone(),
+            metrics: parts.metrics.clone(),
+            lead: parts.lead.clone(),
+            objects: objects.clone(),
+            statuses: Statuses::default(),
+            drifted: Memo::default(),
+            cluster: OnceCell::new(),
+        });
+        let every = settings.as_ref().and_then(|settings| settings.resync);
+        let compared = async {
+            if let (Ok(served), Some(every)) = (ctx.served(), every) {
+                stop.run_until_cancelled(resync::run(&ctx, served, every)).await;
+            }
+        };
+        tokio::join!(control(ctx.clone(), parts.clone(), (objects, feed), stop.clone()), compared);
+    };
     definition.control(parts.watch_client.clone(), &stop, controller).await;
 }
 
-/// Runs the controller while the kind is there.
-async fn control(parts: &Parts, database: Arc<Database>, stop: CancellationToken) {
-    let Parts { client, watch_client, settings, namespace, recorder, metrics, lead } = parts;
-    let (objects, writer) = reflector::store();
-    let (triggers, triggered) = mpsc::unbounded();
-    let (claims, staked) = Claims::new(client.clone(), namespace, &stop);
-    // Before the first reconcile: an object whose claim is staked has its row.
-    if stop.run_until_cancelled(sweep::take_over(&claims)).await.is_none() {
-        return;
-    }
-    let ctx = Arc::new(Ctx {
-        client: client.clone(),
-        database,
-        turns: Turns::default(),
-        claims,
-        recorder: recorder.clone(),
-        metrics: metrics.clone(),
-        lead: lead.clone(),
-        objects: objects.clone(),
-        listed: SetOnce::new(),
-        triggers,
-        statuses: Statuses::default(),
-        failing: Memo::default(),
-        drifted: Memo::default(),
-        unavailable: AtomicBool::new(false),
-    });
-    let stream = watcher(Api::<Object>::all(watch_client.clone()), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer)
-        .inspect({
-            let ctx = ctx.clone();
-            move |event| match event {
-                // Objects that are gone now may have been without a finalizer.
-                Ok(watcher::Event::InitDone) => {
-                    let _ = ctx.listed.set(());
-                    ctx.claims.look_again();
-                }
-                Ok(watcher::Event::Delete(_)) => ctx.claims.look_again(),
-                Ok(_) => {}
-                Err(error) => interrupted("postgreswriters", error),
-            }
-        });
-    let controller = Controller::for_stream(stored_objects(stream), objects.clone())
-        // Unbounded, as what is scarce is bounded where it is used: statements by the pool, writes to the API server by
-        // the turns. An object whose status is being written holds no connection.
-        .with_config(ControllerConfig::default().concurrency(0))
-        .reconcile_on(triggered)
-        .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(reconcile, error_policy, ctx.clone())
-        .for_each(|_| std::future::ready(()));
-    let resynced = async {
-        if let Some(every) = settings.resync {
-            stop.run_until_cancelled(resync::run(&ctx, every)).await;
-        }
-    };
-    let all = async {
-        tokio::select! {
-            // The last reconciles may still stake their claims.
-            _ = async { tokio::join!(controller, resynced) } => {}
-            () = ctx.claims.write(staked) => {}
-            () = sweep::run(&ctx) => {}
-        }
-    };
-    driven(all, &objects, &stop).await;
-}
+impl Kind for Ctx {
+    type Object = PostgresWriter;
+    type Error = Error;
 
-async fn reconcile(guard: Arc<Object>, ctx: Arc<Ctx>) -> Result<Action, Error> {
-    // Before the token does, the clock tells a process that was frozen.
-    if !ctx.lead.holds() {
-        return Ok(Action::await_change());
-    }
-    let key = key_of(guard.as_ref());
-    let failing = ctx.failing.get(&key).filter(|failing| failing.attempt == attempt(&guard.metadata));
-    let left = failing.and_then(|failing| failing.until?.checked_duration_since(Instant::now()));
-    if let Some(left) = left {
-        return Ok(Action::requeue(left));
-    }
-    let span = tracing::info_span!("reconcile", postgreswriter = %key, generation = guard.metadata.generation);
-    let _timer = ctx.metrics.reconcile();
-    let result = caught(drive(&ctx, &key, &guard), Error::Panicked).instrument(span.clone()).await;
-    match &result {
-        Ok(()) => {
-            ctx.failing.take(&key);
+    fn seen(&self, event: &Event<Object>) {
+        if let Event::Delete(object) = event {
+            self.forget(&key_of(object));
         }
-        Err(error) => span.in_scope(|| tracing::warn!(%error, "reconcile failed")),
     }
-    result.map(|()| Action::await_change())
+
+    fn wrote(&self, object: &Object) -> bool {
+        let observed = object.status(|writer| &writer.status).and_then(|status| status.observed_generation);
+        observed == object.metadata.generation && self.statuses.wrote(&object.metadata, &key_of(object))
+    }
+
+    async fn reconcile(&self, key: &Key, guard: &Object) -> Result<Action, Error> {
+        drive(self, key, guard).await.map(|()| Action::await_change())
+    }
 }
 
 async fn drive(ctx: &Ctx, key: &Key, guard: &Object) -> Result<(), Error> {
     let meta = &guard.metadata;
     let recorded = ctx.statuses.get(key, meta, guard.status(|writer| &writer.status));
-    let wanted = match &guard.object {
-        Ok(writer) => row::wanted(key, &writer.spec),
-        Err(problem) => Err(format!("the stored object does not decode: {problem}")),
-    };
-    let mut claim = ctx.claims.take(key).await;
-    let sealed = finalizer::carries(meta, ROW_FINALIZER);
-    if sealed {
-        claim.take().into_iter().for_each(Claim::settle);
-    }
-    let world = World {
+    let wanted = ctx.served().and_then(|served| match &guard.object {
+        Ok(writer) => row::wanted(key, &writer.spec, &served.tables),
+        Err(problem) => Err(Error::invalid(format!("the stored object does not decode: {problem}"))),
+    });
+    let look = Look {
         deleting: meta.deletion_timestamp.is_some(),
-        claimed: sealed || claim.is_some(),
-        inherited: claim.as_ref().is_some_and(|claim| meta.uid.as_ref() != Some(&claim.uid)),
-        wanted: wanted.as_ref().map_err(String::as_str),
+        sealed: finalizer::carries(meta, ROW_FINALIZER),
         written: recorded.row.as_ref(),
         drifted: ctx.drifted.get(key).is_some(),
     };
-    let done = caught(async { act(ctx, key, guard, &decide(&world), claim).await }, Error::Panicked).await;
-    let status = match &done {
+    let plan = decide(&look, wanted);
+    let done = caught(async { act(ctx, key, meta, look.sealed, plan).await }, Error::Panicked).await;
+    let mut notes = Vec::new();
+    let outcome = match &done {
         Ok(Done::Gone) => {
-            ctx.statuses.forget(key);
-            ctx.failing.take(key);
-            ctx.drifted.take(key);
+            ctx.forget(key);
             return Ok(());
         }
-        Ok(Done::Swept) => {
-            ctx.trigger(ObjectRef::from_obj(guard));
-            return Ok(());
+        Ok(Done::Settled { wanted, written }) => {
+            // A row that was compared in the very moment that it was written is looked at once more, and found to be right.
+            if look.drifted {
+                ctx.drifted.take(key);
+                notes.extend(written.then(|| report::put_back(wanted)));
+            }
+            let row = recorded.row.clone().filter(|row| !written && wanted.is(row));
+            Ok((wanted, row.unwrap_or_else(|| wanted.written(ctx.now()))))
         }
-        Ok(Done::Settled(wanted)) => {
-            let Some(row) = recorded.row.clone() else { return Ok(()) };
-            report::settled(&recorded, meta.generation, wanted, row, ctx.now())
-        }
-        Ok(Done::Written(wanted)) => {
-            let row = report::written(wanted, ctx.now());
-            report::settled(&recorded, meta.generation, wanted, row, ctx.now())
-        }
-        Err(error) => report::failed(&recorded, meta.generation, error, ctx.now()),
+        Err(error) => Err(error),
     };
-    let mut notes = report::transitions(&recorded, &status);
-    if let Ok(Done::Written(wanted)) = &done
-        && world.drifted
-    {
-        ctx.drifted.take(key);
-        notes.insert(0, report::put_back(wanted));
-    }
-    say(ctx, key, guard, &recorded, &status, &notes).await?;
+    let status = report::status(&recorded, meta.generation, outcome, ctx.now());
+    notes.extend(report::transitions(&recorded, &status));
+    say(ctx, key, guard, (&recorded, &status), &notes).await?;
     done.map(|_| ())
 }
 
 /// What was done.
-enum Done<'a> {
+enum Done {
     /// The object is let go.
     Gone,
-    /// The way is free for what the object asks for.
-    Swept,
-    /// Nothing was to be done.
-    Settled(&'a Wanted),
-    /// The row was written.
-    Written(&'a Wanted),
+    /// The row is as it should be, and was written for that or not.
+    Settled { wanted: Wanted, written: bool },
 }
 
-async fn act<'a>(
-    ctx: &Ctx,
-    key: &Key,
-    guard: &Object,
-    plan: &Plan<'a>,
-    claim: Option<Claim<'_>>,
-) -> Result<Done<'a>, Error> {
-    match (*plan, claim) {
-        (Plan::Forget, _) => Ok(Done::Gone),
-        (Plan::Sweep, claim) => {
-            if let Some(claim) = claim {
-                sweep::sweep(ctx, claim).await?;
-            }
-            Ok(Done::Swept)
-        }
-        (Plan::Refuse(problem), _) => Err(Error::Invalid(problem.to_owned())),
-        (Plan::Settled(wanted), None) => Ok(Done::Settled(wanted)),
-        (Plan::Claim(wanted), _) => {
-            let claiming = ctx.turns.claiming();
-            if answered(ctx, ctx.database.look(wanted).await)? == Found::Other {
-                let (table, id) = (wanted.table.to_string(), wanted.row.id.clone());
-                return Err(Error::NotOurs { table, id });
-            }
-            if claiming.crowded {
-                let uid = guard.metadata.uid.as_deref().unwrap_or_default();
-                if let Some(claim) = ctx.claims.stake(key, uid, wanted).await {
-                    return write(ctx, key, guard, wanted, Some(claim)).await;
-                }
-            }
-            if !seal(ctx, key, guard, ctx.turns.urgent().await).await? {
-                // It went while the operator looked. Nobody would delete its row.
-                return Ok(Done::Gone);
-            }
-            write(ctx, key, guard, wanted, None).await
-        }
-        // What is written may yet be without its finalizer.
-        (Plan::Settled(wanted) | Plan::Write(wanted), claim) => write(ctx, key, guard, wanted, claim).await,
-        (Plan::Delete(wanted), claim) => {
-            sweep::delete(ctx, &wanted.table, &wanted.row.id).await?;
-            ctx.claims
-                .strike(key)
-                .await
-                .map_err(Error::api(format!("strike out the claim of PostgresWriter {key}")))?;
-            if claim.is_none() {
-                let _turn = ctx.turns.urgent().await;
-                let off = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, false);
-                off.await.map_err(Error::api(format!("take the finalizer off PostgresWriter {key}")))?;
-            }
+async fn act(ctx: &Ctx, key: &Key, meta: &ObjectMeta, sealed: bool, plan: Plan) -> Result<Done, Error> {
+    let id = key.to_string();
+    let uid = meta.uid.as_deref().unwrap_or_default();
+    match plan {
+        Plan::Forget => Ok(Done::Gone),
+        Plan::Refuse(error) => Err(error),
+        Plan::Settled(wanted) => Ok(Done::Settled { wanted, written: false }),
+        Plan::Erase => {
+            let database = &ctx.served()?.database;
+            database.erase(Owner { cluster: ctx.cluster().await?, id: &id, uid }, &ctx.lead).await?;
+            ctx.seal(key, meta, false).await?;
             Ok(Done::Gone)
         }
-    }
-}
-
-/// Writes the row. After a claim that is staked comes the finalizer, whatever has become of the row.
-async fn write<'a>(
-    ctx: &Ctx,
-    key: &Key,
-    guard: &Object,
-    wanted: &'a Wanted,
-    claim: Option<Claim<'_>>,
-) -> Result<Done<'a>, Error> {
-    let written = answered(ctx, ctx.database.write(wanted).await);
-    if let Some(claim) = claim {
-        if !seal(ctx, key, guard, ctx.turns.other().await).await? {
-            sweep::sweep(ctx, claim).await?;
-            return Ok(Done::Gone);
-        }
-        claim.settle();
-    }
-    written.map(|()| Done::Written(wanted))
-}
-
-/// Puts the finalizer on. `false`: the object is gone.
-async fn seal(ctx: &Ctx, key: &Key, guard: &Object, _turn: Turn<'_>) -> Result<bool, Error> {
-    let on = finalizer::write::<PostgresWriter>(&ctx.client, key, &guard.metadata, ROW_FINALIZER, true);
-    on.await.map_err(Error::api(format!("add the finalizer to PostgresWriter {key}")))
-}
-
-/// Takes notice of the database's being there or not. When it is back, nobody has to wait for the end of its pause.
-fn answered<T>(ctx: &Ctx, result: Result<T, Error>) -> Result<T, Error> {
-    match &result {
-        Err(Error::Database { class, .. }) if *class == UNAVAILABLE => {
-            ctx.unavailable.store(true, Ordering::Relaxed);
-        }
-        Err(_) => {}
-        Ok(_) => {
-            if ctx.unavailable.swap(false, Ordering::Relaxed) {
-                ctx.claims.look_again();
-                let objects = ctx.objects.state();
-                let waiting = objects.iter().filter(|object| ctx.failing.take(&key_of(object.as_ref())).is_some());
-                waiting.for_each(|object| ctx.trigger(ObjectRef::from_obj(object.as_ref())));
+        Plan::Write(wanted) => {
+            let database = &ctx.served()?.database;
+            let owner = Owner { cluster: ctx.cluster().await?, id: &id, uid };
+            if !sealed && !ctx.seal(key, meta, true).await? {
+                return Ok(Done::Gone);
             }
+            let written = database.put(owner, &wanted, &ctx.lead).await?;
+            Ok(Done::Settled { wanted, written })
         }
     }
-    result
 }
 
 /// Writes the status unless it is what the object has already, and publishes what is new.
@@ -417,33 +260,24 @@ async fn say(
     ctx: &Ctx,
     key: &Key,
     guard: &Object,
-    recorded: &PostgresWriterStatus,
-    status: &PostgresWriterStatus,
+    (recorded, status): (&PostgresWriterStatus, &PostgresWriterStatus),
     notes: &[Note],
 ) -> Result<(), Error> {
     if recorded == status && notes.is_empty() {
         return Ok(());
     }
-    let _turn = ctx.turns.other().await;
+    ctx.leading()?;
+    let mut said = Ok(());
     if recorded != status {
         let uid = guard.metadata.uid.as_deref().unwrap_or_default();
         let written = write_status::<PostgresWriter, _>(&ctx.client, key, uid, status).await;
-        let version = written.map_err(Error::api(format!("write the status of PostgresWriter {key}")))?;
-        ctx.statuses.put(key, uid, version.as_deref(), status);
+        match written.map_err(Error::api(format!("write the status of PostgresWriter {key}"))) {
+            Ok(version) => ctx.statuses.put(key, uid, version.as_deref(), status),
+            // An event is all there is, where the API server cannot evaluate the schema's rules on the object.
+            Err(error) if error.reason() == Reason::Refused => said = Err(error),
+            Err(error) => return Err(error),
+        }
     }
-    let reference: ObjectReference = guard.object_ref(&());
-    publish_by(&ctx.recorder, &reference, notes).await;
-    Ok(())
-}
-
-fn error_policy(guard: Arc<Object>, error: &Error, ctx: Arc<Ctx>) -> Action {
-    let key = key_of(guard.as_ref());
-    let attempt = attempt(&guard.metadata);
-    let before = ctx.failing.get(&key).filter(|failing| failing.attempt == attempt);
-    let failures = before.map_or(0, |failing| failing.failures) + 1;
-    let disposition = error.disposition();
-    ctx.metrics.reconcile_failed(disposition.reason);
-    let delay = disposition.retry.delay(failures).map(|delay| jitter(delay, rand::rng().random()));
-    ctx.failing.put(key, Failing { failures, attempt, until: delay.map(|delay| Instant::now() + delay) });
-    delay.map_or_else(Action::await_change, Action::requeue)
+    publish_by(&ctx.recorder, &guard.object_ref(&()), notes).await;
+    said
 }

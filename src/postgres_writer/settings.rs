@@ -1,162 +1,112 @@
 //! How the database is reached: the `PSQL_*` variables, checked at start-up. Pure but for the file with certificates.
 //!
-//! They are variables only, no flags: a password on a command line is one that everybody on the machine can read.
+//! They are variables only, no flags: a password on a command line is one that every user of the machine can read.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use super::tls::{self, SslMode};
+use tokio_postgres::{Config, config::SslMode as Encryption};
 
-/// Every variable, in the order that they are complained about.
-const VARIABLES: [&str; 9] = [
-    "PSQL_HOST",
-    "PSQL_PORT",
-    "PSQL_DBNAME",
-    "PSQL_USER",
-    "PSQL_PASSWORD",
-    "PSQL_SSLMODE",
-    "PSQL_SSLROOTCERT",
-    "PSQL_POOL_SIZE",
-    "PSQL_RESYNC",
-];
+use super::{
+    row::Allowed,
+    tls::{self, SslMode},
+};
 
-/// What [`super::run`] needs to know.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Host name, address, or directory of a Unix socket.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// Name of the database.
-    pub dbname: String,
-    /// Who the operator is there.
-    pub user: String,
-    /// Its password.
-    pub password: Password,
-    /// When the connection is encrypted, and what of the server's certificate is checked.
-    pub ssl_mode: SslMode,
-    /// The same, as rustls takes it.
-    pub tls: rustls::ClientConfig,
-    /// Connections at the same time, and objects worked on at the same time.
-    pub pool_size: u16,
-    /// How often the rows are compared with the objects; `None`: never.
-    pub resync: Option<Duration>,
-}
+/// Without these there is no database.
+const REQUIRED: [&str; 5] = ["PSQL_HOST", "PSQL_DBNAME", "PSQL_USER", "PSQL_PASSWORD", "PSQL_TABLES"];
+const OPTIONAL: [&str; 5] = ["PSQL_PORT", "PSQL_SSLMODE", "PSQL_SSLROOTCERT", "PSQL_POOL_SIZE", "PSQL_RESYNC"];
+/// A server that cannot be connected to within this time cannot be used.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+/// A connection whose server does not acknowledge anything for this time is broken.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
-/// A password. It does not print.
+/// What [`super::run`] needs to know. It does not print, as a password is in it.
 #[derive(Clone)]
-pub struct Password(String);
-
-impl Password {
-    /// For the connection alone.
-    pub(super) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password(…)")
-    }
+pub(crate) struct Settings {
+    pub(super) config: Config,
+    /// The database, for people.
+    pub(super) place: String,
+    pub(super) ssl_mode: SslMode,
+    pub(super) tls: rustls::ClientConfig,
+    pub(super) tables: Allowed,
+    /// Connections at the same time.
+    pub(super) pool_size: u16,
+    /// How often the rows are compared with the objects; `None`: never.
+    pub(super) resync: Option<Duration>,
 }
 
 /// A variable that cannot be used. The sentences quote no value that could be secret.
 #[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// Some are given, but not this one.
-    #[error(
-        "{given} is set, but {missing} is not: PostgresWriters need PSQL_HOST, PSQL_DBNAME, PSQL_USER and PSQL_PASSWORD, or none of the PSQL_ variables"
-    )]
-    Missing {
-        /// One that is set.
-        given: &'static str,
-        /// One that is not.
-        missing: &'static str,
-    },
-    /// It does not say what it should.
+pub(crate) enum SettingsError {
+    #[error("{given} is set, but {missing} is not: PostgresWriters need {}, or none of the PSQL_ variables", REQUIRED.join(", "))]
+    Missing { given: String, missing: &'static str },
     #[error("{variable}={value}: {expected}")]
-    Invalid {
-        /// The variable.
-        variable: &'static str,
-        /// What it says.
-        value: String,
-        /// What it should say.
-        expected: &'static str,
-    },
-    /// It is not UTF-8.
+    Invalid { variable: &'static str, value: String, expected: &'static str },
     #[error("{0} is not UTF-8")]
     NotUtf8(&'static str),
-    /// The certificates cannot be used.
-    #[error("PSQL_SSLROOTCERT {}: {problem}", path.display())]
-    Certificates {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// rustls refuses its settings.
-    #[error("TLS for the database: {0}")]
-    Tls(rustls::Error),
+    #[error("PSQL_SSLROOTCERT {path}: {problem}")]
+    Certificates { path: String, problem: String },
 }
 
 impl Settings {
-    /// Reads the environment; an empty variable is none. `None`: there is no database, and no PostgresWriter is served.
-    ///
-    /// # Errors
-    /// What is missing or wrong.
-    pub fn from_env() -> Result<Option<Settings>, SettingsError> {
-        let mut given = Vec::new();
-        for variable in VARIABLES {
+    /// Reads the environment; an empty variable is none. `None`: there is no database.
+    pub(crate) fn from_env() -> Result<Option<Settings>, SettingsError> {
+        let mut given = BTreeMap::new();
+        for variable in REQUIRED.into_iter().chain(OPTIONAL) {
             if let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
-                given.push((variable, value.into_string().map_err(|_| SettingsError::NotUtf8(variable))?));
+                given.insert(variable, value.into_string().map_err(|_| SettingsError::NotUtf8(variable))?);
             }
         }
         Self::new(&given)
     }
 
-    fn new(given: &[(&'static str, String)]) -> Result<Option<Settings>, SettingsError> {
-        let Some((first, _)) = given.first() else { return Ok(None) };
-        let get = |name: &str| given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.clone());
-        let required = |missing: &'static str| get(missing).ok_or(SettingsError::Missing { given: first, missing });
-        let (host, dbname, user) = (required("PSQL_HOST")?, required("PSQL_DBNAME")?, required("PSQL_USER")?);
-        let password = Password(required("PSQL_PASSWORD")?);
-        let number = |variable, default: u32, range: std::ops::RangeInclusive<u32>, expected| {
-            let Some(value) = get(variable) else { return Ok(default) };
-            let number = value.parse().ok().filter(|number| range.contains(number));
-            number.ok_or(SettingsError::Invalid { variable, value, expected })
-        };
-        let port = number("PSQL_PORT", 5432, 1..=65535, "a port from 1 to 65535 is expected")?;
-        let pool_size = number("PSQL_POOL_SIZE", 10, 1..=100, "a number of connections from 1 to 100 is expected")?;
-        let resync = number("PSQL_RESYNC", 60, 0..=86400, "seconds up to 86400 are expected, or 0 for never")?;
-        let ssl_mode = match get("PSQL_SSLMODE") {
-            None => SslMode::Prefer,
-            Some(value) => SslMode::from_word(&value).ok_or(SettingsError::Invalid {
-                variable: "PSQL_SSLMODE",
-                value,
-                expected: "disable, allow, prefer, require, verify-ca or verify-full is expected",
-            })?,
-        };
-        let root = get("PSQL_SSLROOTCERT").map(PathBuf::from);
-        if ssl_mode.verifies() && root.is_none() {
-            return Err(SettingsError::Missing { given: "PSQL_SSLMODE=verify-…", missing: "PSQL_SSLROOTCERT" });
+    fn new(given: &BTreeMap<&'static str, String>) -> Result<Option<Settings>, SettingsError> {
+        let Some(first) = given.keys().next() else { return Ok(None) };
+        let missing = |missing, given: &str| SettingsError::Missing { given: given.to_owned(), missing };
+        if let Some(variable) = REQUIRED.into_iter().find(|variable| !given.contains_key(variable)) {
+            return Err(missing(variable, first));
         }
-        Ok(Some(Settings {
-            host,
-            // In range, as was checked.
-            port: port.try_into().unwrap_or(u16::MAX),
-            dbname,
-            user,
-            password,
-            ssl_mode,
-            tls: tls::client_config(ssl_mode, root.as_deref())?,
-            pool_size: pool_size.try_into().unwrap_or(u16::MAX),
-            resync: (resync > 0).then(|| Duration::from_secs(resync.into())),
-        }))
-    }
-
-    /// The database, for people.
-    #[must_use]
-    pub fn place(&self) -> String {
-        format!("database {} at {}:{}", self.dbname, self.host, self.port)
+        let [host, dbname, user, password, tables] = REQUIRED.map(|variable| given[variable].as_str());
+        let invalid = |variable, expected| {
+            let value = given.get(variable).cloned().unwrap_or_default();
+            SettingsError::Invalid { variable, value, expected }
+        };
+        let number = |variable, default: u32, most: u32, expected| {
+            let number = given.get(variable).map_or(Some(default), |value| value.parse().ok());
+            number.filter(|number| *number <= most).ok_or_else(|| invalid(variable, expected))
+        };
+        let least = |variable, default, most, expected| match number(variable, default, most, expected)? {
+            0 => Err(invalid(variable, expected)),
+            // At most what the callers below say.
+            number => Ok(u16::try_from(number).unwrap_or(u16::MAX)),
+        };
+        let port = least("PSQL_PORT", 5432, 65535, "a port from 1 to 65535 is expected")?;
+        let pool_size = least("PSQL_POOL_SIZE", 10, 100, "a number of connections from 1 to 100 is expected")?;
+        let resync = number("PSQL_RESYNC", 60, 86400, "seconds up to 86400 are expected, or 0 for never")?;
+        let expected = "tables with commas between them are expected, such as people,{namespace}.people";
+        let tables = Allowed::parse(tables).ok_or_else(|| invalid("PSQL_TABLES", expected))?;
+        let ssl_mode = SslMode::from_word(given.get("PSQL_SSLMODE").map_or("prefer", String::as_str));
+        let expected = "disable, allow, prefer, require, verify-ca or verify-full is expected";
+        let ssl_mode = ssl_mode.ok_or_else(|| invalid("PSQL_SSLMODE", expected))?;
+        let root = given.get("PSQL_SSLROOTCERT");
+        let encryption = match ssl_mode {
+            SslMode::VerifyCa | SslMode::VerifyFull if root.is_none() => {
+                return Err(missing("PSQL_SSLROOTCERT", "PSQL_SSLMODE=verify-…"));
+            }
+            SslMode::Disable | SslMode::Allow => Encryption::Disable,
+            SslMode::Prefer => Encryption::Prefer,
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Encryption::Require,
+        };
+        let unusable = |problem| SettingsError::Certificates {
+            path: root.map(String::as_str).unwrap_or_default().into(),
+            problem,
+        };
+        let tls = tls::client_config(ssl_mode, root.map(Path::new)).map_err(unusable)?;
+        let mut config = Config::new();
+        config.host(host).port(port).dbname(dbname).user(user).password(password).ssl_mode(encryption);
+        config.application_name("clientapp-operator").connect_timeout(CONNECT).tcp_user_timeout(UNACKNOWLEDGED);
+        let place = format!("database {dbname} at {host}:{port}");
+        let resync = (resync > 0).then(|| Duration::from_secs(resync.into()));
+        Ok(Some(Settings { config, place, ssl_mode, tls, tables, pool_size, resync }))
     }
 }
 
@@ -164,61 +114,50 @@ impl Settings {
 mod tests {
     use super::*;
 
-    const COMPLETE: [(&str, &str); 4] =
-        [("PSQL_HOST", "db"), ("PSQL_DBNAME", "app"), ("PSQL_USER", "writer"), ("PSQL_PASSWORD", "hunter2")];
-
-    fn read(more: &[(&'static str, &str)]) -> Result<Option<Settings>, SettingsError> {
-        let given = COMPLETE.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
-        Settings::new(&given.collect::<Vec<_>>())
+    /// With one variable changed; an empty one is none.
+    fn read(variable: &'static str, value: &str) -> Result<Settings, String> {
+        let values = ["db", "app", "writer", "hunter2", "people"].map(str::to_owned);
+        let mut given: BTreeMap<_, _> = REQUIRED.into_iter().zip(values).collect();
+        given.insert(variable, value.to_owned());
+        given.retain(|_, value| !value.is_empty());
+        Settings::new(&given).map(Option::unwrap).map_err(|problem| problem.to_string())
     }
 
     #[test]
-    fn nothing_is_needed_and_four_are_enough() {
-        assert!(Settings::new(&[]).unwrap().is_none());
-        let settings = read(&[]).unwrap().unwrap();
-        assert_eq!((settings.port, settings.pool_size, settings.resync), (5432, 10, Some(Duration::from_secs(60))));
-        assert_eq!(settings.ssl_mode, SslMode::Prefer);
-        assert_eq!(settings.place(), "database app at db:5432");
-        assert_eq!(read(&[("PSQL_RESYNC", "0")]).unwrap().unwrap().resync, None);
-    }
-
-    #[test]
-    fn each_of_the_four_is_missed() {
-        for missing in COMPLETE {
-            let given = COMPLETE.iter().filter(|given| **given != missing);
-            let given: Vec<_> = given.map(|(name, value)| (*name, (*value).to_owned())).collect();
-            let problem = Settings::new(&given).unwrap_err().to_string();
-            assert!(problem.contains(&format!("is set, but {} is not", missing.0)), "{problem}");
-        }
+    fn nothing_is_needed_and_five_are_enough() {
+        assert!(Settings::new(&BTreeMap::new()).unwrap().is_none());
+        let settings = read("PSQL_PORT", "").ok().unwrap();
+        assert_eq!((settings.pool_size, settings.resync), (10, Some(Duration::from_secs(60))));
+        assert_eq!((settings.ssl_mode, settings.place.as_str()), (SslMode::Prefer, "database app at db:5432"));
+        assert_eq!(read("PSQL_RESYNC", "0").ok().unwrap().resync, None);
     }
 
     #[test]
     fn what_cannot_be_is_refused_in_a_sentence() {
         for (variable, value, sentence) in [
             ("PSQL_PORT", "0", "PSQL_PORT=0: a port from 1 to 65535 is expected"),
-            ("PSQL_PORT", "70000", "PSQL_PORT=70000: a port from 1 to 65535 is expected"),
-            ("PSQL_PORT", "x", "PSQL_PORT=x: a port from 1 to 65535 is expected"),
+            ("PSQL_PORT", "70000", "PSQL_PORT=70000: a port"),
+            ("PSQL_PORT", "x", "PSQL_PORT=x: a port"),
             ("PSQL_POOL_SIZE", "0", "PSQL_POOL_SIZE=0: a number of connections from 1 to 100 is expected"),
+            ("PSQL_POOL_SIZE", "101", "PSQL_POOL_SIZE=101: a number"),
             ("PSQL_RESYNC", "-1", "PSQL_RESYNC=-1: seconds up to 86400 are expected, or 0 for never"),
+            ("PSQL_TABLES", "people,", "PSQL_TABLES=people,: tables with commas between them are expected"),
+            ("PSQL_SSLMODE", "on", "PSQL_SSLMODE=on: disable, allow, prefer, require, verify-ca or"),
+            ("PSQL_SSLMODE", "verify-ca", "PSQL_SSLMODE=verify-… is set, but PSQL_SSLROOTCERT is not"),
+            ("PSQL_SSLMODE", "verify-full", "PSQL_SSLMODE=verify-… is set, but PSQL_SSLROOTCERT is not"),
+            ("PSQL_SSLROOTCERT", "/does/not/exist", "PSQL_SSLROOTCERT /does/not/exist: "),
             (
-                "PSQL_SSLMODE",
-                "on",
-                "PSQL_SSLMODE=on: disable, allow, prefer, require, verify-ca or verify-full is expected",
+                "PSQL_HOST",
+                "",
+                "PSQL_DBNAME is set, but PSQL_HOST is not: PostgresWriters need PSQL_HOST, PSQL_DBNAME, ",
             ),
+            ("PSQL_DBNAME", "", "PSQL_HOST is set, but PSQL_DBNAME is not"),
+            ("PSQL_USER", "", "PSQL_DBNAME is set, but PSQL_USER is not"),
+            ("PSQL_PASSWORD", "", "PSQL_DBNAME is set, but PSQL_PASSWORD is not"),
+            ("PSQL_TABLES", "", "PSQL_DBNAME is set, but PSQL_TABLES is not"),
         ] {
-            assert_eq!(read(&[(variable, value)]).unwrap_err().to_string(), sentence);
+            let problem = read(variable, value).err().unwrap();
+            assert!(problem.starts_with(sentence) && !problem.contains("hunter2"), "{problem}");
         }
-        for mode in ["verify-ca", "verify-full"] {
-            let problem = read(&[("PSQL_SSLMODE", mode)]).unwrap_err().to_string();
-            assert!(problem.contains("PSQL_SSLROOTCERT is not"), "{problem}");
-        }
-        let problem = read(&[("PSQL_SSLROOTCERT", "/does/not/exist")]).unwrap_err().to_string();
-        assert!(problem.starts_with("PSQL_SSLROOTCERT /does/not/exist: "), "{problem}");
-    }
-
-    #[test]
-    fn the_password_does_not_print() {
-        let settings = read(&[]).unwrap().unwrap();
-        assert!(!format!("{settings:?}").contains("hunter2"));
     }
 }

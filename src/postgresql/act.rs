@@ -17,14 +17,15 @@ use super::{
     decide::{Origin, Plan, Step},
     desired::{Desired, PasswordSource},
     error::Error,
-    names, observe, report,
+    names, observe,
+    observed::{ClientSecret, Id, Kind, Observed},
+    report,
     watches::whose,
-    world::{ClientSecret, Id, Kind, World},
 };
 use crate::{
-    controller::{events::publish_by, key::Key},
     crd::{Guard, Postgresql, label},
     destroy::harmless,
+    runtime::{api::unless_there, events::publish_by, key::Key},
 };
 
 /// Field manager of what is made from documents.
@@ -32,27 +33,23 @@ const MANAGER: &str = "clientapp-operator/postgresql";
 /// Field manager of the sizes of volumes.
 const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 
-/// Performs the steps.
-///
-/// # Errors
-/// The first step that failed.
 pub async fn act(
     ctx: &Ctx,
     reference: &ObjectReference,
     desired: &Desired,
-    world: &World,
+    observed: &Observed,
     plan: &Plan,
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
             Step::KeepPassword(origin) => keep_password(ctx, reference, desired, *origin).await?,
             Step::CreateReplication => create(ctx, secrets::replication(desired)).await?,
-            Step::ApplyClientSecret => apply_client_secret(ctx, desired, &world.credentials.client).await?,
+            Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
             Step::Settle { secret } => settle(ctx, desired, secret).await?,
             Step::CreateVolume => create_volume(ctx, desired).await?,
             Step::Initialize(job) => initialize(ctx, desired, job).await?,
             Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
-            Step::Apply(object) => apply(ctx, desired, object, world.objects.contains_key(&object.id)).await?,
+            Step::Apply(object) => apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?,
             Step::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
         }
     }
@@ -80,19 +77,14 @@ async fn keep_password(ctx: &Ctx, reference: &ObjectReference, desired: &Desired
 }
 
 /// Creates a Secret, and never touches one that is there: its password is in use.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&params, &secret).await {
-        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
-        Err(error) => Err(Error::api(format!("create Secret {namespace}/{name}"))(error)),
-        Ok(_) => Ok(()),
-    }
+    let created = unless_there(api.create(&params, &secret).await);
+    created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?;
+    Ok(())
 }
 
 async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
@@ -104,7 +96,7 @@ async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret)
     }
     let name = names::client_secret(&key.name);
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    // By force: what somebody else wrote there reaches no database.
+    // By force: what another field manager wrote there reaches no database.
     api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret))
         .await
         .map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))?;
@@ -142,11 +134,9 @@ async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     // A claim that has come in between is looked at in the next pass.
-    match api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await {
-        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
-        Err(error) => Err(Error::api(operation)(error)),
-        Ok(_) => Ok(()),
-    }
+    unless_there(api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await)
+        .map_err(Error::api(operation))?;
+    Ok(())
 }
 
 /// What was decided may be late, and this must not happen twice: it is asked once more what is on record.
@@ -166,7 +156,7 @@ async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Er
     Ok(())
 }
 
-/// Not by force and not by apply: whoever has made the volume larger keeps it so.
+/// Not by force and not by apply: a user who has made the volume larger keeps it so.
 async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});
@@ -180,12 +170,9 @@ async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> 
     }
 }
 
-/// Applies an object. One that no watch has shown may still be somebody else's, who put no label of ours on it.
+/// Applies an object. An object that no watch has shown may still have another owner, and none of our labels.
 ///
 /// By force: these names are the operator's, and the spec is where to say something else. What others add is left alone.
-///
-/// # Errors
-/// The API server's refusal; that the object is somebody else's.
 pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
     let key = &desired.key;
     let (kind, name) = &object.id;
@@ -214,7 +201,7 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
 }
 
 /// A StatefulSet takes any claim of the right name: one from before would give a new server old data, and a password that
-/// nobody has.
+/// is lost.
 async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &serde_json::Value) -> Result<(), Error> {
     for ordinal in 0..replicas.as_i64().and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1) {
         adopted(ctx, desired, &names::data_claim(set, ordinal)).await?;
@@ -257,9 +244,6 @@ fn stranger<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
 }
 
 /// Deletes an object that holds no data, and in the background what it owns; what is gone needs none.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
     let resource = resource(*kind);
     let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
@@ -269,8 +253,6 @@ pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Resul
     Ok(())
 }
 
-/// Objects of a kind in a Postgresql's namespace.
-#[must_use]
 pub fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
     Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource(kind))
 }

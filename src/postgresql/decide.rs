@@ -11,9 +11,9 @@ use super::{
     build::{self, Object},
     desired::{Desired, PasswordSource},
     names,
-    world::{ClientSecret, Detail, Given, Id, Kind, ObjectView, Owner, PodView, SecretView, World},
+    observed::{ClientSecret, Detail, Given, Id, Kind, ObjectView, Observed, Owner, PodView, SecretView},
 };
-use crate::crd::{label, quantity};
+use crate::crd::{Reason, label, quantity};
 
 /// Where the password comes from that is put down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,71 +26,54 @@ pub enum Origin {
     ClientSecret,
 }
 
-/// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Create the Secret with the password in use, unless it exists.
     KeepPassword(Origin),
     /// Create the Secret with the standbys' password, unless it exists.
     CreateReplication,
-    /// Make the Secret for clients say what it should.
     ApplyClientSecret,
     /// Take from a Secret what says that it belongs to another owner, or was left behind.
     Settle {
-        /// The Secret.
         secret: String,
     },
     /// Create the claim for the database, unless it exists.
     CreateVolume,
     /// Make the database, if none is on record by then.
     Initialize(Object),
-    /// Let a volume grow.
     Grow {
-        /// The claim.
         claim: String,
-        /// The new size.
         to: String,
     },
-    /// Apply an object.
     Apply(Object),
-    /// Delete an object that is not wanted any more.
     Delete {
-        /// The object.
         id: Id,
-        /// Its uid.
         uid: String,
     },
 }
 
-/// What the rest waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// One CamelCase word.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// One sentence: what is missing, on which object, what to do.
     pub message: String,
-    /// Nothing goes on until somebody changes something.
-    pub stalled: bool,
 }
 
-/// What to do now, and what to wait for after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Steps, in order; the first failure ends them.
     pub steps: Vec<Step>,
-    /// What the rest waits for.
     pub hold: Option<Hold>,
 }
 
 impl Plan {
-    fn hold(&mut self, reason: &'static str, stalled: bool, message: String) {
-        self.hold.get_or_insert(Hold { reason, message, stalled });
+    fn hold(&mut self, reason: Reason, message: String) {
+        self.hold.get_or_insert(Hold { reason, message });
     }
 
     fn not_ours(&mut self, what: &str, owner: &str) {
         self.hold(
-            "NotOurs",
-            true,
+            Reason::NotOurs,
             format!(
                 "{what} belongs to {owner} and is not touched: rename this Postgresql, or delete that or hand it over"
             ),
@@ -98,11 +81,9 @@ impl Plan {
     }
 }
 
-/// Decides.
-#[must_use]
-pub fn decide(desired: &Desired, world: &World) -> Plan {
-    // A field that is added to the world has to be thought about here.
-    let World { recorded, credentials: _, replication, secrets, objects, pods } = world;
+pub fn decide(desired: &Desired, observed: &Observed) -> Plan {
+    // A field that is added to Observed has to be thought about here.
+    let Observed { recorded, credentials: _, replication, secrets, objects, pods } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
 
@@ -111,10 +92,10 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
             "the volume has files of PostgreSQL {version}, which {} cannot read: set spec.version back, dump the database, and restore the dump into a new Postgresql",
             desired.version
         );
-        plan.hold("VersionMismatch", true, message);
+        plan.hold(Reason::VersionMismatch, message);
         return plan;
     }
-    if !password(&mut plan, desired, world) {
+    if !password(&mut plan, desired, observed) {
         return plan;
     }
     let replication = match replication {
@@ -131,8 +112,8 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
     for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
         plan.steps.push(Step::Settle { secret: secret.clone() });
     }
-    let wanted = build::objects(desired, world, replication);
-    let volume = volume::judge(desired, world);
+    let wanted = build::objects(desired, observed, replication);
+    let volume = volume::judge(desired, observed);
     // A server on another volume would be another database.
     let serves = volume == Volume::Initialized;
     for object in wanted.iter().filter(|object| serves || object.id.0 != Kind::StatefulSet) {
@@ -145,19 +126,19 @@ pub fn decide(desired: &Desired, world: &World) -> Plan {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
-    volume::steps(&mut plan, desired, world, &volume);
-    volumes(&mut plan, desired, world);
+    volume::steps(&mut plan, desired, observed, &volume);
+    volumes(&mut plan, desired, observed);
     if serves {
         servers(&mut plan, desired, pods);
-        dumps::steps(&mut plan, desired, world);
+        dumps::steps(&mut plan, desired, observed);
     }
     plan
 }
 
 /// The password: kept once, told to clients. Returns whether servers can be started with it.
-fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
+fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
-    let credentials = &world.credentials;
+    let credentials = &observed.credentials;
     match &credentials.kept {
         SecretView::NotOurs(owner) => {
             let message = format!(
@@ -166,10 +147,10 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
                 hand_all_over(desired),
                 secret = names::credentials(name),
             );
-            plan.hold("NotOurs", true, message);
+            plan.hold(Reason::NotOurs, message);
             false
         }
-        SecretView::Absent => forgotten(plan, desired, world),
+        SecretView::Absent => forgotten(plan, desired, observed),
         SecretView::Ours { .. } if credentials.broken.is_some() => {
             let problem = credentials.broken.unwrap_or_default();
             let message = format!(
@@ -177,7 +158,7 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
                 names::credentials(name),
                 hand_over(desired)
             );
-            plan.hold("CredentialsInvalid", true, message);
+            plan.hold(Reason::CredentialsInvalid, message);
             false
         }
         SecretView::Ours { .. } => {
@@ -196,7 +177,7 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
                     names::credentials(name),
                     names::client_secret(name),
                 );
-                plan.hold("PasswordChanged", true, message);
+                plan.hold(Reason::PasswordChanged, message);
             }
             true
         }
@@ -204,17 +185,17 @@ fn password(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
 }
 
 /// There is no Secret with the password in use. A new one is made up only where no database was made with another.
-fn forgotten(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
+fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
-    let credentials = &world.credentials;
+    let credentials = &observed.credentials;
     let volume = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0));
-    let in_use =
-        world.recorded.secret.is_some() || world.objects.get(&volume).is_some_and(|volume| volume.owner == Owner::Ours);
+    let in_use = observed.recorded.secret.is_some()
+        || observed.objects.get(&volume).is_some_and(|volume| volume.owner == Owner::Ours);
     let from_spec = match (&desired.password, &credentials.given) {
         (PasswordSource::Generated, _) => Some(Origin::Generated).filter(|_| !in_use),
         (_, Given::Usable(version)) => {
             // Unchanged since it was last seen to be the password in use.
-            let unchanged = world
+            let unchanged = observed
                 .recorded
                 .secret
                 .as_ref()
@@ -231,16 +212,16 @@ fn forgotten(plan: &mut Plan, desired: &Desired, world: &World) -> bool {
     }
     if in_use {
         let message = format!(
-            "the Secrets {} and {} are gone, and nobody else has the password of user {}: {}, then make it the database's ({})",
+            "the Secrets {} and {} are gone, and no other Secret has the password of user {}: {}, then make it the database's ({})",
             names::credentials(name),
             names::client_secret(name),
             desired.user,
             hand_over(desired),
             change_password(desired),
         );
-        plan.hold("SecretLost", true, message);
+        plan.hold(Reason::SecretLost, message);
     } else if let Given::Unusable(reason, message) = &credentials.given {
-        plan.hold(reason, true, message.clone());
+        plan.hold(*reason, message.clone());
     }
     in_use
 }
@@ -290,14 +271,14 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
     match found {
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&what, owner),
         Some(ObjectView { deleting: true, .. }) => {
-            plan.hold("Replacing", false, format!("waiting for {what} to be gone, to make it anew"));
+            plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to make it anew"));
         }
         Some(view) if view.digest.as_ref() == Some(&object.digest) && !scaled(object, &view.detail) => {}
         _ => plan.steps.push(Step::Apply(object.clone())),
     }
 }
 
-/// Somebody else scaled a StatefulSet: a second pod of the primary's would begin a database of its own.
+/// A user scaled a StatefulSet: a second pod of the primary's would begin a database of its own.
 fn scaled(object: &Object, detail: &Detail) -> bool {
     matches!(detail, Detail::StatefulSet { replicas, .. } if object.document["spec"]["replicas"] != *replicas)
 }
@@ -305,9 +286,9 @@ fn scaled(object: &Object, detail: &Detail) -> bool {
 /// Sizes of volumes that differ by less than this are equal: bytes are whole.
 const BYTE: f64 = 1.0;
 
-fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
+fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let backup = names::backup(&desired.key.name);
-    for ((_, name), view) in world.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
+    for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
         let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
         if let Owner::Other(owner) = &view.owner {
             let message = format!(
@@ -316,22 +297,21 @@ fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
                 label::POSTGRESQL_UID,
                 desired.uid
             );
-            plan.hold("NotOurs", true, message);
+            plan.hold(Reason::NotOurs, message);
         }
         if view.owner != Owner::Ours || view.deleting {
             continue;
         }
         let (field, size) = match &desired.backup {
             Some(wanted) if *name == backup => ("spec.backup.size", &wanted.size),
-            // Dumps that nobody asks for any more.
+            // Dumps that the spec does not ask for any more.
             None if *name == backup => continue,
             _ => ("spec.storageSize", &desired.storage),
         };
         let bound = capacity.is_some();
         if size.bytes - requested >= BYTE && !bound {
             plan.hold(
-                "Growing",
-                false,
+                Reason::Growing,
                 format!("PersistentVolumeClaim {name} has to be bound before it grows to {}", size.text),
             );
         } else if size.bytes - requested >= BYTE {
@@ -341,10 +321,10 @@ fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
                 "PersistentVolumeClaim {name} is larger than {field} {}, and a volume never shrinks: set it back",
                 size.text
             );
-            plan.hold("StorageShrink", true, message);
+            plan.hold(Reason::StorageShrink, message);
         } else if capacity.as_deref().and_then(quantity::parse_positive).is_some_and(|has| requested - has >= BYTE) {
             let has = capacity.as_deref().unwrap_or_default();
-            plan.hold("Growing", false, format!("PersistentVolumeClaim {name} has {has} and grows to {}", size.text));
+            plan.hold(Reason::Growing, format!("PersistentVolumeClaim {name} has {has} and grows to {}", size.text));
         }
     }
 }
@@ -352,8 +332,8 @@ fn volumes(plan: &mut Plan, desired: &Desired, world: &World) {
 fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
     let pod = names::primary_pod(&desired.key.name);
     match primary(desired, pods) {
-        None => plan.hold("Provisioning", false, format!("waiting for pod {pod}")),
-        Some(PodView { waiting: Some(why), .. }) => plan.hold("NotReady", false, format!("pod {pod}: {why}")),
+        None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
+        Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),
         Some(_) => {}
     }
     let standbys: Vec<_> = pods.iter().filter(|pod| pod.role == "standby").collect();
@@ -361,12 +341,10 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
     if ready < usize::try_from(desired.standbys).unwrap_or_default() {
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
         let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
-        plan.hold("StandbysNotReady", false, message);
+        plan.hold(Reason::StandbysNotReady, message);
     }
 }
 
-/// The primary's pod.
-#[must_use]
 pub fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView> {
     let name = names::primary_pod(&desired.key.name);
     pods.iter().find(|pod| pod.role == "primary" && pod.name == name)

@@ -2,11 +2,10 @@
 
 use super::names;
 use crate::{
-    controller::key::{Key, key_of},
     crd::{PasswordSecret, Postgresql, quantity},
+    runtime::key::{Key, key_of},
 };
 
-/// Repository of the official images.
 const REPOSITORY: &str = "docker.io/library/postgres";
 /// The majors there are images of, and for which the scripts are written.
 pub const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
@@ -15,20 +14,14 @@ const IMAGES: [&str; 5] = ["14.23-trixie", "15.18-trixie", "16.14-trixie", "17.1
 /// On a Postgresql: uid of the claim that is its data's from now on, in place of the one on record.
 pub const ACCEPT_VOLUME: &str = "apps.bnerd-operator.local/accept-volume";
 
-/// Where the password comes from.
 #[derive(Clone, PartialEq)]
 pub enum PasswordSource {
-    /// The operator makes one.
     Generated,
-    /// It stands in the spec.
     Inline(String),
-    /// A Secret has it.
     Secret(PasswordSecret),
 }
 
 impl PasswordSource {
-    /// The field that gives it.
-    #[must_use]
     pub fn field(&self) -> &'static str {
         match self {
             PasswordSource::Generated => "generated",
@@ -44,66 +37,46 @@ impl std::fmt::Debug for PasswordSource {
     }
 }
 
-/// A size, as written and in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
-    /// As written.
     pub text: String,
-    /// In bytes.
     pub bytes: f64,
 }
 
-/// Dumps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredBackup {
-    /// When, in cron's notation.
     pub schedule: Option<String>,
     /// The word that asks for one now.
     pub request: Option<String>,
-    /// How many are kept.
     pub keep: i32,
-    /// The volume for them.
     pub size: Size,
     /// Whether a last one is taken before a deletion.
     pub on_delete: bool,
 }
 
-/// What shall be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
-    /// Whose.
     pub key: Key,
-    /// Its uid.
     pub uid: String,
     /// Owner of the database.
     pub user: String,
-    /// Name of the database.
     pub database: String,
-    /// Where the password comes from.
     pub password: PasswordSource,
-    /// Port of the Services.
     pub port: i32,
-    /// Size of each server's volume.
     pub storage: Size,
     /// StorageClass; `None`: the default one.
     pub storage_class: Option<String>,
-    /// Container image.
     pub image: String,
-    /// Major version.
     pub version: String,
     /// Servers beside the primary.
     pub standbys: i32,
-    /// Dumps.
     pub backup: Option<DesiredBackup>,
-    /// uid of the claim that an administrator has put in the place of the data's.
+    /// uid of the claim that a cluster admin has put in the place of the data's.
     pub accepted_volume: Option<String>,
 }
 
-/// Checks and completes a spec.
-///
-/// # Errors
-/// One sentence that begins with the field at fault. The API server refuses most of these already, but not in an object that
-/// was stored under an older schema.
+/// Checks and completes a spec; an error begins with the field at fault. The API server refuses most of these already, but not
+/// in an object that was stored under an older schema.
 pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let key = key_of(postgresql);
     let spec = &postgresql.spec;
@@ -156,10 +129,7 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
     Ok(Size { text: text.to_owned(), bytes })
 }
 
-/// A password as PostgreSQL's image takes it.
-///
-/// # Errors
-/// What is wrong with it, without a word of it.
+/// A password as PostgreSQL's image takes it, or what is wrong with it, without a word of it.
 pub fn usable(password: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
     match text.chars().position(char::is_control) {
@@ -173,14 +143,18 @@ pub fn usable(password: &[u8]) -> Result<&str, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
     fn of(spec: Value) -> Result<Desired, String> {
-        let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "1"}, "spec": spec});
+        let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
         desired(&serde_json::from_value(object).unwrap())
+    }
+
+    pub(in crate::postgresql) fn acme(spec: Value) -> Desired {
+        of(spec).unwrap()
     }
 
     #[test]

@@ -3,111 +3,90 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::controller::key::hex;
+use crate::runtime::key::hex;
 
 /// A `Postgresql`'s name can have this many characters: a StatefulSet's, which ends in `-standby`, is with a hash behind it
 /// a label of its pods, and those have 63.
 pub const MAX: usize = 44;
 
 /// The client's Service, and the StatefulSet of the primary.
-#[must_use]
 pub fn primary(name: &str) -> String {
     name.to_owned()
 }
 
-/// The pod of the primary.
-#[must_use]
 pub fn primary_pod(name: &str) -> String {
     format!("{name}-0")
 }
 
-/// The StatefulSet of the standbys.
-#[must_use]
 pub fn standby(name: &str) -> String {
     format!("{name}-standby")
 }
 
 /// The Service that gives the pods their DNS names.
-#[must_use]
 pub fn headless(name: &str) -> String {
     format!("{name}-headless")
 }
 
 /// The Service of the standbys.
-#[must_use]
 pub fn read_only(name: &str) -> String {
     format!("{name}-ro")
 }
 
 /// The Secret for clients: how to reach the database.
-#[must_use]
 pub fn client_secret(name: &str) -> String {
     format!("{name}-app")
 }
 
 /// The Secret with the password itself, which the one for clients is made from.
-#[must_use]
 pub fn credentials(name: &str) -> String {
     format!("{name}-credentials")
 }
 
 /// The Secret with the standbys' password.
-#[must_use]
 pub fn replication(name: &str) -> String {
     format!("{name}-replication")
 }
 
 /// The ConfigMap with what runs inside the pods.
-#[must_use]
 pub fn scripts(name: &str) -> String {
     format!("{name}-scripts")
 }
 
 /// The ConfigMap that shows how a Postgresql was deleted: the one thing that it owns by an ownerReference.
-#[must_use]
 pub fn witness(name: &str) -> String {
     format!("{name}-witness")
 }
 
 /// The Job that makes the database on the volume with this uid.
-#[must_use]
 pub fn initialize(name: &str, volume: &str) -> String {
     format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
 }
 
 /// What the names of those Jobs begin with.
-#[must_use]
 pub fn initialize_prefix(name: &str) -> String {
     format!("{name}-init-")
 }
 
 /// The CronJob that dumps, and the volume with the dumps.
-#[must_use]
 pub fn backup(name: &str) -> String {
     format!("{name}-backup")
 }
 
-/// The Job that takes the last dump.
-#[must_use]
 pub fn last_dump(name: &str) -> String {
     format!("{name}-last-dump")
 }
 
 /// The Job that takes the dump which a request asks for. A request is as long as a label, so it is its digest that is in here.
-#[must_use]
 pub fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
 }
 
-/// The volume of a StatefulSet's pod.
-#[must_use]
 pub fn data_claim(set: &str, ordinal: i32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
 /// Whether a claim of this name is one that a Postgresql has: of a pod of its StatefulSets, or for its dumps. A cluster admin who
 /// scales the primary's makes more than one of that.
-#[must_use]
 pub fn is_claim(name: &str, claim: &str) -> bool {
     let of = |set: String| {
         let first = data_claim(&set, 0);
@@ -117,8 +96,6 @@ pub fn is_claim(name: &str, claim: &str) -> bool {
     of(primary(name)) || of(standby(name)) || claim == backup(name)
 }
 
-/// The Secrets that a Postgresql has.
-#[must_use]
 pub fn secrets(name: &str) -> [String; 3] {
     [credentials(name), client_secret(name), replication(name)]
 }

@@ -10,21 +10,17 @@ use super::{
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
+    observed::{ClientSecret, CredentialsView, Given, Observed, OwnSecret, SecretView},
     watches::SecretMeta,
-    world::{ClientSecret, CredentialsView, Given, OwnSecret, SecretView, World},
 };
 use crate::{
-    controller::key::Key,
-    crd::{PasswordSecret, PostgresqlStatus},
+    crd::{PasswordSecret, PostgresqlStatus, Reason},
+    runtime::key::Key,
 };
 
-/// Looks at everything that decisions about this Postgresql depend on.
-///
-/// # Errors
-/// The API server refused to show a Secret.
-pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -> Result<World, Error> {
+pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -> Result<Observed, Error> {
     let key = &desired.key;
-    Ok(World {
+    Ok(Observed {
         credentials: credentials(ctx, desired).await?,
         replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
         secrets: names::secrets(&key.name)
@@ -79,7 +75,6 @@ async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Er
     Ok(seen)
 }
 
-/// What the spec gives, beside what is in use.
 async fn given(ctx: &Ctx, desired: &Desired, in_use: Option<&str>, meta: Option<SecretMeta>) -> Result<Given, Error> {
     let key = &desired.key;
     let (password, version) = match &desired.password {
@@ -88,18 +83,18 @@ async fn given(ctx: &Ctx, desired: &Desired, in_use: Option<&str>, meta: Option<
         PasswordSource::Secret(PasswordSecret { name, key: at }) => {
             let missing =
                 format!("Secret {name}, which spec.passwordSecret names, does not exist: create it with the key {at}");
-            let Some(meta) = meta else { return Ok(Given::Unusable("PasswordSecretMissing", missing)) };
+            let Some(meta) = meta else { return Ok(Given::Unusable(Reason::PasswordSecretMissing, missing)) };
             match value(ctx, key, name, at).await? {
                 None => {
                     let message =
                         format!("Secret {name}, which spec.passwordSecret names, has no value under {at}: add it");
-                    return Ok(Given::Unusable("PasswordSecretKeyMissing", message));
+                    return Ok(Given::Unusable(Reason::PasswordSecretKeyMissing, message));
                 }
                 Some(bytes) => match usable(&bytes) {
                     Ok(password) => (password.to_owned(), Some(meta.resource_version)),
                     Err(problem) => {
                         let message = format!("the value under {at} in Secret {name} {problem}");
-                        return Ok(Given::Unusable("PasswordInvalid", message));
+                        return Ok(Given::Unusable(Reason::PasswordInvalid, message));
                     }
                 },
             }
@@ -144,19 +139,12 @@ fn own(desired: &Desired, secret: SecretMeta) -> Option<OwnSecret> {
     (owner.as_ref() == Ok(&desired.uid)).then_some(OwnSecret { uid, unsettled })
 }
 
-/// The password in a Secret.
-///
-/// # Errors
-/// The API server refused to show the Secret; inside, what is wrong with the password.
+/// The password in a Secret; inside, what is wrong with it.
 pub async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
     let bytes = value(ctx, key, name, PASSWORD).await?;
     Ok(bytes.map_or(Err("is missing"), |bytes| usable(&bytes).map(str::to_owned)))
 }
 
-/// What is under a key of a Secret, if anything is.
-///
-/// # Errors
-/// The API server refused to show the Secret.
 pub async fn value(ctx: &Ctx, key: &Key, name: &str, at: &str) -> Result<Option<Vec<u8>>, Error> {
     let data = get(ctx, key, name).await?.and_then(|secret| secret.data);
     Ok(data.and_then(|mut data| data.remove(at)).map(|value| value.0))

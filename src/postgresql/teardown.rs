@@ -21,32 +21,26 @@ use super::{
     decide::{Hold, volume::LOST},
     desired::{Desired, DesiredBackup, desired},
     error::Error,
-    names, report,
+    names,
+    observed::{Detail, JobView, Kind, ObjectView, Owner},
+    report,
     watches::whose,
-    world::{Detail, JobView, Kind, ObjectView, Owner},
 };
 use crate::{
-    controller::{events::publish_by, key::Key},
-    crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, label},
+    crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, Reason, label},
     destroy::{
         self, Destroyer,
         permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned},
     },
+    runtime::{api::unless_gone, events::publish_by, key::Key},
 };
 
-/// What is to go.
 pub struct Leaving<'a> {
-    /// The Postgresql.
     pub key: &'a Key,
-    /// Its metadata.
     pub meta: &'a ObjectMeta,
-    /// Its uid.
     pub uid: &'a str,
-    /// The object, or why it does not decode.
     pub object: Result<&'a Postgresql, &'a str>,
-    /// What is on record.
     pub before: &'a PostgresqlStatus,
-    /// What events are about.
     pub reference: &'a ObjectReference,
 }
 
@@ -57,19 +51,15 @@ struct Staying {
     kept: Kept,
 }
 
-/// What becomes of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// They go.
     Delete,
-    /// They stay: why.
     Retain(String),
     /// All stays as it is, servers included.
     Orphan,
 }
 
 /// What becomes of the data of a Postgresql that is deleted. What cannot be understood is kept. **Pure.**
-#[must_use]
 pub fn fate(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Fate {
     if orphaned || is_orphaned(meta) {
         return Fate::Orphan;
@@ -111,9 +101,6 @@ impl DataOwner for Postgresql {
 }
 
 /// Takes down what belongs to a deleted Postgresql, as far as it goes now. `Some`: it goes on, or does not, as this says.
-///
-/// # Errors
-/// A request failed; the deletion is tried again.
 pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
     let fate = fate(leaving.meta, leaving.object, orphaned(ctx, leaving).await?);
     if fate == Fate::Orphan {
@@ -145,17 +132,14 @@ pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, 
 
 /// Names what stays of a Postgresql that went without its teardown: its finalizer was edited out, or it was deleted while that
 /// was written, which the API server does not wait for.
-///
-/// # Errors
-/// A request failed.
 pub async fn abandoned(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
     let staying = all_stay(ctx, leaving, "the Postgresql has not waited for its teardown").await?;
     tell(ctx, leaving, &staying).await;
     Ok(())
 }
 
-fn hold(reason: &'static str, message: String) -> Hold {
-    Hold { reason, message, stalled: false }
+fn hold(reason: Reason, message: String) -> Hold {
+    Hold { reason, message }
 }
 
 /// The garbage collector orphans what is owned, and takes its finalizer off, whether the operator looks or not: what it did can be
@@ -194,15 +178,14 @@ async fn last_dump(
                 return Ok(None);
             } else if *succeeded == Some(false) && !deleting {
                 return Ok(Some(Hold {
-                    reason: "LastDumpFailed",
+                    reason: Reason::LastDumpFailed,
                     message: format!(
                         "Job {job}, the last dump, has failed, and nothing is deleted: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
                         key.namespace
                     ),
-                    stalled: true,
                 }));
             }
-            return Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}"))));
+            return Ok(Some(hold(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))));
         }
         _ => {}
     }
@@ -217,7 +200,7 @@ async fn last_dump(
                 "PersistentVolumeClaim {} with the database is gone, and there is nothing to dump: {instead}",
                 volume.name
             );
-            return Ok(Some(Hold { reason: LOST, message, stalled: true }));
+            return Ok(Some(hold(LOST, message)));
         }
         _ => {}
     }
@@ -230,19 +213,20 @@ async fn last_dump(
         }
     }
     act::apply(ctx, desired, &backup::last_dump(desired, wanted, &deletion), false).await?;
-    Ok(Some(hold("Dumping", format!("waiting for Job {job}, the last dump; {instead}"))))
+    Ok(Some(hold(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))))
 }
 
 /// Starts the primary again without its clients. `None`: it serves, and none of them can connect.
 async fn close(
     ctx: &Ctx,
     desired: &Desired,
-    objects: &std::collections::BTreeMap<super::world::Id, ObjectView>,
+    objects: &std::collections::BTreeMap<super::observed::Id, ObjectView>,
     deletion: &str,
 ) -> Result<Option<Hold>, Error> {
     let key = &desired.key;
     let secret = names::replication(&key.name);
-    let waiting = |what: String| hold("Closing", format!("waiting for {what}, to take the last dump without clients"));
+    let waiting =
+        |what: String| hold(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"));
     let Some(replication) = ctx.watches.secrets.get(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
     else {
         act::create(ctx, secrets::replication(desired)).await?;
@@ -312,7 +296,7 @@ async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error
     let pods = api.list_metadata(&ListParams::default().labels(&servers)).await;
     let pods = pods.map_err(Error::api(format!("list the pods of Postgresql {key}")))?;
     let left = pods.items.first().map(|pod| format!("Pod {}", pod.name_any())).or(left);
-    Ok(left.map(|left| hold("Stopping", format!("waiting for {left} to be gone"))))
+    Ok(left.map(|left| hold(Reason::Stopping, format!("waiting for {left} to be gone"))))
 }
 
 /// The volumes of this Postgresql and the Secrets that open them, by label and name.
@@ -378,7 +362,7 @@ async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<R
     }
     if let Some(left) = left {
         let message = format!("waiting for {} {} to be gone", Held::Volume.as_str(), name(&left));
-        return Ok(Err(hold("Deleting", message)));
+        return Ok(Err(hold(Reason::Deleting, message)));
     }
     // Dumps are read without them.
     let opened = volumes_staying.iter().map(|volume| name(&volume.meta)).find(|volume| *volume != dumps);
@@ -447,11 +431,9 @@ async fn retain(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, object: &ObjectMet
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
     let api = destroy::api(&ctx.client, &key.namespace, kind);
-    match api.patch_metadata(name(object), &PatchParams::default(), &patch).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object)))(error)),
-        Ok(_) => Ok(()),
-    }
+    let retained = unless_gone(api.patch_metadata(name(object), &PatchParams::default(), &patch).await);
+    retained.map_err(Error::api(format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object))))?;
+    Ok(())
 }
 
 #[cfg(test)]

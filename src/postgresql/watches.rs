@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{FutureExt as _, channel::mpsc, future::BoxFuture};
+use futures::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -11,14 +11,7 @@ use k8s_openapi::{
         core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
     },
 };
-use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::PartialObjectMeta,
-    runtime::{
-        reflector::{ObjectRef, Store},
-        watcher,
-    },
-};
+use kube::{Api, Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -28,15 +21,16 @@ use super::{
         servers::CLOSED_ANNOTATION,
     },
     names,
-    world::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused},
+    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused},
 };
 use crate::{
-    controller::{
+    crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
+    runtime::{
         cache::{Cache, Change, Entry},
+        controller::Objects,
         key::{Key, key_of},
         watch::{keep, owner},
     },
-    crd::{Guard, Postgresql, annotation::SPEC_DIGEST, label, quantity},
 };
 
 /// Everything but what Helm stores its releases in.
@@ -45,13 +39,10 @@ const NOT_HELMS: &str = "type!=helm.sh/release.v1";
 /// Of any Secret: whose it is, and which version of it this is. Never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretMeta {
-    /// Its uid.
     pub uid: String,
-    /// Changes with every write.
     pub resource_version: String,
     /// uid of the `Postgresql` it belongs to; or to whom else, in words.
     pub owner: Result<String, String>,
-    /// It is being deleted.
     pub deleting: bool,
     /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
     pub unsettled: bool,
@@ -65,35 +56,27 @@ struct Made {
     view: ObjectView,
 }
 
-/// The caches, and the way to ask for a reconcile.
 pub struct Watches {
-    /// Every Postgresql, decodable or not.
-    pub postgresqls: Store<Guard<Postgresql>>,
+    postgresqls: Objects<Postgresql>,
     /// Every Secret's metadata, but Helm's.
     pub secrets: Cache<SecretMeta>,
     pods: Cache<PodView>,
     made: [Cache<Made>; 6],
-    triggers: mpsc::UnboundedSender<ObjectRef<Guard<Postgresql>>>,
 }
-
-/// The Postgresqls to reconcile, as the watches see reasons to.
-pub type Triggers = mpsc::UnboundedReceiver<ObjectRef<Guard<Postgresql>>>;
 
 impl Watches {
     /// Starts every watch but that of the Postgresqls, which the controller drives. The watches end with `stop`.
     pub fn start(
         client: &Client,
-        postgresqls: Store<Guard<Postgresql>>,
+        postgresqls: Objects<Postgresql>,
         tasks: &TaskTracker,
         stop: &CancellationToken,
-    ) -> (Arc<Self>, Triggers) {
-        let (triggers, triggered) = mpsc::unbounded();
+    ) -> Arc<Self> {
         let watches = Arc::new(Watches {
             postgresqls,
             secrets: Cache::default(),
             pods: Cache::default(),
             made: Default::default(),
-            triggers,
         });
         let ours = watcher::Config::default().labels(label::POSTGRESQL);
         let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
@@ -131,7 +114,7 @@ impl Watches {
             |claim| made(claim, Kind::PersistentVolumeClaim, volume(claim)),
         ));
         spawn(watches.clone().keep_made::<Job>(client, "jobs", 5, &ours, |job| made(job, Kind::Job, progress(job))));
-        (watches, triggered)
+        watches
     }
 
     fn keep_made<K>(
@@ -161,9 +144,9 @@ impl Watches {
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
     pub async fn synced(&self) {
-        let Watches { postgresqls, secrets, pods, made, triggers: _ } = self;
+        let Watches { postgresqls, secrets, pods, made } = self;
         // The writer lives as long as the controller, which waits here.
-        let _ = postgresqls.wait_until_ready().await;
+        let _ = postgresqls.store.wait_until_ready().await;
         secrets.synced().await;
         pods.synced().await;
         for cache in made {
@@ -185,26 +168,14 @@ impl Watches {
         .collect()
     }
 
-    /// The pods of a Postgresql.
     pub fn pods(&self, key: &Key) -> Vec<PodView> {
         self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
     }
 
-    fn trigger(&self, key: &Key) {
-        // The receiver ends with the controller; then nothing is reconciled any more.
-        let _ = self.triggers.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
-    }
-
-    fn trigger_where(&self, concerned: impl Fn(&Guard<Postgresql>) -> bool) {
-        for postgresql in self.postgresqls.state().iter().filter(|postgresql| concerned(postgresql)) {
-            self.trigger(&key_of(postgresql.as_ref()));
-        }
-    }
-
     fn changed(&self, change: Change) {
         match change {
-            Change::Everything => self.trigger_where(|_| true),
-            Change::One(_, Some(postgresql)) => self.trigger(&postgresql),
+            Change::Everything => self.postgresqls.trigger_where(|_| true),
+            Change::One(_, Some(postgresql)) => self.postgresqls.trigger(&postgresql),
             Change::One(_, None) | Change::Nothing => {}
         }
     }
@@ -212,11 +183,11 @@ impl Watches {
     /// A Secret is one that a Postgresql makes, or waits for by name.
     fn secret_changed(&self, change: Change) {
         let secret = match change {
-            Change::Everything => return self.trigger_where(|_| true),
+            Change::Everything => return self.postgresqls.trigger_where(|_| true),
             Change::One(secret, _) => secret,
             Change::Nothing => return,
         };
-        self.trigger_where(|postgresql| {
+        self.postgresqls.trigger_where(|postgresql| {
             if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
                 return false;
             }
@@ -236,8 +207,8 @@ pub fn whose<K: Resource>(object: &K) -> Result<String, String> {
     match (owner(object), object.labels().get(label::RETAINED_FROM)) {
         (Some((kind, _, uid)), _) if kind == "Postgresql" => Ok(uid),
         (Some((kind, name, _)), _) => Err(format!("{kind} {name}")),
-        (None, Some(name)) => Err(format!("nobody, since it was retained from {name},")),
-        (None, None) => Err("nobody that the operator knows".to_owned()),
+        (None, Some(name)) => Err(format!("no owner, since it was retained from {name},")),
+        (None, None) => Err("no owner that the operator knows".to_owned()),
     }
 }
 
@@ -372,108 +343,4 @@ fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn whose_it_is() {
-        let owned =
-            |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": true}]);
-        for (metadata, expected) in [
-            (json!({}), Err("nobody that the operator knows")),
-            (json!({"ownerReferences": owned("Postgresql")}), Ok("u")),
-            (json!({"ownerReferences": owned("ReplicaSet")}), Err("ReplicaSet x")),
-            (json!({"labels": {label::RETAINED_FROM: "db"}}), Err("nobody, since it was retained from db,")),
-            // Handed over.
-            (json!({"labels": {label::RETAINED_FROM: "db", label::POSTGRESQL_UID: "v"}}), Ok("v")),
-            (json!({"labels": {label::POSTGRESQL_UID: "v"}, "ownerReferences": owned("StatefulSet")}), Ok("v")),
-        ] {
-            let secret: Secret = serde_json::from_value(json!({"metadata": metadata.clone()})).unwrap();
-            let found = whose(&secret);
-            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{metadata}");
-        }
-    }
-
-    #[test]
-    fn why_a_pod_is_not_ready() {
-        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        let pulling = json!({"containerStatuses": [{
-            "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-        }]});
-        let unschedulable = json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]});
-        for (metadata, status, expected) in [
-            (json!({}), ready.clone(), None),
-            (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), ready, Some("it is being deleted")),
-            (json!({}), pulling, Some("ImagePullBackOff: no such image")),
-            (json!({}), unschedulable, Some("no node")),
-            (json!({}), Value::Null, Some("it is not ready yet")),
-        ] {
-            let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
-            assert_eq!(waiting(&pod).as_deref(), expected);
-        }
-    }
-
-    #[test]
-    fn what_a_pod_has_refused() {
-        let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
-        for (conditions, state, last_state, expected, waiting) in [
-            (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
-            (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
-            (json!([]), looping, ended(1), None, Some("CrashLoopBackOff")),
-            (ready, json!({"running": {}}), ended(71), None, None),
-        ] {
-            let container = json!({
-                "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
-                "state": state, "lastState": last_state,
-            });
-            let status = json!({"conditions": conditions, "containerStatuses": [container]});
-            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
-            assert_eq!((refused(&pod), super::waiting(&pod).as_deref()), (expected, waiting));
-        }
-    }
-
-    #[test]
-    fn how_a_job_ended() {
-        for (conditions, succeeded) in [
-            (json!([]), None),
-            (json!([{"type": "FailureTarget", "status": "True"}]), None),
-            (json!([{"type": "Failed", "status": "True"}]), Some(false)),
-            (
-                json!([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]),
-                Some(true),
-            ),
-        ] {
-            let job: Job =
-                serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}})).unwrap();
-            assert_eq!(progress(&job), Detail::Job(JobView { succeeded, ..JobView::default() }));
-        }
-    }
-
-    #[test]
-    fn when_a_job_began_and_ended() {
-        let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
-        let time = |text: &str| serde_json::from_value(json!(text)).unwrap();
-        for type_ in ["Complete", "Failed"] {
-            let job = json!({
-                "metadata": {"annotations": {REQUEST_ANNOTATION: "one"}},
-                "status": {
-                    "startTime": began,
-                    "conditions": [{"type": type_, "status": "True", "lastTransitionTime": end}],
-                },
-            });
-            let view = JobView {
-                request: Some("one".to_owned()),
-                deletion: None,
-                succeeded: Some(type_ == "Complete"),
-                started: time(began),
-                ended: time(end),
-            };
-            assert_eq!(progress(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{type_}");
-        }
-    }
-}
+mod tests;

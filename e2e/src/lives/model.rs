@@ -169,7 +169,7 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn owner(&self, seen: &'a Seen) -> Owner<'a> {
         let time = seen.created();
-        // A backup is its cluster's, whoever asked for it.
+        // A backup is its cluster's, even one that a user has asked for.
         if self.asked.planted.contains_key(&seen.uid) && seen.kind != Kind::Backup {
             return Owner::Foreign;
         }

@@ -13,17 +13,16 @@ use super::kubeconfig::kubeconfig;
 use super::server::Recipe;
 use crate::tools::Tools;
 
-/// What makes nodes ready, pods run and claims bound: copies of kwok's `kustomize/stage`.
+/// What makes nodes ready and pods run, and provisions volumes, which the controller manager binds: from kwok's
+/// `kustomize/stage`.
 const STAGES: &[(&str, &str)] = &[
     ("node-initialize", include_str!("../../kwok/node-initialize.yaml")),
     ("node-heartbeat-with-lease", include_str!("../../kwok/node-heartbeat-with-lease.yaml")),
     ("pod-ready", include_str!("../../kwok/pod-ready.yaml")),
     ("pod-complete", include_str!("../../kwok/pod-complete.yaml")),
     ("pod-delete", include_str!("../../kwok/pod-delete.yaml")),
-    ("pv-bind", include_str!("../../kwok/pv-bind.yaml")),
     ("pv-delete", include_str!("../../kwok/pv-delete.yaml")),
     ("pvc-provision", include_str!("../../kwok/pvc-provision.yaml")),
-    ("pvc-delete", include_str!("../../kwok/pvc-delete.yaml")),
 ];
 
 /// Every request once, when it has been answered; no bodies.

@@ -33,6 +33,8 @@ impl Server {
         let output = File::options().create(true).append(true).open(&log)?;
         let child = Command::new(&recipe.program)
             .args(&recipe.arguments)
+            // They are small and busy: a sixth of their time would go into collecting garbage.
+            .env("GOGC", "400")
             .current_dir(directory)
             .process_group(group)
             .stdin(Stdio::null())

@@ -126,7 +126,7 @@ async fn a_request_that_fails_leaves_what_was_retained() {
     let before = data(&tenant).await;
     proxy.set([Rule::new("create", "secrets", unavailable)]);
     assert_eq!(http.post(&plain).await.status, 503);
-    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    tenant.gone("acme").await;
     let after = data(&tenant).await;
     for (object, found) in &before {
         assert_eq!(after.get(object), Some(found), "{object}");

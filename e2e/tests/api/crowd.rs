@@ -1,5 +1,5 @@
-//! Many requests at once, and an operator that is told to stop among them. No helm is there, so that nobody leads and
-//! nobody but the API makes anything.
+//! Many requests at once, and an operator that is told to stop among them. No helm is there, so that no replica leads and
+//! only the API makes anything.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

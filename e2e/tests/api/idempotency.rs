@@ -90,7 +90,7 @@ async fn one_that_was_left_half_way_is_completed() {
     let password = stored_password(&client, &half.name(0), &answer.word("adminSecret")).await;
     assert_eq!(answer.word("adminPassword"), password);
 
-    // A name that somebody else has by chance is passed over, the same way each time.
+    // A name that another namespace has by chance is passed over, the same way each time.
     let body = small("by-chance.api.example");
     let chance = stamp("by-chance", &body);
     make_namespace(&client, &chance.name(0), json!({"labels": ours()})).await;

@@ -8,10 +8,9 @@ mod instances;
 mod places;
 mod watching;
 
-use std::time::Duration;
-
 use clientapp_operator::crd::{ClientApp, Guard};
 use e2e::lab::{Lab, PATIENCE};
+use e2e::wait::until;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
@@ -109,18 +108,6 @@ impl Answer {
     fn made(&self) -> (String, String) {
         assert_eq!(self.status, 201, "{self:?}");
         (self.word("namespace"), self.word("name"))
-    }
-}
-
-/// Waits until a question has an answer.
-async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = ask().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "it never was so that {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who may use the HTTP API, and how much: the real binary, asked by whoever reaches it.
+//! Which users may use the HTTP API, and how much: the real binary, asked by every client that reaches it.
 //!
 //! Each test has an operator of its own, in the place of any other: the API is served by standbys too.
 
@@ -10,10 +10,10 @@ mod tls;
 mod tokens;
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use e2e::lab::{Lab, PATIENCE, Tenant};
 use e2e::operator::Operator;
+use e2e::wait::{blocking_until, until};
 use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -26,7 +26,7 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 /// The audience that the operator knows tokens of by default.
 const AUDIENCE: &str = "clientapp-operator";
 
-/// Held for writing by whoever takes the API server down.
+/// Held for writing by a test that takes the API server down.
 static PLANE: RwLock<()> = RwLock::const_new(());
 
 /// A control plane without an operator.
@@ -148,16 +148,4 @@ async fn token(tenant: &Tenant, account: &str, audience: &str, bound: Option<&Se
     let accounts = tenant.api::<ServiceAccount>();
     let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
     answer.status.unwrap().token
-}
-
-/// Tries until there is something.
-async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = attempt().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }

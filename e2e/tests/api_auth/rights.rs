@@ -8,7 +8,7 @@ use kube::api::DeleteParams;
 
 use super::*;
 
-/// Lets somebody use the API in a namespace.
+/// Lets a user use the API in a namespace.
 async fn bind(tenant: &Tenant, subject: Value) {
     let binding = serde_json::from_value(json!({
         "metadata": {"name": "api-users"},
@@ -20,7 +20,7 @@ async fn bind(tenant: &Tenant, subject: Value) {
 
 /// Waits until the API server itself has noticed.
 async fn allowed(api: &Served, path: &str, token: &str) -> Answer {
-    eventually("the right is there", async || {
+    until("the right is there", async || {
         Some(api.get(path, Some(token)).await).filter(|answer| ![403, 503].contains(&answer.status))
     })
     .await
@@ -59,11 +59,11 @@ async fn a_role_in_one_namespace_is_none_in_another() {
     let sentence = refused.refused(403, "Forbidden");
     assert!(sentence.contains(&format!("{jane} create {resource}")), "{sentence}");
     assert!(there.kubectl(&["get", "clientapps,secrets", "--output", "name"]).unwrap().is_empty());
-    // A namespace that is not there is made for nobody who may not.
+    // A namespace that is not there is not made for a user who may not.
     new("rights-nowhere", &token).await.refused(403, "Forbidden");
     let namespaces = Api::<Namespace>::all(here.client.clone());
     assert!(namespaces.get_opt("rights-nowhere").await.unwrap().is_none());
-    // But for who may everywhere.
+    // But for a user who may everywhere.
     account(&here, "portal").await;
     let portal = format!("--serviceaccount={}:portal", here.namespace);
     here.kubectl(&["create", "clusterrolebinding", "rights-portal", "--clusterrole=clientapp-api-user", &portal])
@@ -103,7 +103,7 @@ async fn a_right_may_be_a_groups_and_ends_when_it_is_taken() {
     let path = "/instances?namespace=rights-taken";
     assert_eq!(allowed(&api, path, &token).await.status, 200);
     tenant.api::<RoleBinding>().delete("api-users", &DeleteParams::default()).await.unwrap();
-    let refused = eventually("the right is gone", async || {
+    let refused = until("the right is gone", async || {
         Some(api.get(path, Some(&token)).await).filter(|answer| answer.status != 200)
     });
     refused.await.refused(403, "Forbidden");

@@ -21,7 +21,7 @@ fn refused(flags: &[&str]) -> String {
 }
 
 #[test]
-fn settings_that_would_let_anybody_in_are_refused() {
+fn settings_that_would_let_every_client_in_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
         let path = dir.path().join(name);

@@ -61,11 +61,11 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_no
 
     // The second certificate without its key.
     volume.swap("2", &second.0, &first.1);
-    eventually("it is told", async || api.operator.log().contains("keeps its old certificate").then_some(())).await;
+    until("it is told", async || api.operator.log().contains("keeps its old certificate").then_some(())).await;
     assert_eq!(reached(&first.0, None).await, Some(401));
 
     volume.swap("3", &second.0, &second.1);
-    eventually("the new one is shown", async || reached(&second.0, None).await.filter(|status| *status == 401)).await;
+    until("the new one is shown", async || reached(&second.0, None).await.filter(|status| *status == 401)).await;
     assert_eq!(reached(&first.0, None).await, None);
     assert_eq!(api.operator.log().matches("keeps its old certificate").count(), 1);
     api.operator.wait_for_log("has a new certificate").unwrap();

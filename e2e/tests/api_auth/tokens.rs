@@ -44,7 +44,7 @@ async fn a_token_has_to_be_one_of_this_cluster_for_this_api_and_of_now() {
     }
     let basic = api.request(Method::GET, "/instances").basic_auth("jane", Some(&good));
     send(basic).await.refused(401, "Unauthorized");
-    // Whoever is let in may still not be allowed to.
+    // A user who is let in may still not be allowed to.
     for token in [&good, &again] {
         assert_ne!(api.get("/instances", Some(token)).await.status, 401);
     }
@@ -71,8 +71,8 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     let api = Served::start(lab, &["--api-auth", "token"]).await;
     assert_ne!(api.get("/instances", Some(&token)).await.status, 401);
     tenant.api::<Secret>().delete("session", &DeleteParams::default()).await.unwrap();
-    // As soon as nobody remembers the answer.
-    let refused = eventually("the token is refused", async || {
+    // As soon as the answer is forgotten.
+    let refused = until("the token is refused", async || {
         Some(api.get("/instances", Some(&token)).await).filter(|answer| answer.status == 401)
     });
     refused.await.refused(401, "Unauthorized");
@@ -96,7 +96,7 @@ async fn while_the_api_server_is_down_nobody_is_let_in() {
     let tenant = lab.tenant("api-server-down").await;
     account(&tenant, "jane").await;
     let tokens = [token(&tenant, "jane", AUDIENCE, None).await, "garbage".to_owned()];
-    // Another leads: whoever loses the lease ends.
+    // Another leads: a replica that loses the lease ends.
     let options = lab.options();
     let lead = move || Operator::leading(&options).expect("the operator leads");
     let _leader = tokio::task::spawn_blocking(lead).await.unwrap();
@@ -110,7 +110,7 @@ async fn while_the_api_server_is_down_nobody_is_let_in() {
     }
     lab.plane.start_apiserver().unwrap();
     for (token, accepted) in tokens.iter().zip([true, false]) {
-        eventually("the API server is asked again", async || {
+        until("the API server is asked again", async || {
             let status = api.get("/instances", Some(token)).await.status;
             (status != 503 && (status != 401) == accepted).then_some(())
         })

@@ -80,7 +80,8 @@ fn every_definition_is_in_the_kustomization() {
     let kustomization: Value = parse(&directory.join("kustomization.yaml")).remove(0);
     let listed: BTreeSet<String> = serde_json::from_value(kustomization["resources"].clone()).unwrap();
     let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    assert_eq!(listed, files.filter(|file| file != "kustomization.yaml").collect());
+    let is_definition = |file: &String| file.ends_with(".yaml") && file != "kustomization.yaml";
+    assert_eq!(listed, files.filter(is_definition).collect());
 }
 
 #[test]

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use clientapp_operator::crd::{ClientApp, PostgresWriter, PostgresWriterSpec, Postgresql, conditions, label};
+use clientapp_operator::crd::{ClientApp, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
+use e2e::wait::until;
 use e2e::{charts, manifests};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// The namespaces where the controllers of Postgresqls and of PostgresWriters work here, and nobody else.
@@ -34,8 +35,6 @@ const MADE: &str = "made-for-it";
 const SOMETIMES: &[&str] = &[
     // The garbage collector was faster than Percona could be asked to take its own with it, and the operator has seen it begin.
     "delete pgv2.percona.com/perconapgbackups",
-    // An object went while its claim was staked: postgres_writer/claims.rs brings that about, with this role alone.
-    "patch /configmaps",
 ];
 
 #[tokio::test]
@@ -43,7 +42,8 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let lab = Lab::shared().await;
     let start = || {
         let postgres = Postgres::start().unwrap();
-        lab.start_operator(&Options { environment: postgres.environment("postgres"), ..lab.options() }).unwrap();
+        lab.start_operator(&Options { environment: postgres.environment("postgres", "people"), ..lab.options() })
+            .unwrap();
         postgres
     };
     let postgres = tokio::task::spawn_blocking(start).await.unwrap();
@@ -55,8 +55,7 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let own = Api::<Role>::namespaced(tenant.client.clone(), manifests::NAMESPACE);
     apps.extend(grants(own.get("clientapp-operator-lease").await.unwrap().rules.unwrap()));
     let databases = granted(&tenant.client, &["clientapp-operator-postgresql"]).await;
-    let mut rows = granted(&tenant.client, &["clientapp-operator-postgres-writer"]).await;
-    rows.extend(grants(own.get("clientapp-operator-claims").await.unwrap().rules.unwrap()));
+    let rows = granted(&tenant.client, &["clientapp-operator-postgres-writer"]).await;
 
     let mut asked = asked(lab);
     for asked in &mut asked {
@@ -136,7 +135,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.patch("saved", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("saved", 2).await;
     tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
-    tenant.wait_for("saved", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    tenant.gone("saved").await;
     for name in ["brief", "kept", "hook", "own"] {
         tenant.delete(name).await;
     }
@@ -203,39 +202,21 @@ async fn use_postgresqls(lab: &'static Lab) {
     }
 }
 
-/// Rows that come and go with their objects, too many at once for each to be claimed by itself.
+/// A row that comes and goes with its object.
 async fn use_writers(lab: &'static Lab, postgres: &Postgres) {
     let tenant = lab.tenant(ROWS).await;
     let sql = postgres.connect("postgres").await.unwrap();
     sql.batch_execute("CREATE TABLE people (id text PRIMARY KEY, name text, age integer, country text)").await.unwrap();
     let writers = tenant.api::<PostgresWriter>();
     let spec = PostgresWriterSpec { table: "people".into(), name: "Ada".into(), age: 36, country: "UK".into() };
-    let names: Vec<_> = (0..40).map(|number| format!("p{number}")).collect();
-    // None of them is done before the last one is there.
-    sql.batch_execute("BEGIN; LOCK TABLE people").await.unwrap();
-    for name in &names {
-        writers.create(&PostParams::default(), &PostgresWriter::new(name, spec.clone())).await.unwrap();
-    }
-    sql.batch_execute("COMMIT").await.unwrap();
+    writers.create(&PostParams::default(), &PostgresWriter::new("ada", spec)).await.unwrap();
     let ready = |object: Option<&PostgresWriter>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
         (ready.status == "True").then_some(())
     };
-    for name in &names {
-        tenant.wait_for(name, "Ready", ready).await;
-        writers.delete(name, &DeleteParams::default()).await.unwrap();
-    }
-    for name in &names {
-        tenant.wait_for(name, "gone", |object: Option<&PostgresWriter>| object.is_none().then_some(())).await;
-    }
-    // The last word about them.
-    let maps = Api::<ConfigMap>::namespaced(tenant.client.clone(), manifests::NAMESPACE);
-    let staked = ListParams::default().labels(label::CLAIMS);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !maps.list(&staked).await.unwrap().items.is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "there are still claims");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    tenant.wait_for("ada", "Ready", ready).await;
+    writers.delete("ada", &DeleteParams::default()).await.unwrap();
+    tenant.wait_for("ada", "gone", |object: Option<&PostgresWriter>| object.is_none().then_some(())).await;
 }
 
 /// An instance in a namespace of its own, made, watched and deleted through the API by somebody with a token.
@@ -279,16 +260,13 @@ async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
         "hostname": hostname(tenant, "made"), "name": MADE, "profile": "basic", "postgres": {"enabled": false},
     });
     let post = || ask(reqwest::Method::POST, "/instances").json(&body).send();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    until("it is created", async || {
         let status = post().await.unwrap().status().as_u16();
-        if status == 201 {
-            break;
-        }
         // The binding is new, and so is the operator.
-        assert!(matches!(status, 403 | 503) && tokio::time::Instant::now() < deadline, "{status}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+        assert!(matches!(status, 201 | 403 | 503), "{status}");
+        status == 201
+    })
+    .await;
     // Another for the same name, which is taken; the hostname is not.
     let mut again = body.clone();
     again["hostname"] = json!(hostname(tenant, "other"));
@@ -356,9 +334,7 @@ fn asked(lab: &Lab) -> Vec<Asked> {
         // An apply that makes an object needs that verb too.
         let made = event["verb"] == "patch" && event["responseStatus"]["code"] == 201;
         for verb in [word(&event["verb"])].into_iter().chain(made.then(|| "create".to_owned())) {
-            // Claims to rows are staked in the operator's own namespace, where nothing else has ConfigMaps.
-            let staked = object["resource"] == "configmaps" && object["namespace"] == manifests::NAMESPACE;
-            let namespace = if staked { Some(ROWS) } else { object["namespace"].as_str() }.map(str::to_owned);
+            let namespace = object["namespace"].as_str().map(str::to_owned);
             all.push(Asked { what: format!("{verb} {what}"), namespace, refused });
         }
     }

@@ -9,10 +9,21 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use clientapp_operator::api::page;
+use jiff::{SignedDuration, Timestamp};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{Browser, DESK, browser, fits, text, was_quiet};
+use crate::{Browser, DESK, fits, text, trials, was_quiet};
+
+pub fn trials() -> Vec<Trial> {
+    trials![
+        a_token_is_asked_for_and_kept_for_the_tab,
+        a_long_list_is_shown_part_by_part_and_filtered,
+        a_revision_says_when_it_was_deployed,
+        what_the_policy_forbids_does_not_happen_and_is_seen,
+    ]
+}
 
 /// Serves the page with these routes, and returns its address.
 async fn serve(api: Router) -> String {
@@ -35,9 +46,8 @@ fn problem(status: StatusCode, detail: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }
 
-#[tokio::test]
 async fn a_token_is_asked_for_and_kept_for_the_tab() {
-    let browser = browser!("a_token_is_asked_for_and_kept_for_the_tab");
+    let browser = Browser::start().await;
     let list = async |headers: HeaderMap| match headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()) {
         Some(b"Bearer right") => Json(json!({"items": [instance("acme")]})).into_response(),
         Some(_) => problem(StatusCode::UNAUTHORIZED, "The cluster does not know this token."),
@@ -56,7 +66,7 @@ async fn a_token_is_asked_for_and_kept_for_the_tab() {
     tab.press("Enter").await;
     tab.wait("!document.querySelector('#sign-in').open && document.querySelector('#instances tbody tr')").await;
 
-    // It outlives the page, not the tab; nobody else has it.
+    // It outlives the page, not the tab; no other tab has it.
     tab.evaluate("location.reload()").await.unwrap();
     tab.wait("document.querySelector('#instances tbody tr') && !document.querySelector('#sign-out').hidden").await;
     assert_eq!(tab.evaluate("[localStorage.length, document.cookie]").await.unwrap(), json!([0, ""]));
@@ -72,9 +82,8 @@ async fn a_token_is_asked_for_and_kept_for_the_tab() {
     browser.end().await.unwrap();
 }
 
-#[tokio::test]
 async fn a_long_list_is_shown_part_by_part_and_filtered() {
-    let browser = browser!("a_long_list_is_shown_part_by_part_and_filtered");
+    let browser = Browser::start().await;
     let list = async |Query(query): Query<HashMap<String, String>>| {
         let start: usize = query.get("continue").map_or(0, |start| start.parse().unwrap());
         let end = start + query["limit"].parse::<usize>().unwrap();
@@ -105,9 +114,30 @@ async fn a_long_list_is_shown_part_by_part_and_filtered() {
     browser.end().await.unwrap();
 }
 
-#[tokio::test]
+async fn a_revision_says_when_it_was_deployed() {
+    let browser = Browser::start().await;
+    for (age, said) in [(0, "deployed just now"), (2 * 3600 + 60, "deployed 2 h ago")] {
+        let deployed = (Timestamp::now() - SignedDuration::from_secs(age)).to_string();
+        let mut acme = instance("acme");
+        acme["revision"] = json!(1);
+        acme["release"] = json!({"revision": 1, "status": "deployed", "deployedAt": deployed});
+        let events = format!("event: ready\ndata: {acme}\n\n");
+        let (shown, listed) = (acme.clone(), json!({"items": [acme]}));
+        let api = Router::new()
+            .route("/instances", get(async move || Json(listed)))
+            .route("/instances/acme", get(async move || Json(shown)))
+            .route(
+                "/instances/acme/events",
+                get(async move || ([(header::CONTENT_TYPE, "text/event-stream")], events)),
+            );
+        let tab = browser.open(&format!("{}/#/tenants/acme", serve(api).await), DESK).await.unwrap();
+        tab.wait(&format!("document.querySelector('#facts').textContent.includes('{said}')")).await;
+    }
+    browser.end().await.unwrap();
+}
+
 async fn what_the_policy_forbids_does_not_happen_and_is_seen() {
-    let browser = browser!("what_the_policy_forbids_does_not_happen_and_is_seen");
+    let browser = Browser::start().await;
     let list = async || Json(json!({"items": [instance("acme")]}));
     let url = serve(Router::new().route("/instances", get(list))).await;
     let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();

@@ -3,7 +3,11 @@
 mod alone;
 mod operated;
 
-use e2e::browser::{Browser, Tab};
+use std::pin::Pin;
+use std::process::ExitCode;
+
+use e2e::browser::{self, Browser, Tab};
+use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 
 /// A usual window.
@@ -17,7 +21,7 @@ async fn text(tab: &Tab, selector: &str) -> String {
     text.as_str().unwrap().to_owned()
 }
 
-/// Nothing was complained of but what is expected, and nobody but this API was asked for anything.
+/// Nothing was complained of but what is expected, and only this API was asked for anything.
 async fn was_quiet(tab: &Tab, url: &str, expected: &[&str]) {
     let complaints = tab.complaints();
     let as_expected = complaints.iter().zip(expected).all(|(complaint, expected)| complaint.contains(expected));
@@ -82,13 +86,28 @@ async fn is_legible(tab: &Tab, what: &str) {
     assert_eq!(faint["faint"], json!([]), "{what}");
 }
 
-/// A browser, or the end of the test on a machine without one.
-macro_rules! browser {
-    ($test:literal) => {
-        match Browser::start($test).await {
-            Some(browser) => browser,
-            None => return,
-        }
+/// Tests by their names.
+macro_rules! trials {
+    ($($test:ident),* $(,)?) => {
+        vec![$(crate::trial(concat!(module_path!(), "::", stringify!($test)), || Box::pin($test()))),*]
     };
 }
-use browser;
+use trials;
+
+fn trial(name: &str, test: fn() -> Pin<Box<dyn Future<Output = ()>>>) -> Trial {
+    let run = move || {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test());
+        Ok(())
+    };
+    Trial::test(name.trim_start_matches("page::"), run)
+        .with_ignored_flag(browser::find().is_none() && !browser::is_required())
+}
+
+/// Whether there is a browser is known when the tests run, and libtest knows of no test that is ignored only then.
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if arguments.test_threads.is_none() {
+        arguments.test_threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
+    }
+    libtest_mimic::run(&arguments, alone::trials().into_iter().chain(operated::trials()).collect()).exit_code()
+}

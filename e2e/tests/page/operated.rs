@@ -10,9 +10,19 @@ use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::{Browser, DESK, PHONE, browser, fits, is_legible, text, was_quiet};
+use crate::{Browser, DESK, PHONE, fits, is_legible, text, trials, was_quiet};
+
+pub fn trials() -> Vec<Trial> {
+    trials![
+        from_the_form_to_ready_and_gone_by_keyboard_alone,
+        what_users_write_is_text_and_nothing_else,
+        on_a_phone_everything_fits_and_is_legible_by_night_and_by_day,
+        the_picture_of_the_readme,
+    ]
+}
 
 /// The page's address.
 fn url(lab: &Lab) -> String {
@@ -41,11 +51,10 @@ async fn row(tab: &Tab, name: &str, state: &str) {
     .await;
 }
 
-#[tokio::test]
 async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
-    let browser = browser!("from_the_form_to_ready_and_gone_by_keyboard_alone");
+    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-keys").await;
-    // The API makes nothing in a namespace that is somebody else's.
+    // The API makes nothing in a namespace of another owner.
     tenant.kubectl(&["label", "namespace", "page-keys", "app.kubernetes.io/managed-by=clientapp-operator"]).unwrap();
     let url = url(tenant.lab);
     let tab = browser.open(&format!("{url}/#/page-keys"), DESK).await.unwrap();
@@ -125,7 +134,7 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     let link = tab.evaluate("document.querySelector('#detail-place a').href").await.unwrap();
     assert_eq!(link, format!("https://{}/", hostname(&tenant, "acme")));
 
-    // A change by somebody else is seen and told.
+    // A change by another client is seen and told.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tab.wait(&format!("document.querySelector('#facts').textContent.includes('Version{}')", charts::PATCH)).await;
     tab.wait("document.querySelector('#facts').textContent.includes('Revision2')").await;
@@ -153,9 +162,8 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     browser.end().await.unwrap();
 }
 
-#[tokio::test]
 async fn what_users_write_is_text_and_nothing_else() {
-    let browser = browser!("what_users_write_is_text_and_nothing_else");
+    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-markup").await;
     let url = url(tenant.lab);
     let markup = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
@@ -199,9 +207,8 @@ async fn what_users_write_is_text_and_nothing_else() {
     browser.end().await.unwrap();
 }
 
-#[tokio::test]
 async fn on_a_phone_everything_fits_and_is_legible_by_night_and_by_day() {
-    let browser = browser!("on_a_phone_everything_fits_and_is_legible_by_night_and_by_day");
+    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-phone").await;
     let url = url(tenant.lab);
     let long = "a-name-as-long-as-names-may-be-and-not-one-letter-less";
@@ -245,9 +252,8 @@ async fn on_a_phone_everything_fits_and_is_legible_by_night_and_by_day() {
     browser.end().await.unwrap();
 }
 
-#[tokio::test]
 async fn the_picture_of_the_readme() {
-    let browser = browser!("the_picture_of_the_readme");
+    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("tenants").await;
     let url = url(tenant.lab);
     tenant.create("acme", json!({"hostname": "acme.example.com", "ingressClassName": "traefik"})).await.unwrap();

@@ -259,17 +259,10 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
     let kind = ApiResource::erase::<Postgresql>(&());
     let raw: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
     for (name, spec) in [("invalid", json!({"version": "13"})), ("undecodable", json!({"port": "many"}))] {
-        let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
-        // Until the API server has the loose schema.
-        while raw.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await.is_err() {
-            assert!(tokio::time::Instant::now() < deadline, "the loose schema is not there");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        let patch = Patch::Merge(json!({"spec": spec}));
+        until("the loose schema is there", async || raw.patch(name, &PatchParams::default(), &patch).await).await;
         raw.delete(name, &DeleteParams::default()).await.unwrap();
-        while raw.get_metadata_opt(name).await.unwrap().is_some() {
-            assert!(tokio::time::Instant::now() < deadline, "{name} does not go");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        until("it is gone", async || raw.get_metadata_opt(name).await.unwrap().is_none()).await;
         for claim in [format!("data-{name}-0"), format!("{name}-backup")] {
             let claim = tenant.api::<PersistentVolumeClaim>().get(&claim).await.unwrap();
             assert_eq!(claim.labels()[label::RETAINED_FROM], name);

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Lab, Tenant};
+use e2e::wait::until;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -692,15 +693,14 @@ async fn without_its_definition_nothing_is_asked_for() {
         let ours = log.lines().filter(|line| line.contains(&e2e::manifests::user())).map(str::to_owned);
         ours.collect::<Vec<_>>()
     };
-    let deadline = tokio::time::Instant::now() + e2e::lab::PATIENCE;
     // Its definition, and all that a ClientApp's controller watches.
-    while !["fieldSelector=metadata.name%3Dpostgresqls", "endpointslices"]
-        .iter()
-        .all(|part| asked().iter().any(|line| line.contains(part)))
-    {
-        assert!(tokio::time::Instant::now() < deadline, "{:#?}", asked());
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let watched = ["fieldSelector=metadata.name%3Dpostgresqls", "endpointslices"];
+    until("it watches", async || {
+        let asked = asked();
+        let watches = watched.iter().all(|part| asked.iter().any(|line| line.contains(part)));
+        if watches { Ok(()) } else { Err(format!("{asked:#?}")) }
+    })
+    .await;
     let too_much = |line: &&String| {
         line.contains("/postgresqls") || line.contains("labelSelector=apps.bnerd-operator.local%2Fpostgresql")
     };

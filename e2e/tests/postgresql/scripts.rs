@@ -3,10 +3,9 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Output;
 use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
 
-use e2e::lab::PATIENCE;
 use e2e::postgres::{Node, Pod};
+use e2e::wait::blocking_until;
 
 use super::*;
 
@@ -97,7 +96,7 @@ impl<'a> Server<'a> {
         command.env("PGDATA", node.path(volume).join("data")).env("HBA_FILE", node.path("scripts").join(hba));
         self.pod = Some(node.start(command, &format!("{volume}.log")).unwrap());
         let port = self.port.to_string();
-        eventually(&format!("{} answers", self.volume), || {
+        blocking_until(&format!("{} answers", self.volume), || {
             let mut ready = self.node.command("pg_isready --quiet --host=$HOME --port=$PORT");
             ready.env("PORT", &port).status().unwrap().success()
         });
@@ -163,15 +162,6 @@ fn query(
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned()),
         false => Err(said(&output)),
-    }
-}
-
-/// Waits for what no event tells of.
-fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !check() {
-        assert!(Instant::now() < deadline, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -641,7 +631,7 @@ fn let_slot_go(primary: &Server<'_>) {
     let home = primary.node.path("");
     let drop = "SELECT pg_drop_replication_slot('db_standby_0')";
     let dropped = || query(primary.node, home.to_str().unwrap(), primary.port, "postgres", "", "orders", drop).is_ok();
-    eventually("its slot is let go", dropped);
+    blocking_until("its slot is let go", dropped);
 }
 
 #[test]
@@ -655,10 +645,12 @@ fn a_standby_follows_or_is_not_ready() {
     primary.sql("orders", "CREATE TABLE t AS SELECT 1 AS n");
     let mut standby = Standby::of(&primary);
     standby.start();
-    eventually("it is ready", || standby.ready());
-    eventually("it follows", || standby.says("SELECT pg_is_in_recovery(), count(*) FROM t").as_deref() == Ok("t|1"));
+    blocking_until("it is ready", || standby.ready());
+    blocking_until("it follows", || {
+        standby.says("SELECT pg_is_in_recovery(), count(*) FROM t").as_deref() == Ok("t|1")
+    });
     primary.sql("orders", "INSERT INTO t VALUES (2)");
-    eventually("it goes on", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("2"));
+    blocking_until("it goes on", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("2"));
     assert!(standby.probe("standby-alive.sh"));
 
     // It was away for a little: what it has missed is kept for it.
@@ -666,16 +658,16 @@ fn a_standby_follows_or_is_not_ready() {
     assert!(!standby.ready());
     primary.sql("orders", "INSERT INTO t VALUES (3)");
     standby.start();
-    eventually("it catches up", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("3") && standby.ready());
+    blocking_until("it catches up", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("3") && standby.ready());
     assert!(!standby.log().contains("begins anew"), "{}", standby.log());
 
     // Without its primary it says what it has, but is not ready; nor does it end for that.
     primary.stop();
-    eventually("it is not ready", || !standby.ready());
+    blocking_until("it is not ready", || !standby.ready());
     assert_eq!(standby.says("SELECT count(*) FROM t").unwrap(), "3");
     assert!(standby.probe("standby-alive.sh"));
     primary.start("pg_hba.conf", bounds);
-    eventually("it is again", || standby.ready());
+    blocking_until("it is again", || standby.ready());
 
     // It was away for so long that the primary has given it up: stopped, or no more than behind.
     standby.stop();
@@ -688,14 +680,14 @@ fn a_standby_follows_or_is_not_ready() {
     };
     write();
     let slot = "SELECT wal_status FROM pg_replication_slots";
-    eventually("it is given up", || {
+    blocking_until("it is given up", || {
         primary.sql("orders", "CHECKPOINT");
         primary.sql("orders", slot) == "lost"
     });
     assert!(!standby.probe("standby-alive.sh"), "such a one has to be started again");
     primary.sql("orders", "INSERT INTO t VALUES (4)");
     standby.start();
-    eventually("it begins anew", || standby.ready());
+    blocking_until("it begins anew", || standby.ready());
     assert_eq!(standby.says("SELECT count(*) FROM t").unwrap(), "4");
     assert!(standby.log().contains("begins anew"));
     assert_eq!(files(&node.path("copy")), ["data"]);
@@ -711,7 +703,7 @@ fn a_standby_follows_or_is_not_ready() {
     standby.pod.take().unwrap().kill().unwrap();
     node.put_back("pg_basebackup").unwrap();
     standby.start();
-    eventually("it begins once more", || standby.ready());
+    blocking_until("it begins once more", || standby.ready());
 
     // Another server in the primary's place: the copy may be all that is left of the first.
     standby.stop();
@@ -726,7 +718,7 @@ fn a_standby_follows_or_is_not_ready() {
 
     // A promoted standby is left alone.
     standby.start();
-    eventually("it is ready", || standby.ready());
+    blocking_until("it is ready", || standby.ready());
     standby.says("SELECT pg_promote()").unwrap();
     standby.says("INSERT INTO t VALUES (5)").unwrap();
     let_slot_go(&primary);

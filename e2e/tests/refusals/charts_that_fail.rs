@@ -131,8 +131,7 @@ async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
 
 #[tokio::test]
 async fn a_repository_that_fails_is_told_and_tried_again() {
-    let (lab, _turn) = rough(|_| {}).await;
-    let tenant = lab.tenant("bad-repository").await;
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("bad-repository").await;
     for (name, fault, reason, stalled, words) in [
         ("refused", Fault::Refused, "ChartUnavailable", false, "connection refused"),
         ("unavailable", Fault::Unavailable, "ChartUnavailable", false, "503 Service Unavailable"),
@@ -140,9 +139,9 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
         ("missing", Fault::Missing, "ChartInvalid", true, "404 Not Found"),
         ("html-archives", Fault::HtmlArchives, "ChartInvalid", true, "5.5.2"),
     ] {
-        lab.repository.set(fault).unwrap();
+        repository.set(fault).unwrap();
         // Each with a cold cache.
-        restart(lab, lab.options()).await;
+        let operator = leading(&options).await;
         tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
         let sentence = tenant.condition(name, "Released", "False", reason).await;
         assert!(sentence.contains(words), "{name}: {sentence}");
@@ -151,24 +150,26 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
         assert!(has(&status, "Ready", "False", reason), "{status:#?}");
         assert_eq!(status.last_attempt.as_ref().unwrap().failures, 1, "{name}");
         assert_eq!(tenant.listed(name), None);
-        let asked = lab.repository.all_requests();
+        let asked = repository.all_requests();
         assert_eq!(nudge(&tenant, name, "Retain").await.last_attempt, status.last_attempt, "{name}");
-        assert_eq!(lab.repository.all_requests(), asked, "{name}");
+        assert_eq!(repository.all_requests(), asked, "{name}");
 
-        lab.repository.set(Fault::None).unwrap();
+        repository.set(Fault::None).unwrap();
         time_passes(&tenant, name).await;
         tenant.ready(name, 1).await;
+        assert!(operator.stop().unwrap());
     }
 }
 
 #[tokio::test]
 async fn a_slow_repository_holds_up_nobody_else() {
-    let (lab, _turn) = rough(|options| options.arguments = vec!["--max-concurrent".into(), "1".into()]).await;
-    let tenant = lab.tenant("slow-repository").await;
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("slow-repository").await;
+    let arguments = vec!["--max-concurrent".into(), "1".into()];
+    let _operator = leading(&Options { arguments, ..options }).await;
     tenant.create("first", small(&tenant, "first", charts::DEFAULT)).await.unwrap();
     tenant.ready("first", 1).await;
 
-    lab.repository.set(Fault::Slow).unwrap();
+    repository.set(Fault::Slow).unwrap();
     for name in ["slow", "doomed"] {
         tenant.create(name, small(&tenant, name, charts::MAJOR)).await.unwrap();
         let sentence = tenant.condition(name, "Ready", "False", "FetchingChart").await;
@@ -186,8 +187,8 @@ async fn a_slow_repository_holds_up_nobody_else() {
 
 #[tokio::test]
 async fn a_version_that_was_published_anew_is_not_installed() {
-    let (lab, _turn) = rough(|_| {}).await;
-    let tenant = lab.tenant("republished").await;
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("republished").await;
+    let operator = leading(&options).await;
     for name in ["acme", "quiet"] {
         tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
         tenant.ready(name, 1).await;
@@ -195,8 +196,9 @@ async fn a_version_that_was_published_anew_is_not_installed() {
     let genuine = charts::digest(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
     let tampered = charts::digest(&charts::archive(charts::DEFAULT, Content::Tampered).unwrap());
 
-    lab.repository.set(Fault::Republished).unwrap();
-    restart(lab, lab.options()).await;
+    repository.set(Fault::Republished).unwrap();
+    assert!(operator.stop().unwrap());
+    let _operator = leading(&options).await;
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     let sentence = tenant.condition("acme", "Released", "False", "ChartDigestChanged").await;
     for part in [&genuine, &tampered, "nothing is installed", "publish the change under a new version"] {
@@ -212,7 +214,7 @@ async fn a_version_that_was_published_anew_is_not_installed() {
     assert!(tenant.kubectl(&["get", "configmap", "acme-tampered"]).is_err());
 
     // Put right where it was broken, it is installed: nobody has to clean up after the operator.
-    lab.repository.set(Fault::None).unwrap();
+    repository.set(Fault::None).unwrap();
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
 }

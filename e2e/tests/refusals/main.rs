@@ -12,14 +12,14 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use clientapp_operator::crd::conditions::find;
 use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use e2e::charts::{self, Content};
-use e2e::lab::{Lab, PATIENCE, Tenant, has, hostname, kubectl};
+use e2e::lab::{Apart, Lab, Tenant, has, hostname, kubectl, leading};
 use e2e::operator::{Operator, Options};
-use e2e::repository::Fault;
+use e2e::repository::{Fault, Repository};
+use e2e::wait::{blocking_until, until};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -65,22 +65,14 @@ async fn seen(tenant: &Tenant, name: &str, what: &str, check: impl Fn(&ClientApp
     struct Seen {
         status: Option<ClientAppStatus>,
     }
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    until(&format!("{name} is {what}"), async || {
         let request = http::Request::get(format!("{}/{name}", ClientApp::url_path(&(), Some(&tenant.namespace))));
         let text = tenant.client.request_text(request.body(Vec::new()).unwrap()).await.unwrap();
         let Seen { status } = serde_json::from_str(&text).unwrap();
-        if let Some(status) = status.filter(&check) {
-            return status;
-        }
         let log = || tenant.lab.operator_log();
-        assert!(
-            Instant::now() < deadline,
-            "{name} was not {what}; it was {text:.4000}\nthe operator's log:\n{}",
-            log()
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        status.filter(&check).ok_or_else(|| format!("it is {text:.4000}\nthe operator's log:\n{}", log()))
+    })
+    .await
 }
 
 /// Waits until a ClientApp is refused as [`InvalidSpec`], and returns the sentence.
@@ -136,32 +128,27 @@ fn small(tenant: &Tenant, name: &str, version: &str) -> Value {
     })
 }
 
-/// A lab in which things are broken on purpose, for one test at a time. Its operator starts with a cold chart cache.
-async fn rough(adapt: impl FnOnce(&mut Options)) -> (&'static Lab, MutexGuard<'static, ()>) {
+/// A lab in which the cluster itself is broken on purpose, for one test at a time. Its operator starts with a cold chart
+/// cache.
+async fn rough() -> (&'static Lab, MutexGuard<'static, ()>) {
     static ROUGH: OnceLock<Lab> = OnceLock::new();
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let turn = TURN.lock().await;
     let start = || ROUGH.get_or_init(|| Lab::start(false).expect("the lab starts"));
     let lab = tokio::task::spawn_blocking(start).await.expect("the lab starts");
-    lab.repository.set(Fault::None).unwrap();
-    let mut options = lab.options();
-    adapt(&mut options);
-    restart(lab, options).await;
+    restart(lab).await;
     (lab, turn)
 }
 
-async fn restart(lab: &'static Lab, options: Options) {
-    tokio::task::spawn_blocking(move || lab.start_operator(&options).expect("the operator starts")).await.unwrap();
+async fn restart(lab: &'static Lab) {
+    let start = || lab.start_operator(&lab.options()).expect("the operator starts");
+    tokio::task::spawn_blocking(start).await.unwrap();
 }
 
-/// Tries until it has worked.
-async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(done) = attempt().await {
-            return done;
-        }
-        assert!(Instant::now() < deadline, "{what} never happens");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// A namespace for operators of its own, and a chart repository of its own to break.
+async fn with_repository(namespace: &str) -> (Apart, Repository) {
+    let apart = Lab::unattended().await.apart(namespace).await;
+    let repository = Repository::start().unwrap();
+    let options = Options { chart_repository: repository.url(), ..apart.options };
+    (Apart { options, ..apart }, repository)
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
-    let (lab, _turn) = rough(|_| {}).await;
+    let (lab, _turn) = rough().await;
     let tenant = lab.tenant("undecodable").await;
     let definitions: Api<CustomResourceDefinition> = Api::all(tenant.client.clone());
     let strict = serde_json::to_value(ClientApp::crd()).unwrap();
@@ -50,7 +50,7 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
     let words = "the stored object does not decode: spec.hostname: invalid type: integer `7`, expected a string";
     tenant.events_with("number", "InvalidSpec", words).await;
     // The others go on, also when an operator starts with the bad ones there already.
-    restart(lab, lab.options()).await;
+    restart(lab).await;
     tenant.create("good", small(&tenant, "good", charts::DEFAULT)).await.unwrap();
     tenant.ready("good", 1).await;
     let others = |name: &String| !name.contains("good") && !name.contains("turned");
@@ -74,10 +74,10 @@ async fn a_status_is_not_written_to_an_object_of_the_same_name_that_came_after()
     let tenant = Lab::shared().await.tenant("successor").await;
     tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
     tenant.ready("acme", 1).await;
-    let key = clientapp_operator::controller::key::Key::new(&tenant.namespace, "acme");
+    let key = clientapp_operator::runtime::key::Key::new(&tenant.namespace, "acme");
     let status = ClientAppStatus { admin_secret_name: Some("its".into()), ..ClientAppStatus::default() };
     let write = async |uid: &str| {
-        clientapp_operator::controller::status::write_status::<ClientApp, _>(&tenant.client, &key, uid, &status).await
+        clientapp_operator::runtime::status::write_status::<ClientApp, _>(&tenant.client, &key, uid, &status).await
     };
     let refused = write("7e1a0c5e-0000-0000-0000-000000000000").await;
     let Err(kube::Error::Api(refused)) = refused else { panic!("{refused:?}") };

@@ -23,25 +23,18 @@ fn script(path: &Path, text: &str, mode: u32) {
 
 #[tokio::test]
 async fn without_a_usable_helm_nothing_is_touched() {
-    let (lab, _turn) = rough(|_| {}).await;
-    // The operator that runs would do the work.
-    tokio::task::spawn_blocking(|| *lab.operator() = None).await.unwrap();
-    let tenant = lab.tenant("no-helm").await;
+    let Apart { tenant, proxy: _proxy, options } = Lab::unattended().await.apart("no-helm").await;
     tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let helm = dir.path().join("helm");
-    let options = Options { helm: helm.clone(), ..lab.options() };
+    let options = Options { helm: helm.clone(), ..options };
     let wait_for = |operator: &mut Operator, code: &str, words: &str| {
         let url = operator.health_url().unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        blocking_until(&format!("/readyz answers {code}: {words}"), || {
             let (status, body) = get(&url, "/readyz").unwrap();
-            if status.contains(code) && body.contains(words) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "/readyz answers {status}: {body}, not {code}: {words}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            let answers = status.contains(code) && body.contains(words);
+            if answers { Ok(()) } else { Err(format!("it answers {status}: {body}")) }
+        });
     };
     let mut last = None;
     for (text, mode, words) in [
@@ -70,10 +63,9 @@ async fn without_a_usable_helm_nothing_is_touched() {
     assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
 
     // helm appears, and the operator that waits for it goes on by itself.
-    std::os::unix::fs::symlink(&lab.tools.helm, &helm).unwrap();
+    std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
     let mut operator = last.unwrap();
     wait_for(&mut operator, "200", "ok");
-    *lab.operator() = Some(operator);
     tenant.ready("acme", 1).await;
 
     // And when it vanishes under a running operator, that is said, and healed by its return.
@@ -81,7 +73,7 @@ async fn without_a_usable_helm_nothing_is_touched() {
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     let sentence = tenant.condition("acme", "Released", "False", "HelmUnavailable").await;
     assert!(sentence.contains(helm.to_str().unwrap()), "{sentence}");
-    std::os::unix::fs::symlink(&lab.tools.helm, &helm).unwrap();
+    std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
 }
@@ -125,18 +117,14 @@ async fn set_role(lab: &Lab, role: &ClusterRole) {
 
 /// Waits until the operator's account may do this, or may not.
 async fn until_allowed(lab: &'static Lab, verb: &str, resource: &str, namespace: &str, allowed: bool) {
-    let deadline = Instant::now() + PATIENCE;
     let arguments = ["auth", "can-i", verb, resource];
     let can = || kubectl(&lab.tools.kubectl, &lab.operator_kubeconfig, Some(namespace), &arguments).is_ok();
-    while can() != allowed {
-        assert!(Instant::now() < deadline, "{verb} {resource} is never {allowed}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until(&format!("{verb} {resource} is {allowed}"), async || can() == allowed).await;
 }
 
 #[tokio::test]
 async fn a_right_that_is_missing_is_named() {
-    let (lab, _turn) = rough(|_| {}).await;
+    let (lab, _turn) = rough().await;
     let tenant = lab.tenant("no-rights").await;
     tenant.create("bystander", small(&tenant, "bystander", charts::DEFAULT)).await.unwrap();
     tenant.ready("bystander", 1).await;
@@ -165,7 +153,7 @@ async fn a_right_that_is_missing_is_named() {
     // A right without which the operator cannot see databases: only who needs one waits for it.
     let roles = without_right(lab, "postgresqls", "list").await;
     until_allowed(lab, "list", "postgresqls.apps.bnerd-operator.local", &tenant.namespace, false).await;
-    restart(lab, lab.options()).await;
+    restart(lab).await;
     let mut spec = small(&tenant, "database", charts::DEFAULT);
     spec["postgres"] = json!({"provider": "standalone"});
     tenant.create("database", spec).await.unwrap();

@@ -5,12 +5,11 @@ use clientapp_operator::crd::{ClientApp, annotation};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
+use e2e::scenario::secret;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-
-use crate::secret;
 
 /// Nothing has been asked for by helm.
 async fn no_helm_yet(tenant: &Tenant) {

@@ -1,40 +1,171 @@
 //! What happens around a release and a deletion at the wrong moment: a late watch, a look that fails, a leader that is frozen.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, Postgresql};
+use clientapp_operator::crd::{ClientApp, Postgresql, conditions};
 use e2e::charts;
-use e2e::operator::Operator;
-use e2e::proxy::{Fault, Rule};
+use e2e::lab::{Apart, Lab, Tenant, has, leading};
+use e2e::operator::Options;
+use e2e::proxy::{Fault, Proxy, Rule};
+use e2e::repository::{self, Repository};
+use e2e::scenario::{nothing_is_left, operated, secret, small, with};
+use e2e::shim::Shim;
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::deletion::nothing_is_left;
-use crate::{apart, secret, small, with};
+/// An app that is Ready at its first revision.
+async fn installed(tenant: &Tenant, name: &str) {
+    tenant.create(name, small(tenant, name)).await.unwrap();
+    tenant.ready(name, 1).await;
+}
 
+/// No further revision, and nothing is told as another Helm client's.
 #[tokio::test]
-async fn the_wrong_moment() {
-    let (lab, proxy) = apart(true, &[]).await;
-
-    // A watch that is late with what helm wrote: no further revision, and nothing is told as another Helm client's.
-    let tenant = lab.tenant("late-watch").await;
+async fn a_watch_that_is_late_with_what_helm_wrote() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-watch", &[]).await;
     proxy.set([Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)))]);
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    installed(&tenant, "acme").await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
-    proxy.set([]);
     tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
     tenant.ready("acme", 3).await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "3");
+    proxy.set([]);
+    tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "c"}}})).await.unwrap();
+    tenant.ready("acme", 4).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "4");
     let told = tenant.events("acme").await;
     assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
+}
 
-    // helm exits with 0 although it could not look at an object: the deletion finishes what it has left.
+/// Whether an app was ever Ready, or Ready at this revision: all that a watch tells of it.
+async fn was_ready(tenant: &Tenant, name: &str, revision: i64, until: impl Future) -> bool {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut versions = Box::pin(watcher(tenant.api::<ClientApp>(), config).applied_objects());
+    let ready = async {
+        while let Some(app) = versions.next().await {
+            let Some(status) = app.ok().and_then(|app| app.status) else { continue };
+            let at = status.release.as_ref().map(|release| release.revision);
+            if has(&status, "Ready", "True", "Ready") && at == Some(revision) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = ready => true,
+        _ = until => false,
+    }
+}
+
+/// Waits until a workload is told of that has no pods, and looks all the while that the app is not Ready.
+async fn never_ready(tenant: &Tenant, name: &str, revision: i64) {
+    let told = tenant.status(name, "waiting for its pods", |status| {
+        let workloads = conditions::find(&status.conditions, "WorkloadsReady");
+        let replicas = format!("Deployment {name}-nextcloud: 0 of 1 replicas");
+        status.release.as_ref().is_some_and(|release| release.revision == revision)
+            && has(status, "Ready", "False", "NotReady")
+            && workloads.is_some_and(|found| found.message.contains(&replicas))
+    });
+    assert!(!was_ready(tenant, name, revision, told).await, "{name} was Ready");
+}
+
+#[tokio::test]
+async fn a_watch_that_is_late_with_workloads_makes_no_new_app_ready() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-workloads", &[]).await;
+    proxy.set([Rule::new("watch", "deployments", Fault::Late(Duration::from_secs(10)))]);
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::NEVER_READY}))).await.unwrap();
+    never_ready(&tenant, "acme", 1).await;
+}
+
+#[tokio::test]
+#[ignore = "until the watch has caught up, the new revision is told Ready by the workload of the one before"]
+async fn a_watch_that_is_late_with_workloads_makes_no_upgrade_ready() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-upgrade", &[]).await;
+    installed(&tenant, "acme").await;
+    proxy.set([Rule::new("watch", "deployments", Fault::Late(Duration::from_secs(10)))]);
+    tenant.patch("acme", json!({"chartVersion": charts::NEVER_READY})).await.unwrap();
+    never_ready(&tenant, "acme", 2).await;
+}
+
+/// An outage is probed for, and by one object only.
+#[tokio::test]
+async fn an_error_whose_words_vary_is_not_asked_for_over_and_over() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("varying", &[]).await;
+    let began = Instant::now();
+    proxy.set([Rule::new("patch", "postgresqls", Fault::AnswerAnew(StatusCode::INTERNAL_SERVER_ERROR))]);
+    let spec = with(small(&tenant, "acme"), json!({"postgres": {"provider": "standalone"}}));
+    tenant.create("acme", spec).await.unwrap();
+    tenant.condition("acme", "Ready", "Unknown", "ApiUnavailable").await;
+    installed(&tenant, "other").await;
+    let requests = proxy.met();
+    let writes = tenant.requests().await.iter().filter(|asked| *asked == "operator patch clientapps/status").count();
+    // A storm makes some fifty a second.
+    let at_most = 3 + usize::try_from(began.elapsed().as_secs()).unwrap() / 2;
+    assert!(requests <= at_most, "{requests} requests, and not {at_most}");
+    assert!(writes <= 2 * at_most + 10, "{writes} writes, and not {at_most}");
+    proxy.set([]);
+    tenant.ready("acme", 1).await;
+}
+
+/// What the API server asks for is believed for a while and no longer.
+#[tokio::test]
+async fn an_api_server_that_asks_for_ten_minutes_is_asked_again_before() {
+    let (Apart { tenant, proxy, .. }, mut operator) = operated("overloaded", &[]).await;
+    let overloaded = Rule::new("*", "*", Fault::RetryAfter(600)).sparing_helm();
+    // First with the lead, and then without.
+    let leads = Rule::new("*", "leases", Fault::Late(Duration::ZERO));
+    for (name, rules) in [("leading", vec![leads, overloaded.clone()]), ("all", vec![overloaded])] {
+        proxy.set(rules);
+        tenant.create(name, small(&tenant, name)).await.unwrap();
+        if name == "all" {
+            operator.wait_for_log("the lease is lost").unwrap();
+        } else {
+            // What has met one is tried again.
+            for _ in 0..3 {
+                proxy.met_more_than(proxy.met()).await;
+            }
+        }
+        proxy.set([]);
+        tenant.ready(name, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn many_versions_of_a_slow_repository_are_fetched_two_at_a_time() {
+    let Apart { tenant, proxy: _proxy, options } = Lab::unattended().await.apart("many-versions").await;
+    let repository = Repository::start().unwrap();
+    repository.set(repository::Fault::Slow).unwrap();
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), chart_repository: repository.url(), ..options };
+    let _operator = leading(&options).await;
+    let names: Vec<_> = (0..40).map(|number| format!("acme-{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let version = json!({"chartVersion": format!("5.5.{}", 100 + number)});
+        tenant.create(name, with(small(&tenant, name), version)).await.unwrap();
+    }
+    for name in &names {
+        tenant.condition(name, "Ready", "False", "FetchingChart").await;
+    }
+    // None of them has ended.
+    let pulls = shim.runs().into_iter().filter(|run| run.arguments.starts_with("pull")).count();
+    assert!((1..=2).contains(&pulls), "{:?}", shim.runs());
+    repository.set(repository::Fault::None).unwrap();
+    for name in &names {
+        tenant.condition(name, "Released", "False", "ChartInvalid").await;
+    }
+    assert!(repository.most_at_once() <= 2, "{}", repository.most_at_once());
+}
+
+/// helm exits with 0 although it could not look at an object: the deletion finishes what it has left.
+#[tokio::test]
+async fn a_look_that_fails_while_helm_uninstalls() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("failed-look", &[]).await;
+    installed(&tenant, "acme").await;
     let met = proxy.met();
     proxy.set([Rule::new("get", "services", Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
@@ -46,11 +177,14 @@ async fn the_wrong_moment() {
         })
         .await;
     proxy.set([]);
-    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
+}
 
-    // A request fails in the middle of handing over what is kept: all of it is told nevertheless, by name.
-    let tenant = lab.tenant("hand-over").await;
+/// All of it is told nevertheless, by name.
+#[tokio::test]
+async fn a_request_that_fails_while_what_is_kept_is_handed_over() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("hand-over", &[]).await;
     for (kind, name) in [("persistentvolumeclaims", "one"), ("secrets", "two")] {
         let database = json!({"metadata": {"name": name}, "spec": {"deletionPolicy": "Retain"}});
         let databases = tenant.api::<Postgresql>();
@@ -73,10 +207,13 @@ async fn the_wrong_moment() {
             assert!(told.iter().any(about), "{holding}: {told:#?}");
         }
     }
+}
 
-    // A leader that is frozen in the middle of a deletion, and wakes up after its successor has finished it and the app was
-    // made anew: nothing of the new one is touched.
-    let tenant = lab.tenant("frozen").await;
+/// A leader that is frozen in the middle of a deletion, and wakes up after its successor has finished it and the app was
+/// made anew: nothing of the new one is touched.
+#[tokio::test]
+async fn a_leader_that_is_frozen_in_the_middle_of_a_deletion() {
+    let (Apart { tenant, proxy, options }, frozen) = operated("frozen", &[]).await;
     let spec = with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}));
     tenant.create("acme", spec.clone()).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -86,9 +223,10 @@ async fn the_wrong_moment() {
     proxy.set([Rule::new("delete", "persistentvolumeclaims", Fault::Hang)]);
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     proxy.met_more_than(met).await;
-    lab.operator().as_ref().unwrap().signal(Signal::SIGSTOP);
-    let successor = tokio::task::spawn_blocking(|| Operator::leading(&lab.options()).unwrap()).await.unwrap();
-    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    frozen.signal(Signal::SIGSTOP);
+    let direct = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
+    let successor = leading(&Options { kubeconfig: direct.kubeconfig(), ..options }).await;
+    tenant.gone("acme").await;
     tenant.create("acme", spec).await.unwrap();
     tenant.ready("acme", 1).await;
     let before = (
@@ -99,12 +237,11 @@ async fn the_wrong_moment() {
     assert_ne!(before.0, old);
     // What it had sent arrives only now, and it goes on where it was.
     proxy.set([]);
-    let frozen = lab.operator().take().unwrap();
     frozen.signal(Signal::SIGCONT);
     let woken = move || {
         let mut frozen = frozen;
-        // What was under way when it was frozen is refused: it was about the claim of before.
-        frozen.wait_for_log("does not match the UID in record").and_then(|()| frozen.wait_for_log("the lease is lost"))
+        // What was under way when it was frozen is over its deadline, or refused: it was about the claim of before.
+        frozen.wait_for_log("the lease is lost")
     };
     tokio::task::spawn_blocking(woken).await.unwrap().unwrap();
     let claim = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap();

@@ -2,16 +2,14 @@
 
 use clientapp_operator::crd::ClientApp;
 use e2e::lab::{Lab, Tenant};
+use e2e::scenario::{small, with};
+use e2e::wait::until;
 use serde_json::json;
-
-use crate::{small, with};
 
 /// Waits until an app created now is younger than this one: creation times are whole seconds.
 async fn a_second_later(tenant: &Tenant, name: &str) {
     let created = tenant.api::<ClientApp>().get(name).await.unwrap().metadata.creation_timestamp.unwrap().0;
-    while jiff::Timestamp::now().as_second() <= created.as_second() {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    until("a second has passed", async || jiff::Timestamp::now().as_second() > created.as_second()).await;
 }
 
 #[tokio::test]

@@ -1,10 +1,7 @@
 //! What users do and what happens to them, on a real control plane with a real helm, the operator running under
 //! exactly the ClusterRole of `manifests/`.
 
-mod changes;
-mod data;
 mod database;
-mod deletion;
 mod faults;
 mod hostname;
 mod namespace;
@@ -14,61 +11,12 @@ mod release;
 mod spec;
 mod upgrade;
 
-use std::fmt::Debug;
-
-use e2e::lab::{Lab, Tenant, hostname};
-use e2e::operator::Options;
-use e2e::proxy::Proxy;
-use k8s_openapi::NamespaceResourceScope;
+use e2e::lab::{Lab, hostname};
+use e2e::scenario::secret;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::ListParams;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-
-/// A control plane of its own, whose operator, with these arguments, reaches it through a proxy.
-async fn apart(with_percona: bool, arguments: &[&str]) -> (&'static Lab, Proxy) {
-    let arguments = arguments.iter().map(ToString::to_string).collect();
-    let start = move || {
-        let lab = Lab::start(with_percona).expect("the lab starts");
-        let proxy = Proxy::start(&lab.operator_kubeconfig).expect("the proxy starts");
-        let options = Options { kubeconfig: proxy.kubeconfig(), arguments, ..lab.options() };
-        lab.start_operator(&options).expect("the operator starts");
-        (&*Box::leak(Box::new(lab)), proxy)
-    };
-    tokio::task::spawn_blocking(start).await.unwrap()
-}
-
-/// A spec without database, Redis and volume, for scenarios that are about something else.
-fn small(tenant: &Tenant, name: &str) -> Value {
-    with(
-        json!({"postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false}}),
-        json!({"hostname": hostname(tenant, name)}),
-    )
-}
-
-/// One spec over another.
-fn with(mut spec: Value, more: Value) -> Value {
-    let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else { panic!("specs are objects") };
-    spec_map.extend(more);
-    spec
-}
-
-/// The names of all objects of a kind in the tenant's namespace.
-async fn names<K>(tenant: &Tenant) -> Vec<String>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
-    objects.iter().map(|object| object.name_any()).collect()
-}
-
-/// The value under a key of a Secret.
-async fn secret(tenant: &Tenant, name: &str, key: &str) -> String {
-    let secret = tenant.api::<Secret>().get(name).await.unwrap();
-    String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
-}
+use serde_json::json;
 
 #[tokio::test]
 async fn from_apply_to_helm_list() {

@@ -1,13 +1,12 @@
 //! The namespace that was made for an instance.
 
-use e2e::lab::{Lab, PATIENCE, Tenant};
+use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::scenario::small;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
-
-use crate::{hostname, small};
 
 /// A tenant in a namespace that carries the mark of the HTTP API.
 async fn made(name: &str) -> (Tenant, Api<Namespace>) {

@@ -2,11 +2,10 @@
 
 use clientapp_operator::crd::Profile;
 use e2e::lab::{Lab, Tenant};
+use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-
-use crate::{small, with};
 
 async fn create(tenant: &Tenant, name: &str, spec: Value) {
     let profile = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();

@@ -4,14 +4,12 @@ use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
+use e2e::scenario::{delete, names, nothing_is_left, secret, with};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
-
-use crate::deletion::{delete, nothing_is_left};
-use crate::{names, secret, with};
 
 /// A spec with a Postgresql.
 fn standalone(tenant: &Tenant, name: &str) -> Value {

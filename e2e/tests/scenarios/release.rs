@@ -2,10 +2,9 @@
 
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
+use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
-
-use crate::{small, with};
 
 /// Revision, status and chart of every kept revision, oldest first.
 fn history(tenant: &Tenant, release: &str) -> Vec<(i64, String, String)> {
@@ -53,7 +52,10 @@ async fn somebody_elses_upgrade_and_rollback_are_put_right_once_each() {
     let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(app.spec.unwrap().replicas, Some(1));
     let told = drifted(&tenant, "acme").await;
-    assert!(told.len() == 1 && told[0].contains("revision 2 of release acme was made by somebody else"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].contains("revision 2 of release acme was made by another Helm client"),
+        "{told:?}"
+    );
 
     // Had it been put right more than once, this would not be the next revision.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
@@ -83,7 +85,7 @@ async fn somebody_elses_uninstall_is_put_right_once() {
     helm(&tenant, &["uninstall", "acme"]);
     tenant.ready("acme", 1).await;
     let told = drifted(&tenant, "acme").await;
-    assert!(told.len() == 1 && told[0].contains("was uninstalled by somebody else"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("was uninstalled by another Helm client"), "{told:?}");
 
     helm(&tenant, &["uninstall", "acme", "--keep-history"]);
     tenant.ready("acme", 2).await;

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use clientapp_operator::crd::ClientApp;
 use e2e::charts;
 use e2e::lab::{Lab, has};
+use e2e::scenario::{secret, small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
-
-use crate::{secret, small, with};
 
 #[tokio::test]
 async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
@@ -53,7 +52,7 @@ async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
     assert!(told.contains("nothing is taken down until it is false"), "{told}");
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
-    tenant.wait_for("acme", "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
+    tenant.gone("acme").await;
     assert_eq!(tenant.listed("acme"), None);
 }
 

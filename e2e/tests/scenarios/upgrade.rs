@@ -7,13 +7,11 @@ use clientapp_operator::crd::{
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
+use e2e::scenario::{delete, names, nothing_is_left, small, with};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::json;
-
-use crate::deletion::{delete, nothing_is_left};
-use crate::{names, small, with};
 
 /// How often helm has asked for anything.
 async fn helms(tenant: &Tenant) -> usize {

@@ -1,6 +1,5 @@
-//! Who may do what: the cluster's own answer.
+//! Which user may do what: the cluster's own answer.
 
-pub mod cache;
 mod reviews;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
@@ -11,7 +10,7 @@ use kube::Client;
 use self::reviews::Reviews;
 use super::problem::Problem;
 
-/// Who asks.
+/// The user who makes a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
     /// As the cluster names them; `anonymous` without authentication.
@@ -26,8 +25,8 @@ pub struct User {
 
 /// How users are known, and what they may do.
 #[derive(Clone)]
-pub enum Auth {
-    /// Everybody who can reach the API may do everything; on a loopback address only.
+pub(crate) enum Auth {
+    /// Every client that can reach the API may do everything; on a loopback address only.
     None,
     /// By a token that the cluster accepts; what its user may do, the cluster says.
     Token(Arc<Reviews>),
@@ -35,17 +34,14 @@ pub enum Auth {
 
 impl Auth {
     /// By tokens for this audience. The client needs `create` on TokenReviews and SubjectAccessReviews.
-    #[must_use]
-    pub fn by_token(client: Client, audience: String) -> Auth {
+    pub(crate) fn by_token(client: Client, audience: String) -> Auth {
         Auth::Token(Arc::new(Reviews::new(client, audience)))
     }
 
-    /// Who asks, from the address `peer`.
-    ///
-    /// # Errors
+    /// The user who makes a request from the address `peer`.
     /// 401 without a token that the cluster accepts, 429 after too many attempts from one address, 503 when the cluster
     /// does not answer.
-    pub async fn authenticate(&self, headers: &HeaderMap, peer: IpAddr) -> Result<User, Problem> {
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap, peer: IpAddr) -> Result<User, Problem> {
         match self {
             Auth::None => Ok(User { name: "anonymous".to_owned(), ..User::default() }),
             Auth::Token(reviews) => reviews.user(bearer(headers), peer).await,
@@ -54,10 +50,8 @@ impl Auth {
 
     /// Whether the user may do this to ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, to one object
     /// or (`None`) to any.
-    ///
-    /// # Errors
     /// 403 where not, 503 when the cluster does not answer.
-    pub async fn allow(
+    pub(crate) async fn allow(
         &self,
         user: &User,
         verb: &'static str,

@@ -1,9 +1,6 @@
 //! TokenReview: whose token it is. SubjectAccessReview: what they may do.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::{hash::Hash, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use k8s_openapi::api::{
@@ -11,33 +8,38 @@ use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
 };
 use kube::{Api, Client, Resource, api::PostParams};
+use moka::future::{Cache, CacheBuilder};
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 
-use super::{User, cache::Cache, unauthorized};
+use super::{User, unauthorized};
 use crate::{
-    api::{limits::PeerLimit, problem::Problem},
+    api::{
+        limits::{Limit, for_strangers, network},
+        problem::Problem,
+    },
     crd::ClientApp,
 };
 
 /// How long a yes counts: so much later a revoked right is gone, and no busy user costs the API server more than this.
 const KEEP: Duration = Duration::from_secs(10);
 /// More users, and more questions about them, than are asked within that time.
-const CAPACITY: usize = 4096;
+const CAPACITY: u64 = 4096;
 /// A review that takes longer is not answered any more.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds after which a client shall try again when the cluster did not answer.
 const RETRY: u64 = 5;
 
-/// Asks the cluster, and remembers a yes for a short time.
-pub struct Reviews {
+/// Asks the cluster, and remembers a yes for a short time. A no is asked for again; requests that ask the same at the same
+/// time wait for one answer.
+pub(crate) struct Reviews {
     client: Client,
     audience: String,
     /// By the token's sha256: the token itself is not kept.
     users: Cache<[u8; 32], User>,
     rights: Cache<Question, ()>,
     /// For those that are not known: a token is not guessed quickly.
-    strangers: PeerLimit,
+    strangers: Limit<IpAddr>,
 }
 
 /// May this user do that?
@@ -51,25 +53,22 @@ struct Question {
 
 impl Reviews {
     pub(super) fn new(client: Client, audience: String) -> Reviews {
-        let (users, rights) = (Cache::new(KEEP, CAPACITY), Cache::new(KEEP, CAPACITY));
-        Reviews { client, audience, users, rights, strangers: PeerLimit::for_strangers() }
+        let (users, rights) = (remembered().build(), remembered().build());
+        Reviews { client, audience, users, rights, strangers: for_strangers() }
     }
 
     pub(super) async fn user(&self, token: Option<&str>, peer: IpAddr) -> Result<User, Problem> {
         let Some(token) = token else {
-            self.strangers.check(peer)?;
+            self.strangers.check(&network(peer))?;
             return Err(unauthorized("This request has no token.", &self.audience));
         };
-        let ask = || {
-            self.strangers.check(peer)?;
-            let (client, audience, token) = (self.client.clone(), self.audience.clone(), token.to_owned());
-            Ok(async move {
-                let spec = TokenReviewSpec { token: Some(token), audiences: Some(vec![audience.clone()]) };
-                let review = TokenReview { spec, ..TokenReview::default() };
-                identified(asked(client, &review).await?.status, &audience)
-            })
+        let ask = async {
+            self.strangers.check(&network(peer))?;
+            let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![self.audience.clone()]) };
+            let review = TokenReview { spec, ..TokenReview::default() };
+            identified(self.asked(&review).await?.status, &self.audience)
         };
-        self.users.get(Sha256::digest(token).into(), Instant::now(), ask).await
+        self.users.try_get_with(Sha256::digest(token).into(), ask).await.map_err(Arc::unwrap_or_clone)
     }
 
     pub(super) async fn allow(
@@ -81,16 +80,42 @@ impl Reviews {
     ) -> Result<(), Problem> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let question = Question { user: user.clone(), verb, namespace: owned(namespace), name: owned(name) };
-        let (client, asks) = (self.client.clone(), question.clone());
-        let ask = || {
-            Ok(async move {
-                let review = SubjectAccessReview { spec: asks.spec(), ..SubjectAccessReview::default() };
-                let status = asked(client, &review).await?.status.unwrap_or_default();
-                if permits(&status) { Ok(()) } else { Err(asks.forbidden()) }
-            })
+        let ask = async {
+            let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
+            let status = self.asked(&review).await?.status.unwrap_or_default();
+            if permits(&status) { Ok(()) } else { Err(question.forbidden()) }
         };
-        self.rights.get(question, Instant::now(), ask).await
+        self.rights.try_get_with_by_ref(&question, ask).await.map_err(Arc::unwrap_or_clone)
     }
+
+    /// Sends a review, and has its answer.
+    async fn asked<K>(&self, review: &K) -> Result<K, Problem>
+    where
+        K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+    {
+        let (reviews, options) = (Api::<K>::all(self.client.clone()), PostParams::default());
+        let error = match tokio::time::timeout(PATIENCE, reviews.create(&options, review)).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                format!("{}; manifests/components/api grants it", status.message)
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        let kind = K::kind(&());
+        tracing::warn!("no user is let in, for lack of a {kind}: {error}");
+        let detail =
+            format!("The cluster's API server does not answer a {kind}, so that no user is let in. Try again.");
+        Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
+    }
+}
+
+fn remembered<K, V>() -> CacheBuilder<K, V, Cache<K, V>>
+where
+    K: Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY)
 }
 
 impl Question {
@@ -131,26 +156,6 @@ impl Question {
     }
 }
 
-/// Sends a review, and has its answer.
-async fn asked<K>(client: Client, review: &K) -> Result<K, Problem>
-where
-    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
-{
-    let (reviews, options) = (Api::<K>::all(client), PostParams::default());
-    let error = match tokio::time::timeout(PATIENCE, reviews.create(&options, review)).await {
-        Ok(Ok(answer)) => return Ok(answer),
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-            format!("{}; manifests/components/api grants it", status.message)
-        }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {PATIENCE:?}"),
-    };
-    let kind = K::kind(&());
-    tracing::warn!("nobody is let in, for lack of a {kind}: {error}");
-    let detail = format!("The cluster's API server does not answer a {kind}, so that nobody is let in. Try again.");
-    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
-}
-
 /// Whose token it is. Only a server that knows about audiences says for which one it answers.
 fn identified(status: Option<TokenReviewStatus>, audience: &str) -> Result<User, Problem> {
     let status = status.unwrap_or_default();
@@ -172,9 +177,10 @@ fn permits(status: &SubjectAccessReviewStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use axum::http::{Request, Response};
+    use futures::future::join_all;
     use kube::client::Body;
     use serde_json::{Value, json};
 
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whom_the_cluster_does_not_name_for_us_is_nobody() {
+    async fn a_token_that_the_cluster_does_not_accept_for_us_is_refused() {
         let with = |change: fn(&mut Value)| {
             let mut status = known();
             change(&mut status);
@@ -255,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_token_nobody_is_asked() {
+    async fn without_a_token_the_cluster_is_not_asked() {
         let (reviews, asked) = cluster(known());
         assert_eq!(reviews.user(None, PEER).await.unwrap_err().status(), StatusCode::UNAUTHORIZED);
         assert!(asked.lock().unwrap().is_empty());
@@ -317,7 +323,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_that_does_not_answer_lets_nobody_in() {
+    async fn requests_that_ask_the_same_at_the_same_time_have_one_answer() {
+        for (status, known) in [(known(), true), (json!(null), false)] {
+            let (reviews, asked) = cluster(status);
+            // Each is asked before the first is answered.
+            let answers = join_all((0..20).map(|_| reviews.user(Some("abc"), PEER))).await;
+            assert!(answers.iter().all(|answer| answer.is_ok() == known));
+            assert_eq!(asked.lock().unwrap().len(), 1);
+        }
+        let (reviews, asked) = cluster(json!({"allowed": true}));
+        let (jane, questions) = (jane(), ["acme", "globex"].repeat(10));
+        let answers = questions.into_iter().map(|name| reviews.allow(&jane, "get", Some("tenant"), Some(name)));
+        assert!(join_all(answers).await.iter().all(Result::is_ok));
+        assert_eq!(asked.lock().unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_yes_is_kept_for_ten_seconds_and_a_refusal_not_at_all() {
+        let (reviews, _) = cluster(known());
+        for policy in [reviews.users.policy(), reviews.rights.policy()] {
+            assert_eq!((policy.time_to_live(), policy.time_to_idle()), (Some(Duration::from_secs(10)), None));
+            assert_eq!(policy.max_capacity(), Some(4096));
+        }
+        reviews.user(Some("abc"), PEER).await.unwrap();
+        reviews.allow(&jane(), "get", None, None).await.unwrap_err();
+        reviews.users.run_pending_tasks().await;
+        reviews.rights.run_pending_tasks().await;
+        assert_eq!((reviews.users.entry_count(), reviews.rights.entry_count()), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_does_not_answer_lets_no_user_in() {
         let down = tower::service_fn(|_: Request<Body>| async {
             Err::<Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         });

@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    api::{auth::Auth, instances::Instances, reservations::Reservations},
+    api::{Parts, auth::Auth, instances::Instances, reservations::Reservations},
     config::Config,
 };
 
@@ -90,11 +90,13 @@ impl Scripted {
             instances.apply(event);
         }
         let shared = Shared {
-            client: self.client(),
-            watch_client: self.client(),
-            config: Arc::new(Config::for_tests()),
-            auth: Auth::None,
-            namespace: "clientapp-operator".to_owned(),
+            parts: Parts {
+                client: self.client(),
+                watch_client: self.client(),
+                config: Arc::new(Config::for_tests()),
+                auth: Auth::None,
+                namespace: "clientapp-operator".to_owned(),
+            },
             instances: Arc::new(instances),
             reservations: Arc::<Reservations>::default(),
             tasks: TaskTracker::new(),

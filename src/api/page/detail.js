@@ -89,7 +89,7 @@ function render(next = instance) {
 
 function facts({ chartVersion, release, revision, database, profile, adminSecret, created, labels }) {
   const small = (text) => (text ? make("small", {}, text) : null);
-  const deployed = release?.deployedAt && make("small", {}, `${release.status} `, since(release.deployedAt), " ago");
+  const deployed = release?.deployedAt && make("small", {}, `${release.status} `, since(release.deployedAt, true));
   const installed = release?.chartVersion && release.chartVersion !== chartVersion ? `installed is ${release.chartVersion}` : null;
   const chips = Object.entries(labels ?? {}).map(([key, value]) => make("code", { className: "chip" }, value ? `${key}=${value}` : key));
   const rows = [

@@ -45,7 +45,7 @@ addEventListener("hashchange", () => {
   document.querySelector("section:not([hidden]) h1").focus({ preventScroll: true });
   scrollTo(0, 0);
 });
-// Nothing is asked of the API while nobody looks.
+// Nothing is asked of the API while the page is not looked at.
 document.addEventListener("visibilitychange", () => {
   const view = by("list").hidden ? { pause: detail.pause, resume: detail.watch } : { pause: list.pause, resume: list.refresh };
   void (document.hidden ? view.pause() : view.resume());

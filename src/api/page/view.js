@@ -80,15 +80,15 @@ export function host({ hostname, url }) {
   return make("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, hostname);
 }
 
-/** A time as its distance from now, with the time itself at hand. */
-export function since(time) {
+/** A time as its distance from now, with the time itself at hand; with `ago` within a sentence. */
+export function since(time, ago = false) {
   if (!time) return "–";
   const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
   const units = [[86400, "d"], [3600, "h"], [60, "min"]];
   const [size, unit] = units.find(([size]) => seconds >= size) ?? [1, "s"];
   // Seconds by tens, so that nothing on the page ticks.
   const count = size === 1 ? Math.floor(seconds / 10) * 10 : Math.floor(seconds / size);
-  const text = size === 1 && count === 0 ? "now" : `${count} ${unit}`;
+  const text = size === 1 && count === 0 ? (ago ? "just now" : "now") : `${count} ${unit}${ago ? " ago" : ""}`;
   return make("time", { dateTime: time, title: new Date(time).toLocaleString() }, text);
 }
 

@@ -1,5 +1,4 @@
 //! Builders of what a `ClientApp` consists of. Pure: from names and settings to documents.
 
-pub mod postgres;
 pub mod secrets;
 pub mod values;

@@ -6,8 +6,8 @@ use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::me
 use kube::api::ObjectMeta;
 
 use crate::{
-    controller::{key::Key, password::password},
     crd::{annotation, label},
+    runtime::{key::Key, password::password},
 };
 
 /// Key of the administrator's name in the admin Secret.

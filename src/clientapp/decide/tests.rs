@@ -9,16 +9,18 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
+        database::{Availability, DatabaseObject, DatabaseState, DatabaseView, gate::Apply},
         desired::{app_for_tests, desired},
-        gate::Apply,
-        names::Maker,
-        world::{Availability, DatabaseView, ServerState, ServerView, Workload},
+        world::{Target, Workload},
     },
     config::Config,
     crd::{ClientAppStatus, InstalledChart, Inventory, Owned, Release},
 };
 
-const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
+/// With a deadline for helm of 430 s.
+fn config() -> Config {
+    Config { helm_deadline: SignedDuration::from_secs(430), ..Config::for_tests() }
+}
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -42,22 +44,22 @@ fn own(uid: &str) -> SecretView {
     SecretView::Own { uid: uid.to_owned() }
 }
 
-fn server(desired: &Desired) -> Option<ServerView> {
-    let server = desired.database.as_ref()?.server.as_ref()?;
-    Some(ServerView {
+fn object(desired: &Desired) -> Option<DatabaseObject> {
+    let object = desired.database_object()?;
+    Some(DatabaseObject {
         app: Some("acme".to_owned()),
         retained_from: None,
         uid: "pg-uid".to_owned(),
         owner_uid: None,
         stamp: Some("uid".to_owned()),
         deleting: false,
-        digest: Some(server.document(desired.upgrade.backup).digest.clone()),
-        postgres_version: Some(server.postgres_version),
-        storage_bytes: Some(server.storage_bytes),
+        digest: Some(object.document(desired.upgrade.backup).digest.clone()),
+        postgres_version: Some(object.postgres_version),
+        storage_bytes: Some(object.storage_bytes),
         backups: desired.upgrade.backup,
-        ready_for_backup: true,
-        state: ServerState::Ready,
-        dump: None,
+        backup_waits_for: None,
+        state: DatabaseState::Ready,
+        last_backup: None,
         created: Some(ago(600)),
     })
 }
@@ -75,6 +77,15 @@ fn release(desired: &Desired) -> ReleaseView {
     }
 }
 
+fn chart(desired: &Desired) -> Target {
+    Target {
+        chart: "nextcloud".to_owned(),
+        version: desired.chart_version.clone(),
+        app_version: None,
+        digest: "sha".to_owned(),
+    }
+}
+
 /// Everything is there and as it should be.
 fn settled(desired: &Desired) -> World {
     World {
@@ -85,15 +96,17 @@ fn settled(desired: &Desired) -> World {
             kind: Availability::Installed,
             app_uid: "uid".to_owned(),
             on_record: Some("pg-uid".to_owned()),
-            server: server(desired),
+            object: object(desired),
             secret: keys(&["user", "password", "host", "dbname"]),
             reachable: true,
         },
         retained: Vec::new(),
         backup: None,
-        target: None,
+        target: Some(chart(desired)),
+        run: HelmRun::Idle,
+        run_is_shown: true,
         release: Some(release(desired)),
-        workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None }],
+        workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None, restarted_for: None }],
         inventory: Some(Inventory::default()),
         owned: Vec::new(),
         retry: None,
@@ -118,6 +131,7 @@ fn brief(plan: &Plan) -> String {
             Step::ApplyDatabase(Apply { backups: true, .. }) => "postgres with backups".to_owned(),
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
+            Step::FetchChart => "fetch".to_owned(),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
@@ -127,7 +141,8 @@ fn brief(plan: &Plan) -> String {
             }
         })
         .collect();
-    let hold = plan.hold.as_ref().map(|hold| {
+    // A helm run waits for itself.
+    let hold = plan.hold.as_ref().filter(|hold| !(plan.runs_helm() && hold.reason == Reason::Upgrading)).map(|hold| {
         let stalled = if hold.stalled { "!" } else { "" };
         format!("hold {}/{}{stalled}", hold.condition, hold.reason)
     });
@@ -139,7 +154,7 @@ fn row(what: &str, spec: Value, change: impl FnOnce(&mut World), plan: &str) {
     let desired = want(spec);
     let mut world = settled(&desired);
     change(&mut world);
-    let decided = decide(&desired, &world, now(), DEADLINE);
+    let decided = decide(&desired, &world, &config(), now());
     assert_eq!(brief(&decided), plan, "{what}: {decided:#?}");
 }
 
@@ -155,20 +170,21 @@ fn from_nothing_to_settled() {
         "nothing exists and no database is asked for",
         json!({"postgres": {"enabled": false}}),
         |w| *w = nothing(),
-        "admin, redis, helm 1",
+        "admin, redis",
     );
     row(
         "nothing exists and little is asked for",
         json!({"postgres": {"enabled": false}, "redis": {"enabled": false}}),
         |w| *w = nothing(),
         // It is what tells an orphaning deletion from others.
-        "admin, redis, helm 1",
+        "admin, redis",
     );
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
 
 fn nothing() -> World {
     World {
+        target: Some(chart(&want(none()))),
         database: DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() },
         ..World::default()
     }
@@ -220,15 +236,16 @@ fn external() -> Value {
     json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
 }
 
-/// The one gate, for each who can provide a database: Percona, a Postgresql, somebody else.
+/// The one gate, for each provider: Percona, standalone, external.
 #[test]
 fn the_database_gate() {
-    let of =
-        |change: fn(&mut ServerView)| move |w: &mut World| w.database.server.as_mut().map(change).unwrap_or_default();
-    let waits = || ServerState::Waiting(" is initializing".to_owned());
+    let of = |change: fn(&mut DatabaseObject)| {
+        move |w: &mut World| w.database.object.as_mut().map(change).unwrap_or_default()
+    };
+    let waits = || DatabaseState::Waiting(" is initializing".to_owned());
     const WAIT: &str = "hold PostgresReady/Provisioning";
     const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
-    let stale: fn(&mut ServerView) = |s| (s.storage_bytes, s.digest) = (Some(1e6), None);
+    let stale: fn(&mut DatabaseObject) = |s| (s.storage_bytes, s.digest) = (Some(1e6), None);
     for (what, change, made) in [
         ("as it should be", of(|_| {}), ""),
         (
@@ -237,7 +254,7 @@ fn the_database_gate() {
             "",
         ),
         ("on record by uid, whatever it says", of(|s| s.stamp = None), ""),
-        ("someone else's", of(|s| s.app = None), OTHERS),
+        ("another app's", of(|s| s.app = None), OTHERS),
         ("labelled as this app's, and not on record", of(|s| (s.stamp, s.uid) = (None, "other".into())), OTHERS),
         ("a predecessor's", of(|s| (s.stamp, s.uid) = (Some("old".into()), "other".into())), OTHERS),
         ("retained from an earlier one", of(|s| s.retained_from = Some("acme".into())), OTHERS),
@@ -245,10 +262,10 @@ fn the_database_gate() {
         ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
         ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
         ("a smaller volume", of(stale), "postgres"),
-        ("silent for long", of(|s| s.state = ServerState::Silent), "hold PostgresReady/NotReporting"),
-        ("new and silent", of(|s| (s.state, s.created) = (ServerState::Silent, Some(ago(1)))), WAIT),
-        ("on its way", of(|s| s.state = ServerState::Waiting(" is initializing".into())), WAIT),
-        ("stuck", of(|s| s.state = ServerState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
+        ("silent for long", of(|s| s.state = DatabaseState::Silent), "hold PostgresReady/NotReporting"),
+        ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::Silent, Some(ago(1)))), WAIT),
+        ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
+        ("stuck", of(|s| s.state = DatabaseState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
         ("room for backups is never taken away", of(|s| s.backups = true), BACKUPS),
     ] {
         for spec in [none(), standalone()] {
@@ -262,12 +279,12 @@ fn the_database_gate() {
     for (what, change, made, theirs) in [
         (
             "not installed",
-            of(|d| (d.kind, d.server) = (Availability::Missing, None)),
+            of(|d| (d.kind, d.object) = (Availability::Missing, None)),
             "hold PostgresReady/DependencyMissing!",
             "",
         ),
         ("not to be seen", of(|d| d.kind = Availability::Refused("no".into())), "hold PostgresReady/AccessDenied!", ""),
-        ("nothing there", of(|d| d.server = None), "postgres, hold PostgresReady/Provisioning", ""),
+        ("nothing there", of(|d| d.object = None), "postgres, hold PostgresReady/Provisioning", ""),
         ("no address", of(|d| d.reachable = false), WAIT, ""),
         ("no Secret", of(|d| d.secret = SecretView::Absent), SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
         (
@@ -287,13 +304,13 @@ fn the_database_gate() {
         "a change waits for the database",
         json!({"chartVersion": "5.5.3"}),
         |w| {
-            w.database.server.as_mut().unwrap().state = waiting;
+            w.database.object.as_mut().unwrap().state = waiting;
             w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
         },
         WAIT,
     );
     row(
-        "without a database nobody asks for Percona",
+        "without a database Percona is not asked for",
         json!({"postgres": {"enabled": false}}),
         |w| w.database = DatabaseView::default(),
         "",
@@ -314,7 +331,7 @@ fn what_a_closed_gate_says() {
         ),
         (
             standalone(),
-            |w| w.database.server.as_mut().unwrap().state = ServerState::Waiting(": pod acme-pg-0: x".to_owned()),
+            |w| w.database.object.as_mut().unwrap().state = DatabaseState::Waiting(": pod acme-pg-0: x".to_owned()),
             "Postgresql acme-pg: pod acme-pg-0: x",
         ),
         (
@@ -331,7 +348,7 @@ fn what_a_closed_gate_says() {
         let desired = want(spec);
         let mut world = settled(&desired);
         change(&mut world);
-        assert_eq!(decide(&desired, &world, now(), DEADLINE).hold.unwrap().message, message);
+        assert_eq!(decide(&desired, &world, &config(), now()).hold.unwrap().message, message);
     }
 }
 
@@ -345,24 +362,25 @@ fn what_an_earlier_app_has_left() {
         of_database: false,
         installed: None,
     };
-    let volume = || retained(RetainedKind::Volume, "acme-nextcloud");
-    let left = |server: bool| {
+    let volume = || retained(Kind::Volume, "acme-nextcloud");
+    let left = |database: bool| {
         move |w: &mut World| {
-            let found = w.database.server.take();
+            let found = w.database.object.take();
             *w = nothing();
             w.retained = vec![volume()];
-            if server {
-                let kind = RetainedKind::Server(Maker::Percona);
+            if database {
+                let kind = Kind::PerconaPGCluster;
                 w.retained.push(retained(kind, "acme-pg"));
-                let left = |found| ServerView { app: None, stamp: None, retained_from: Some("acme".into()), ..found };
-                w.database.server = found.map(left);
+                let left =
+                    |found| DatabaseObject { app: None, stamp: None, retained_from: Some("acme".into()), ..found };
+                w.database.object = found.map(left);
                 w.database.secret = keys(&["user", "password"]);
                 w.database.reachable = true;
             }
         }
     };
     const LEFT: &str = "hold Released/DataRetained!";
-    row("nobody asked for it", none(), left(true), LEFT);
+    row("not asked for", none(), left(true), LEFT);
     row("volumes alone", none(), left(false), LEFT);
     row("adopted", adopting("percona"), left(true), "adopt 2");
     row("volumes alone", adopting("percona"), left(false), "adopt 1");
@@ -370,10 +388,10 @@ fn what_an_earlier_app_has_left() {
     row("none of its own", json!({"postgres": {"enabled": false, "adopt": true}}), left(true), LEFT);
     let shrunk = |w: &mut World| {
         left(true)(w);
-        w.database.server.as_mut().unwrap().storage_bytes = Some(1e12);
+        w.database.object.as_mut().unwrap().storage_bytes = Some(1e12);
     };
     row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
-    row("whoever adopts may find nothing", adopting("percona"), |_| {}, "");
+    row("an app that adopts may find nothing", adopting("percona"), |_| {}, "");
 }
 
 #[test]
@@ -381,7 +399,7 @@ fn missing_keys_are_named() {
     let desired = want(json!({"adminSecret": "mine"}));
     let mut world = settled(&desired);
     world.admin_secret = keys(&[]);
-    let hold = decide(&desired, &world, now(), DEADLINE).hold.unwrap();
+    let hold = decide(&desired, &world, &config(), now()).hold.unwrap();
     assert_eq!(
         hold.message,
         "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password"
@@ -395,11 +413,11 @@ fn the_release() {
     row("the spec changed", none(), move |w| stale(w.release.as_mut().unwrap()), "helm 4");
     for (what, change, plan) in [
         ("failed", of(|r| r.phase = Phase::Failed), "helm 4"),
-        ("somebody's upgrade", of(|r| r.stamp = None), "helm 4 over 3"),
-        ("somebody's failed upgrade", of(|r| (r.stamp, r.phase) = (None, Phase::Failed)), "helm 4 over 3"),
+        ("another client's upgrade", of(|r| r.stamp = None), "helm 4 over 3"),
+        ("another client's failed upgrade", of(|r| (r.stamp, r.phase) = (None, Phase::Failed)), "helm 4 over 3"),
         ("kept history", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalled)), "helm 4 again"),
-        ("somebody at work", of(|r| (r.stamp, r.phase) = (None, Phase::Pending)), EXTERNAL),
-        ("somebody uninstalling", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
+        ("another client at work", of(|r| (r.stamp, r.phase) = (None, Phase::Pending)), EXTERNAL),
+        ("another client uninstalling", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
         ("another operator at work", of(|r| r.phase = Phase::Pending), EXTERNAL),
         (
             "another operator, out of time",
@@ -414,7 +432,7 @@ fn the_release() {
     ] {
         row(what, none(), change, plan);
     }
-    row("uninstalled by somebody", none(), |w| w.release = None, "helm 1 again");
+    row("uninstalled by another client", none(), |w| w.release = None, "helm 1 again");
     row(
         "never ours",
         none(),
@@ -452,6 +470,7 @@ fn failures_are_not_repeated_before_their_time() {
         ("too early for the fifth time", failed(5, 30, "UpgradeFailed", None), "hold Released/UpgradeFailed!"),
         ("a chart that can never work", failed(1, 30, "ChartInvalid", None), "hold Released/ChartInvalid!"),
         ("time to try again", failed(1, 0, "UpgradeFailed", None), "helm 4"),
+        ("by a clock far ahead", failed(1, 86_400, "UpgradeFailed", None), "helm 4"),
         ("another spec failed", failed(9, 30, "UpgradeFailed", Some("old")), "helm 4"),
     ] {
         row(what, none(), change, plan);
@@ -467,15 +486,15 @@ fn failures_are_not_repeated_before_their_time() {
     };
     let suspended = json!({"suspend": true});
     for (what, spec, change, plan) in [
-        ("somebody asks for another attempt", none(), asked(5, "UpgradeFailed", 60), "helm 4"),
+        ("a user asks for another attempt", none(), asked(5, "UpgradeFailed", 60), "helm 4"),
         ("of a chart that could never work", none(), asked(1, "ChartInvalid", 60), "helm 4"),
-        ("somebody asked before this attempt", none(), asked(5, "UpgradeFailed", 90), "hold Released/UpgradeFailed!"),
-        ("somebody names one to come", none(), asked(1, "UpgradeFailed", -600), "hold Released/UpgradeFailed"),
+        ("a user asked before this attempt", none(), asked(5, "UpgradeFailed", 90), "hold Released/UpgradeFailed!"),
+        ("a user names one to come", none(), asked(1, "UpgradeFailed", -600), "hold Released/UpgradeFailed"),
         ("while it is suspended", suspended, asked(5, "UpgradeFailed", 60), "hold Reconciling/Suspended"),
     ] {
         row(what, spec, change, plan);
     }
-    row("somebody asks, and nothing has failed", none(), |w| w.retry = Some(ago(60).to_string()), "");
+    row("a user asks, and nothing has failed", none(), |w| w.retry = Some(ago(60).to_string()), "");
 }
 
 #[test]
@@ -509,8 +528,28 @@ fn what_is_lost_of_generated_secrets() {
     row("Redis", none(), |w| w.redis_secret = SecretView::Absent, "redis");
     let replaced = |w: &mut World| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
     row("Redis, made anew", none(), replaced, "restart for acme-redis-secret");
+    let restarted =
+        |uid: &'static str| move |w: &mut World| (replaced(w), w.workloads[0].restarted_for = Some(uid.to_owned())).0;
+    row("Redis, made anew, and restarted for it", none(), restarted("redis-uid"), "");
+    row("Redis, made anew once more", none(), restarted("between"), "restart for acme-redis-secret");
     let unchanged = |w: &mut World| w.recorded.owned = vec![entry("acme-redis-secret", "redis-uid")];
     row("Redis, unchanged", none(), unchanged, "");
+}
+
+#[test]
+fn a_chart_is_fetched_before_helm_runs() {
+    let version = want(none()).chart_version.to_string();
+    let old = |w: &mut World| w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
+    let fetching = |version: &str| HelmRun::FetchingChart(version.parse().unwrap());
+    for (what, run, plan) in [
+        ("the chart is not at hand", HelmRun::Idle, "fetch, hold Released/FetchingChart"),
+        ("it is fetched", fetching(&version), "hold Released/FetchingChart"),
+        ("another one is fetched", fetching("1.2.3"), "fetch, hold Released/FetchingChart"),
+    ] {
+        row(what, none(), |w| (old(w), w.target = None, w.run = run).0, plan);
+    }
+    row("at hand", none(), old, "helm 4");
+    row("not needed", none(), |w| w.target = None, "");
 }
 
 fn entry(name: &str, uid: &str) -> Owned {
@@ -534,9 +573,9 @@ enum Event {
     Reconcile { steps: usize, helm: HelmEnd },
     /// Percona gets on.
     Percona,
-    /// Somebody upgrades the release.
+    /// Another client upgrades the release.
     ForeignUpgrade,
-    /// Somebody uninstalls the release.
+    /// Another client uninstalls the release.
     ForeignUninstall,
     /// Time passes.
     Wait,
@@ -555,7 +594,7 @@ impl Sim {
     }
 
     fn plan(&self) -> Plan {
-        decide(&self.desired, &self.world, self.now, DEADLINE)
+        decide(&self.desired, &self.world, &config(), self.now)
     }
 
     fn handle(&mut self, event: &Event) {
@@ -567,14 +606,14 @@ impl Sim {
             }
             Event::Percona => {
                 let database = &mut self.world.database;
-                if let Some(server) = &mut database.server {
-                    server.state = ServerState::Ready;
+                if let Some(object) = &mut database.object {
+                    object.state = DatabaseState::Ready;
                     database.secret = keys(&["user", "password"]);
                     database.reachable = true;
                 }
             }
             Event::ForeignUpgrade => {
-                // A lock keeps everybody out.
+                // A lock keeps every client out.
                 if let Some(release) = self.world.release.as_mut().filter(|release| release.phase == Phase::Deployed) {
                     release.revision += 1;
                     release.stamp = None;
@@ -597,14 +636,15 @@ impl Sim {
                 self.world.redis_secret = made();
             }
             Step::ApplyDatabase(Apply { backups, .. }) => {
-                let made = ServerView { state: ServerState::Silent, ..server(&self.desired).unwrap() };
-                let applied = self.desired.database.as_ref().unwrap().server.as_ref().unwrap().document(*backups);
-                let server = self.world.database.server.get_or_insert(made);
-                server.digest = Some(applied.digest.clone());
+                let made = DatabaseObject { state: DatabaseState::Silent, ..object(&self.desired).unwrap() };
+                let applied = self.desired.database_object().unwrap().document(*backups);
+                let object = self.world.database.object.get_or_insert(made);
+                object.digest = Some(applied.digest.clone());
             }
             Step::Adopt(_) | Step::BackUp(_) | Step::Restart { .. } => {
                 unreachable!("nothing was left or lost, and no backup is asked for")
             }
+            Step::FetchChart => unreachable!("the chart is at hand"),
             Step::UnlockRelease { revision, .. } => {
                 let release = self.world.release.as_mut().unwrap();
                 assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));

@@ -10,8 +10,9 @@ use kube::{
 };
 
 use crate::{
-    controller::key::Key,
+    clientapp::database,
     crd::{ClientApp, label},
+    runtime::key::Key,
 };
 
 /// In every namespace, made by Kubernetes itself, as group, kind and name.
@@ -21,8 +22,6 @@ const OF_KUBERNETES: &[(&str, &str, &str)] =
 const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Event"), ("", "Endpoints")];
 /// What holds data, or opens them.
 const DATA: &[(&str, &str)] = &[("", "PersistentVolumeClaim"), ("", "Secret")];
-/// The databases of apps, and what they are made into.
-const DATABASES: &[&str] = &["PerconaPGCluster", "PostgresCluster", "Postgresql"];
 
 /// The kinds of objects that live in namespaces.
 #[derive(Debug, Default)]
@@ -73,7 +72,6 @@ impl Kinds {
     }
 
     /// Whether an object would be missed if the namespace went with this app (its name and uid), or without any.
-    #[must_use]
     pub fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
         let kind = (of.group.as_str(), of.kind.as_str());
         let name = object.name.as_deref().unwrap_or_default();
@@ -93,7 +91,8 @@ impl Kinds {
         let owners = || object.owner_references.iter().flatten();
         let controller = owners().find(|owner| owner.controller == Some(true));
         let of_app = |(app, uid): (&Key, &str)| {
-            let of_database = |owner: &OwnerReference| owner.name == app.cluster() && DATABASES.contains(&&*owner.kind);
+            let owns = |kind: &str| database::ALL.iter().any(|provider| provider.facts().owners.contains(&kind));
+            let of_database = |owner: &OwnerReference| owner.name == app.database() && owns(&owner.kind);
             owners().any(|owner| owner.uid == uid) || controller.is_some_and(of_database)
         };
         if app.is_some_and(of_app) {
@@ -117,7 +116,6 @@ impl Kinds {
 }
 
 /// A kind as a user would ask for it.
-#[must_use]
 pub fn describe(kind: &ApiResource) -> String {
     match kind.group.as_str() {
         "" => kind.plural.clone(),

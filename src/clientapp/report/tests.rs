@@ -8,16 +8,19 @@ use serde_json::json;
 use super::*;
 use crate::{
     clientapp::{
+        database::{Availability, DatabaseObject, DatabaseState, DatabaseView},
         decide::decide,
         desired::{app_for_tests, desired},
         error::Error,
-        world::{Availability, DatabaseView, Fate, SecretView, ServerState, ServerView, Stamp, Workload},
+        world::{Fate, SecretView, Stamp, Target, Workload},
     },
     config::Config,
-    crd::{BackupState, Inventory},
+    crd::{Attempt, BackupState, Inventory},
 };
 
-const DEADLINE: SignedDuration = SignedDuration::from_secs(430);
+fn config() -> Config {
+    Config { helm_deadline: SignedDuration::from_secs(430), ..Config::for_tests() }
+}
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -46,12 +49,22 @@ fn release(digest: &str) -> ReleaseView {
     }
 }
 
+fn target(desired: &Desired) -> Target {
+    Target {
+        chart: "nextcloud".to_owned(),
+        version: desired.chart_version.clone(),
+        app_version: None,
+        digest: "sha".to_owned(),
+    }
+}
+
 fn settled(desired: &Desired) -> World {
-    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), waiting: None };
+    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), waiting: None, restarted_for: None };
     World {
         admin_secret: SecretView::Own { uid: "admin-uid".to_owned() },
         redis_secret: SecretView::Own { uid: "redis-uid".to_owned() },
         inventory: Some(Inventory::default()),
+        target: Some(target(desired)),
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
         ..World::default()
@@ -59,9 +72,15 @@ fn settled(desired: &Desired) -> World {
 }
 
 fn status(desired: &Desired, world: &World) -> ClientAppStatus {
-    let plan = decide(desired, world, now(), DEADLINE);
+    let plan = decide(desired, world, &config(), now());
     let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), world, plan: &plan };
     build_status(&pass, now())
+}
+
+/// The status when there is nothing to do.
+fn at_rest(desired: &Desired, world: &World) -> ClientAppStatus {
+    let (key, plan) = (&key(), &Plan::default());
+    build_status(&Pass { key, generation: Some(7), desired: Ok(desired), world, plan }, now())
 }
 
 fn conditions(status: &ClientAppStatus) -> String {
@@ -85,12 +104,12 @@ fn what_the_conditions_say() {
     let percona = |state: &str| DatabaseView {
         kind: Availability::Installed,
         app_uid: "uid".to_owned(),
-        server: Some(ServerView {
+        object: Some(DatabaseObject {
             app: Some("acme".to_owned()),
             stamp: Some("uid".to_owned()),
             postgres_version: Some(15),
-            state: ServerState::Waiting(format!(" is {state}")),
-            ..ServerView::default()
+            state: DatabaseState::Waiting(format!(" is {state}")),
+            ..DatabaseObject::default()
         }),
         ..DatabaseView::default()
     };
@@ -113,6 +132,7 @@ fn what_the_conditions_say() {
                 kind: "Deployment",
                 name: format!("d{n}"),
                 waiting: Some("0 of 1 replicas are available".to_owned()),
+                restarted_for: None,
             })
             .collect();
     });
@@ -164,7 +184,7 @@ fn a_status_that_says_the_same_is_the_same() {
     let mut world = settled(&desired);
     let first = status(&desired, &world);
     world.recorded = first.clone();
-    let plan = decide(&desired, &world, now(), DEADLINE);
+    let plan = decide(&desired, &world, &config(), now());
     let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan };
     // An hour later: nothing in it may depend on the time at which it is looked at.
     assert_eq!(build_status(&pass, now() + SignedDuration::from_hours(1)), first);
@@ -176,14 +196,9 @@ fn an_invalid_spec_keeps_what_is_known() {
     let mut world = settled(&desired);
     world.recorded = status(&desired, &world);
     let plan = Plan::default();
-    let problem = "spec.chartVersion: must be one exact version such as 5.5.2";
-    let pass = Pass {
-        key: &key(),
-        generation: Some(8),
-        desired: Err((InvalidReason::InvalidSpec, problem)),
-        world: &world,
-        plan: &plan,
-    };
+    let message = "spec.chartVersion: must be one exact version such as 5.5.2".to_owned();
+    let invalid = Invalid { reason: Reason::InvalidSpec, message };
+    let pass = Pass { key: &key(), generation: Some(8), desired: Err(&invalid), world: &world, plan: &plan };
     let status = build_status(&pass, now());
     insta::assert_snapshot!(conditions(&status));
     assert_eq!(status.observed_generation, Some(8));
@@ -266,7 +281,7 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
             ..ClientAppStatus::default()
         };
         change(&mut world);
-        status(&desired, &world).installed.map(|chart| chart.version)
+        at_rest(&desired, &world).installed.map(|chart| chart.version)
     };
     // The status after the run was never written: the intent, and storage, tell.
     assert_eq!(said(&|_| {}).as_deref(), Some("5.5.3"));
@@ -319,23 +334,36 @@ fn a_backup_is_one_upgrades_only() {
         world.release.as_mut().unwrap().stamp = None;
         world.recorded =
             ClientAppStatus { installed: chart(installed), backup: Some(record(None)), ..ClientAppStatus::default() };
-        assert_eq!(status(&desired, &world).backup, Some(record(revision)), "{what}");
+        assert_eq!(at_rest(&desired, &world).backup, Some(record(revision)), "{what}");
     }
+}
+
+/// The status of an app at this generation that is about to be upgraded.
+fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Timestamp) -> ClientAppStatus {
+    let desired = want(json!({"chartVersion": "5.5.3"}));
+    let mut world = World { recorded: recorded.clone(), ..settled(&desired) };
+    world.release = Some(ReleaseView { revision: revision - 1, ..release("before") });
+    let plan = decide(&desired, &world, &config(), now);
+    assert!(plan.runs_helm(), "{plan:?}");
+    let (key, generation) = (&key(), Some(generation));
+    build_status(&Pass { key, generation, desired: Ok(&desired), world: &world, plan: &plan }, now)
 }
 
 #[test]
 fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
     let desired = want(json!({}));
-    let attempt = attempt(&desired);
-    let first = intent(&ClientAppStatus::default(), Some(1), attempt.clone(), "installing", now());
+    let first = intent(&ClientAppStatus::default(), 1, 4, now());
     let ready = find(&first.conditions, kind::READY).unwrap();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Upgrading"));
     assert_eq!(first.observed_generation, None);
 
-    let serving = intent(&status(&desired, &settled(&desired)), Some(8), attempt.clone(), "upgrading", now());
+    let before = status(&desired, &settled(&desired));
+    let serving = intent(&before, 8, 4, now());
     assert_eq!(find(&serving.conditions, kind::READY).unwrap().status, "True");
     assert_eq!(find(&serving.conditions, kind::RECONCILING).unwrap().status, "True");
-    assert_eq!(serving.last_attempt, Some(attempt));
+    let attempt = serving.last_attempt.unwrap();
+    assert_eq!((attempt.started_at, attempt.chart.unwrap().version.as_str()), (Time(now()), "5.5.3"));
+    assert_eq!((serving.release, serving.observed_generation), (before.release, before.observed_generation));
 }
 
 #[test]
@@ -343,21 +371,16 @@ fn an_intent_that_waited_for_its_turn_is_on_record() {
     let desired = want(json!({}));
     let before = status(&desired, &settled(&desired));
     let later = now() + SignedDuration::from_secs(90);
-    let begun = |at| Attempt { started_at: Time(at), ..attempt(&desired) };
-    let said = intent(&before, Some(8), begun(now()), "helm installs", now());
-    for (what, again, on_record) in [
-        ("later", intent(&said, Some(8), begun(later), "helm installs", later), true),
-        ("another revision", intent(&said, Some(8), begun(later), "helm installs another", later), false),
-        ("another spec", intent(&said, Some(9), begun(later), "helm installs", later), false),
-        (
-            "a failure since",
-            intent(&said, Some(8), Attempt { failures: 1, ..begun(later) }, "helm installs", later),
-            false,
-        ),
+    let said = intent(&before, 8, 4, now());
+    assert_eq!(intent(&said, 8, 4, later), said, "later");
+    let failed = Attempt { failures: 1, ..said.last_attempt.clone().unwrap() };
+    let failed = ClientAppStatus { last_attempt: Some(failed), ..said.clone() };
+    for (what, again) in [
+        ("another revision", intent(&said, 8, 5, later)),
+        ("another spec", intent(&said, 9, 4, later)),
+        ("no intent before", intent(&before, 8, 4, later)),
     ] {
-        assert_eq!(is_on_record(&again, &said), on_record, "{what}");
+        assert_eq!(again.last_attempt.unwrap().started_at, Time(later), "{what}");
     }
-    assert!(!is_on_record(&said, &before));
-    let first = intent(&ClientAppStatus::default(), Some(8), begun(now()), "helm installs", now());
-    assert!(!is_on_record(&first, &ClientAppStatus::default()));
+    assert_eq!(intent(&failed, 8, 4, later).last_attempt.unwrap().failures, 1);
 }

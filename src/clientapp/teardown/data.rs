@@ -6,25 +6,22 @@ use kube::{
     api::{DynamicObject, ListParams, PartialObjectMeta},
 };
 
-use super::{Going, Piece, Progress, hold};
+use super::{Going, Piece, Progress};
 use crate::{
     clientapp::{
         Ctx,
+        database::{self, Facts, Provider},
         error::Error,
-        inventory,
-        names::Maker,
-        owned,
+        inventory, observe, owned,
         plan::{Hold, SAFETY_NET},
         retained::{self, Leaving},
-        world::ServerState,
     },
-    controller::key::Key,
-    crd::{ClientApp, conditions::kind, label, percona},
+    crd::{ClientApp, Reason, label},
     destroy::{
         self,
         permit::{Kept, Kind, Withheld},
     },
-    postgresql,
+    runtime::key::Key,
 };
 
 /// The label by which charts tell their releases apart.
@@ -34,17 +31,16 @@ const INSTANCE: &str = "app.kubernetes.io/instance";
 pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Result<(), Error> {
     let key = going.key;
     // Credentials first: without them the rest could be found, but not opened.
-    for maker in Maker::ALL {
-        let Some(server) = live(ctx, key, maker.data(), &key.cluster()).await? else {
-            leftovers(ctx, going, leaving, maker).await?;
-            continue;
-        };
-        if !going.owns(maker.data(), &server) {
-            tracing::warn!(kind = maker.kind(), name = key.cluster(), "is not this ClientApp's and stays as it is");
-            continue;
+    for provider in database::ALL {
+        let (kind, name) = (provider.kind(), key.database());
+        match observe::live(ctx, key, kind, &name).await? {
+            None => leftovers(ctx, going, leaving, provider).await?,
+            Some(object) if going.owns(kind, &object) => {
+                of_database(ctx, leaving, provider).await?;
+                retained::leave(ctx, leaving, kind, &object).await?;
+            }
+            Some(_) => tracing::warn!(kind = kind.as_str(), name, "is not this ClientApp's and stays as it is"),
         }
-        of_database(ctx, leaving, maker).await?;
-        retained::leave(ctx, leaving, maker.data(), &server).await?;
     }
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
         leave_one(ctx, going, leaving, Kind::Volume, &entry.name).await?;
@@ -57,46 +53,37 @@ pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Resul
 }
 
 async fn leave_one(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, kind: Kind, name: &str) -> Result<(), Error> {
-    match live(ctx, going.key, kind, name).await? {
+    match observe::live(ctx, going.key, kind, name).await? {
         Some(meta) if going.owns(kind, &meta) => retained::leave(ctx, leaving, kind, &meta).await,
         _ => Ok(()),
     }
 }
 
 /// The Secrets that open a database, and its volumes.
-async fn of_database(ctx: &Ctx, leaving: &Leaving<'_>, maker: Maker) -> Result<(), Error> {
-    let key = leaving.key;
-    for name in retained::secrets(maker, key) {
-        if let Some(secret) = live(ctx, key, Kind::Secret, &name).await? {
+async fn of_database(ctx: &Ctx, leaving: &Leaving<'_>, provider: &dyn Provider) -> Result<(), Error> {
+    let (key, database) = (leaving.key, leaving.key.database());
+    for name in provider.secrets(key) {
+        if let Some(secret) = observe::live(ctx, key, Kind::Secret, &name).await? {
             retained::leave(ctx, leaving, Kind::Secret, &secret).await?;
         }
     }
-    let labels = match maker {
-        Maker::Percona => format!("{}={}", percona::CLUSTER_LABEL, key.cluster()),
-        Maker::Standalone => format!("{}={}", label::POSTGRESQL, key.cluster()),
-    };
-    let cluster = key.cluster();
-    for claim in labelled(ctx, key, Kind::Volume, &format!("{labels},!{}", label::RETAINED_FROM)).await? {
-        let name = claim.name_any();
-        let its = match maker {
-            Maker::Percona => percona::names_volume(&cluster, &name),
-            Maker::Standalone => postgresql::names::is_claim(&cluster, &name),
-        };
-        if !its {
-            continue;
+    let Facts { volume_label, names_volume, .. } = provider.facts();
+    let labels = format!("{volume_label}={database},!{}", label::RETAINED_FROM);
+    for claim in labelled(ctx, key, Kind::Volume, &labels).await? {
+        if names_volume(&database, &claim.name_any()) {
+            retained::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
         }
-        retained::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
     }
     Ok(())
 }
 
-/// The app's database was deleted by another hand, and what belonged to it was left: no later app of this name shall get that
-/// without asking for it. A Postgresql has said itself whose its data were.
-async fn leftovers(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, maker: Maker) -> Result<(), Error> {
-    let had_one = owned::uid(&going.status.owned, maker.data(), &going.key.cluster()).is_some();
-    match maker {
-        Maker::Percona if had_one => of_database(ctx, leaving, maker).await,
-        _ => Ok(()),
+/// The app's database was deleted by another client, and what belonged to it was left: no later app of this name shall get that
+/// without asking for it.
+async fn leftovers(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, provider: &dyn Provider) -> Result<(), Error> {
+    let had_one = owned::uid(&going.status.owned, provider.kind(), &going.key.database()).is_some();
+    match had_one && provider.facts().reuses_leftovers {
+        true => of_database(ctx, leaving, provider).await,
+        false => Ok(()),
     }
 }
 
@@ -107,13 +94,13 @@ pub async fn destroy(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, foreig
         if !foreign && let Some(hold) = volumes(ctx, going, &mut kept).await? {
             return Ok(Progress::Hold(hold));
         }
-        for maker in Maker::ALL {
-            if let Some(hold) = database(ctx, going, leaving, maker, &mut kept).await? {
+        for provider in database::ALL {
+            if let Some(hold) = database(ctx, going, leaving, provider, &mut kept).await? {
                 return Ok(Progress::Hold(hold));
             }
         }
         let name = going.key.admin_secret();
-        if let Some(meta) = live(ctx, going.key, Kind::Secret, &name).await?
+        if let Some(meta) = observe::live(ctx, going.key, Kind::Secret, &name).await?
             && let Some(hold) = one(ctx, going, Kind::Secret, meta, &mut kept).await?
         {
             return Ok(Progress::Hold(hold));
@@ -127,7 +114,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
     let key = going.key;
     let mut waits = None;
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
-        let Some(meta) = live(ctx, key, Kind::Volume, &entry.name).await? else { continue };
+        let Some(meta) = observe::live(ctx, key, Kind::Volume, &entry.name).await? else { continue };
         // Another of its name was made since.
         if !going.owns(Kind::Volume, &meta) {
             continue;
@@ -151,66 +138,43 @@ async fn database(
     ctx: &Ctx,
     going: &Going<'_>,
     leaving: &Leaving<'_>,
-    maker: Maker,
+    provider: &dyn Provider,
     kept: &mut Vec<Kept>,
 ) -> Result<Option<Hold>, Error> {
-    let name = going.key.cluster();
-    match live(ctx, going.key, maker.data(), &name).await? {
-        // No such object, or no such kind: then there is no database from this maker.
-        None => leftovers(ctx, going, leaving, maker).await.map(|()| None),
-        Some(meta) => {
-            if maker == Maker::Percona
-                && meta.deletion_timestamp.is_none()
-                && going.owns(maker.data(), &meta)
-                && let Some(hold) = look_alike(ctx, going.key).await?
-            {
-                return Ok(Some(hold));
-            }
-            let hold = one(ctx, going, maker.data(), meta, kept).await?;
-            Ok(hold.map(|hold| Hold { message: waiting(ctx, going.key, maker), ..hold }))
-        }
+    let (kind, name) = (provider.kind(), going.key.database());
+    // No such object, or no such kind: then there is no database of this provider.
+    let Some(meta) = observe::live(ctx, going.key, kind, &name).await? else {
+        return leftovers(ctx, going, leaving, provider).await.map(|()| None);
+    };
+    if meta.deletion_timestamp.is_none()
+        && going.owns(kind, &meta)
+        && let Some(hold) = look_alike(ctx, going.key, provider).await?
+    {
+        return Ok(Some(hold));
     }
+    let hold = one(ctx, going, kind, meta, kept).await?;
+    let state = || ctx.watches.database(provider, going.key).map(|seen| seen.state);
+    Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
 }
 
-/// Percona deletes what has a cluster's label, whoever made it. A copy of a volume, restored with its labels, would go, too.
-async fn look_alike(ctx: &Ctx, key: &Key) -> Result<Option<Hold>, Error> {
-    let cluster = key.cluster();
-    let of_cluster = format!("{}={cluster}", percona::CLUSTER_LABEL);
-    let of_users = format!("{of_cluster},{}", percona::USER_SELECTOR);
-    for (kind, labels, names) in [
-        (Kind::Volume, &of_cluster, percona::names_volume as fn(&str, &str) -> bool),
-        (Kind::Secret, &of_users, percona::names_user_secret),
-    ] {
-        let labelled = labelled(ctx, key, kind, labels).await?;
-        let Some(other) = labelled.iter().map(|object| object.name_any()).find(|name| !names(&cluster, name)) else {
+/// What would go with the database without being its own.
+async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
+    let database = key.database();
+    let Facts { title, volume_label, deletes_by_label, .. } = provider.facts();
+    for (kind, more, names) in *deletes_by_label {
+        let more = more.map_or_else(String::new, |selector| format!(",{selector}"));
+        let labelled = labelled(ctx, key, *kind, &format!("{volume_label}={database}{more}")).await?;
+        let Some(other) = labelled.iter().map(|object| object.name_any()).find(|name| !names(&database, name)) else {
             continue;
         };
-        return Ok(Some(Hold {
-            condition: kind::READY,
-            reason: "LabelledForPercona",
-            message: format!(
-                "{} {other} has the label {of_cluster}, by which Percona deletes, and no name that Percona gives: PerconaPGCluster {cluster} is not deleted, since it would take that along; take the label off it, or delete it",
-                kind.as_str()
-            ),
-            stalled: true,
-            until: Some(ctx.now() + SAFETY_NET),
-        }));
+        let message = format!(
+            "{} {other} has the label {volume_label}={database}, by which {title} deletes, and no name that {title} gives: {} {database} is not deleted, since it would take that along; take the label off it, or delete it",
+            kind.as_str(),
+            provider.kind().as_str(),
+        );
+        return Ok(Some(Hold::new(Reason::LabelledForPercona, message).until(ctx.now() + SAFETY_NET)));
     }
     Ok(None)
-}
-
-fn waiting(ctx: &Ctx, key: &Key, maker: Maker) -> String {
-    let name = key.cluster();
-    let seen = ctx.watches.servers(maker).objects.get(&Key::new(&key.namespace, &name));
-    match (maker, seen.map(|server| server.state)) {
-        (Maker::Percona, _) => {
-            format!("waiting for Percona to delete PerconaPGCluster {name} with its volumes and Secrets")
-        }
-        (Maker::Standalone, Some(ServerState::Waiting(why) | ServerState::Stalled(why))) => {
-            format!("waiting for Postgresql {name} to be gone{why}")
-        }
-        (Maker::Standalone, _) => format!("waiting for Postgresql {name} to be gone with its volumes and Secrets"),
-    }
 }
 
 /// Destroys one object if that is proven, and waits until it is gone.
@@ -226,7 +190,7 @@ async fn one(
     // The ClientApp may have changed since this pass began: then the next one, which that change brings, goes by it.
     let withheld = |withheld: Withheld| {
         let message = format!("{} {name} is not deleted, since {withheld}", kind.as_str());
-        hold("Deleting", message, Some(ctx.now() + SAFETY_NET))
+        Hold::new(Reason::Deleting, message).until(ctx.now() + SAFETY_NET)
     };
     let mandate = match destroyer.mandate::<ClientApp>(going.key, going.uid).await? {
         Ok(mandate) => mandate,
@@ -240,24 +204,15 @@ async fn one(
         }
     }
     let reason = match kind {
-        Kind::Volume => "DeletingVolumes",
-        Kind::Secret => "DeletingSecrets",
-        Kind::PerconaPGCluster | Kind::Postgresql => "DeletingDatabase",
+        Kind::Volume => Reason::DeletingVolumes,
+        Kind::Secret => Reason::DeletingSecrets,
+        _ => Reason::DeletingDatabase,
     };
-    if kind == Kind::Secret && live(ctx, going.key, kind, &name).await?.is_none() {
+    if kind == Kind::Secret && observe::live(ctx, going.key, kind, &name).await?.is_none() {
         return Ok(None);
     }
     let message = format!("waiting for {} {name} to be gone", kind.as_str());
-    Ok(Some(hold(reason, message, Some(ctx.now() + SAFETY_NET))))
-}
-
-/// An object as the API server has it now; `None` also where the cluster does not know its kind.
-pub async fn live(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
-    match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
-        Ok(found) => Ok(Some(found.metadata)),
-    }
+    Ok(Some(Hold::new(reason, message).until(ctx.now() + SAFETY_NET)))
 }
 
 async fn labelled(

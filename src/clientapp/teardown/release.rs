@@ -8,25 +8,26 @@ use kube::{
     discovery,
 };
 
-use super::{Going, Piece, hold};
+use tokio_util::sync::CancellationToken;
+
+use super::{Going, Piece};
 use crate::{
     clientapp::{
-        Ctx,
+        act,
+        context::{App, Ctx},
         error::{self, Error},
+        helm_runs::HelmRun,
         inventory, observe,
         plan::{Hold, SAFETY_NET},
         world::{Fate, Phase, ReleaseView},
     },
-    controller::key::Key,
-    crd::{ClientApp, FINALIZER, ReleaseObject},
+    crd::{ClientApp, FINALIZER, Reason, ReleaseObject},
     destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
+    runtime::key::Key,
 };
 
 /// Why the release must not be uninstalled now.
-///
-/// # Errors
-/// The API server's refusal.
 pub async fn may_be_uninstalled(
     ctx: &Ctx,
     going: &Going<'_>,
@@ -40,7 +41,7 @@ pub async fn may_be_uninstalled(
             "revision {} of release {} is {}, begun by another Helm client or another process of this operator",
             release.revision, key.name, release.status
         );
-        return Ok(Some(hold("ExternalOperationInProgress", message, Some(until))));
+        return Ok(Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until)));
     }
     let Some(inventory) = &going.status.inventory else {
         let Some(release) = release else { return Ok(None) };
@@ -48,12 +49,13 @@ pub async fn may_be_uninstalled(
             "what release {} consists of cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
             key.name, release.secret
         );
-        return Ok(Some(Hold { stalled: true, ..hold("ReleaseUnreadable", message, Some(ctx.now() + SAFETY_NET)) }));
+        return Ok(Some(Hold::new(Reason::ReleaseUnreadable, message).until(ctx.now() + SAFETY_NET)));
     };
-    if inventory.objects.iter().all(|object| !inventory::makes_claims(object) || inventory::danger(object).is_none()) {
+    if inventory::own(inventory, &key.namespace).all(|object| inventory::danger(object).is_none()) {
         return Ok(None);
     }
-    // By the API server, and not by a watch that may be late; and whoever they were made for: what is in the release goes with it.
+    // By the API server, and not by a watch that may be late; and those of an earlier app as well: what is in the release goes
+    // with it.
     let claims = destroy::api(&ctx.client, &key.namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {}", key.namespace)))?.items;
     let claims: Vec<_> = claims.into_iter().map(|claim| claim.metadata).collect();
@@ -74,7 +76,7 @@ pub async fn may_be_uninstalled(
             "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or take the finalizer {FINALIZER} off the ClientApp, which leaves the release and everything in it"
         ),
     };
-    Ok(Some(Hold { stalled: true, ..hold("RetainUnsafe", message, Some(ctx.now() + SAFETY_NET)) }))
+    Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(ctx.now() + SAFETY_NET)))
 }
 
 /// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
@@ -87,13 +89,22 @@ fn busy(release: &ReleaseView, now: jiff::Timestamp, helm_deadline: jiff::Signed
 /// Uninstalls the release and believes only what storage and the objects themselves show.
 pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
     let key = going.key;
-    if let Some(release) = release {
+    let ended = match ctx.helm_runs.state(key, going.uid) {
+        HelmRun::Uninstalling => {
+            return Ok(Some(Hold::new(Reason::Uninstalling, format!("helm uninstalls release {}", key.name))));
+        }
+        HelmRun::Uninstalled(Err((refusal, message))) => {
+            ctx.helm_runs.settle(key);
+            return Err(Error::Uninstall { release: key.clone(), refusal, message });
+        }
+        HelmRun::Uninstalled(Ok(())) => true,
+        _ => false,
+    };
+    if let Some(release) = release.filter(|_| !ended) {
         let readable = observe::stored(ctx, key, &release.secret).await?;
         match readable {
             Ok(_) => {
-                if let Some(hold) = run(ctx, going).await? {
-                    return Ok(Some(hold));
-                }
+                return run(ctx, going).await.map(Some);
             }
             // helm could not read it either; what is on record is enough.
             Err(problem) => {
@@ -102,7 +113,9 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         }
     }
     if let Some(left) = objects(ctx, going).await? {
-        return Ok(Some(hold("Uninstalling", format!("waiting for {left} to be gone"), Some(going.poll(ctx.now())))));
+        return Ok(Some(
+            Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone")).until(going.poll(ctx.now())),
+        ));
     }
     if release.is_some()
         && let Some((secret, _)) = observe::live_revisions(ctx, key).await?.first()
@@ -117,7 +130,7 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
     let key = going.key;
     let mut left = Vec::new();
     for (secret, revision) in observe::live_revisions(ctx, key).await? {
-        // One that this operator did not stamp is another Helm client's, or forged.
+        // A revision that this operator did not stamp is another Helm client's, or forged.
         if revision.digest.is_some() && revision.stamped.is_some() {
             crate::destroy::Destroyer { client: &ctx.client, lead: &ctx.lead }
                 .delete_revision(&key.namespace, &secret, &revision.uid)
@@ -133,37 +146,68 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
             return Ok(None);
         }
     };
-    Ok(Some(hold("Uninstalling", message, Some(going.poll(ctx.now())))))
+    Ok(Some(Hold::new(Reason::Uninstalling, message).until(going.poll(ctx.now()))))
 }
 
-async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> {
-    let key = going.key;
+/// Begins to uninstall, if it is the app's turn; else the app is in the queue.
+async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
+    let (key, uid) = (going.key, going.uid);
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
     let parsed = |error: helm::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
     let request =
         Uninstall { release: key.name.parse().map_err(parsed)?, namespace: key.namespace.parse().map_err(parsed)? };
-    let _slot = ctx.slot().await?;
-    // The queue may have been long: what is true now decides, not what was true when it began.
+    let Some(slot) = ctx.helm_runs.slot(key) else {
+        let message = format!(
+            "release {} is to be uninstalled and waits for its turn; at most {} helm runs go on at a time",
+            key.name, ctx.config.max_concurrent
+        );
+        return Ok(Hold::new(Reason::Uninstalling, message));
+    };
+    // By the API server, since a watch may be late.
     if !going.is_as_judged(ctx).await? {
         let message = "the ClientApp has changed since: it is looked at again".to_owned();
-        return Ok(Some(hold("Uninstalling", message, Some(going.poll(ctx.now())))));
+        return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(ctx.now())));
     }
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let started = std::time::Instant::now();
-    let ended = ctx.helm.uninstall(&request, &ctx.stop).await;
-    ctx.metrics.helm_run("uninstall", ended.is_ok(), started.elapsed());
-    match ended {
-        Ok(finished) => {
-            for object in helm::left_behind(&finished.stdout) {
-                tracing::warn!(release = %key, %object, "helm left an object of the release alone");
+    let (helm, metrics, release) = (ctx.helm.clone(), ctx.metrics.clone(), key.clone());
+    let work = |cancel: CancellationToken| async move {
+        let started = std::time::Instant::now();
+        let result = helm.uninstall(&request, &cancel).await;
+        metrics.helm_run("uninstall", result.is_ok(), started.elapsed());
+        drop(slot);
+        match result {
+            Ok(finished) => {
+                for object in helm::left_behind(&finished.stdout) {
+                    tracing::warn!(%release, %object, "helm left an object of the release alone");
+                }
+                HelmRun::Uninstalled(Ok(()))
             }
-            Ok(None)
+            // Stopped by the operator: begun again.
+            Err(error) => {
+                error::of_helm_error(&error).map_or(HelmRun::Idle, |failed| HelmRun::Uninstalled(Err(failed)))
+            }
         }
-        Err(error) => {
-            Err(error::of_helm_error(&error).map_or(Error::Shutdown, |(refusal, message)| failed(refusal, message)))
+    };
+    ctx.helm_runs.begin((key, uid), HelmRun::Uninstalling, work, || HelmRun::Uninstalled(Err(act::PANICKED())));
+    Ok(Hold::new(Reason::Uninstalling, format!("helm uninstalls release {}", key.name)))
+}
+
+/// A helm that installs what is to be taken down is stopped, and waited for.
+pub fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
+    match ctx.helm_runs.state(app.key, app.uid) {
+        HelmRun::Upgrading => {
+            ctx.helm_runs.cancel(app.key);
+            let message =
+                format!("the helm that installs release {} is stopped before it is uninstalled", app.key.name);
+            Some(Hold::new(Reason::Uninstalling, message))
         }
+        HelmRun::FetchingChart(_) | HelmRun::Upgraded(_) => {
+            ctx.helm_runs.forget(app.key);
+            None
+        }
+        HelmRun::Idle | HelmRun::Uninstalling | HelmRun::Uninstalled(_) => None,
     }
 }
 
@@ -178,13 +222,9 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
     };
     let hooks: Vec<_> = inventory.hook_jobs.iter().map(hook).collect();
     let mut left = None;
-    for (object, of_hook) in
-        inventory.objects.iter().map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true)))
-    {
-        // What is elsewhere is none of this app's to finish, and what is kept is a matter of its policy.
-        if object.kept || object.namespace.as_ref().is_some_and(|namespace| *namespace != going.key.namespace) {
-            continue;
-        }
+    // What is elsewhere is none of this app's to finish, and what is kept is a matter of its policy.
+    let own = inventory::own(inventory, &going.key.namespace).filter(|object| !object.kept);
+    for (object, of_hook) in own.map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true))) {
         if !gone(ctx, going, object, of_hook).await? {
             left.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
         }

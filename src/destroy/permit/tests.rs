@@ -65,7 +65,7 @@ fn whose_data_go_with_it() {
 #[test]
 fn what_may_be_destroyed() {
     let mandate = mandate(Some(&app(&|_| {})), "1").unwrap();
-    assert_eq!(mandate.key(), Key::new("tenants", "acme"));
+    assert_eq!((mandate.meta.namespace.as_deref(), mandate.meta.name.as_deref()), (Some("tenants"), Some("acme")));
     let permit = mandate.permit(Kind::Volume, target(&|_| {})).unwrap();
     assert_eq!((permit.kind, permit.namespace.as_str()), (Kind::Volume, "tenants"));
     for (kind, change, because) in [

@@ -7,7 +7,7 @@ use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::{Desired, DesiredBackup},
     names,
-    world::Kind,
+    observed::Kind,
 };
 
 /// Where the volume with the dumps is.
@@ -19,15 +19,11 @@ pub const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deleti
 /// On a Job: the request that it dumps for.
 pub const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
-/// The volume for dumps.
-#[must_use]
 pub fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
     let spec = claim_spec(desired, &backup.size.text);
     object(desired, Kind::PersistentVolumeClaim, names::backup(&desired.key.name), json!({"spec": spec}))
 }
 
-/// The dumps by schedule, if there is one.
-#[must_use]
 pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let spec = json!({
         "schedule": backup.schedule.as_ref()?,
@@ -42,8 +38,6 @@ pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
 }
 
-/// The last dump before this deletion.
-#[must_use]
 pub fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {
     let spec = job_spec(desired, backup);
     let mut job = object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}));
@@ -51,8 +45,6 @@ pub fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> O
     job
 }
 
-/// The dump that a request asks for.
-#[must_use]
 pub fn dump(desired: &Desired, backup: &DesiredBackup, request: &str) -> Object {
     let spec = job_spec(desired, backup);
     let mut job = object(desired, Kind::Job, names::dump(&desired.key.name, request), json!({"spec": spec}));

@@ -9,7 +9,7 @@ use super::{
     secrets::PASSWORD,
     servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
-use crate::postgresql::{desired::Desired, names, world::Kind};
+use crate::postgresql::{desired::Desired, names, observed::Kind};
 
 /// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
 pub const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
@@ -20,7 +20,6 @@ const PASSWORD_FILE: &str = "/credentials/password";
 const REFUSALS: [i32; 2] = [71, 72];
 
 /// The claim of the primary's pod, which its StatefulSet takes as it finds it.
-#[must_use]
 pub fn claim(desired: &Desired) -> Object {
     let name = names::data_claim(&names::primary(&desired.key.name), 0);
     let spec = json!({"spec": claim_spec(desired, &desired.storage.text)});
@@ -29,9 +28,8 @@ pub fn claim(desired: &Desired) -> Object {
     claim
 }
 
-/// The Job for the claim with this uid. Without `leave` it only looks whether there is a database that the image can serve.
-#[must_use]
-pub fn job(desired: &Desired, volume: &str, leave: bool) -> Object {
+/// The Job for the claim with this uid. Unless `allowed` it only looks whether there is a database that the image can serve.
+pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
     let container = json!({
         "name": "initialize",
@@ -39,7 +37,7 @@ pub fn job(desired: &Desired, volume: &str, leave: bool) -> Object {
         "command": ["sh", "/scripts/initialize.sh"],
         "env": [
             {"name": "PGDATA", "value": PGDATA},
-            {"name": "INITIALIZE", "value": if leave { "yes" } else { "no" }},
+            {"name": "INITIALIZE", "value": if allowed { "yes" } else { "no" }},
             {"name": "POSTGRES_USER", "value": desired.user},
             {"name": "POSTGRES_DB", "value": desired.database},
             {"name": "PASSWORD_FILE", "value": PASSWORD_FILE},

@@ -13,17 +13,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     desired::Desired,
-    world::{Id, Kind, Owner, World},
+    observed::{Id, Kind, Observed, Owner},
 };
 use crate::{
-    controller::key::hex,
     crd::{Postgresql, annotation::SPEC_DIGEST, label},
+    runtime::key::hex,
 };
 
 /// A document for server-side apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// Kind and name.
     pub id: Id,
     /// The document, with its digest in it.
     pub document: Value,
@@ -33,27 +32,26 @@ pub struct Object {
 
 /// Every object, in the order in which they are applied. `replication` is the uid of the Secret with the standbys'
 /// password: a new one restarts the servers, since they read it at their start.
-#[must_use]
-pub fn objects(desired: &Desired, world: &World, replication: &str) -> Vec<Object> {
+pub fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),
         network::scripts(desired),
         network::headless(desired),
         network::client(desired),
-        servers::primary(desired, &world.objects, replication, None),
+        servers::primary(desired, &observed.objects, replication, None),
     ];
     if desired.standbys > 0 {
         objects.push(network::read_only(desired));
-        objects.push(servers::standby(desired, &world.objects, replication));
+        objects.push(servers::standby(desired, &observed.objects, replication));
     }
     if let Some(backup) = &desired.backup {
         // A volume is made once; what grows it afterwards is a patch of its size.
         let claim = backup::claim(desired, backup);
-        let found = world.objects.get(&claim.id);
+        let found = observed.objects.get(&claim.id);
         if found.is_none() {
             objects.push(claim);
         }
-        // Nobody's dumps are mixed with another's.
+        // The dumps of two Postgresqls are not mixed.
         if found.is_none_or(|claim| claim.owner == Owner::Ours) {
             objects.extend(backup::cron_job(desired, backup));
         }
@@ -61,8 +59,6 @@ pub fn objects(desired: &Desired, world: &World, replication: &str) -> Vec<Objec
     objects
 }
 
-/// The owner reference of the witness.
-#[must_use]
 pub fn owner(desired: &Desired) -> OwnerReference {
     OwnerReference {
         api_version: Postgresql::api_version(&()).into_owned(),
@@ -74,7 +70,6 @@ pub fn owner(desired: &Desired) -> OwnerReference {
     }
 }
 
-/// Labels of everything.
 fn labels(desired: &Desired) -> Value {
     json!({
         label::MANAGED_BY: label::OPERATOR,
@@ -83,7 +78,6 @@ fn labels(desired: &Desired) -> Value {
     })
 }
 
-/// Labels of a pod.
 fn pod_labels(desired: &Desired, role: &str) -> Value {
     let mut labels = labels(desired);
     labels[label::ROLE] = json!(role);
@@ -111,7 +105,6 @@ fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> O
     Object { id: (kind, name), document, digest }
 }
 
-/// A claim for a volume, without metadata.
 fn claim_spec(desired: &Desired, storage: &str) -> Value {
     let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}});
     if let Some(class) = &desired.storage_class {
@@ -120,7 +113,6 @@ fn claim_spec(desired: &Desired, storage: &str) -> Value {
     spec
 }
 
-/// An environment variable from a Secret.
 fn from_secret(variable: &str, secret: String, key: &str) -> Value {
     json!({"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
 }

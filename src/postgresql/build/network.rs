@@ -5,13 +5,12 @@ use serde_json::{Value, json};
 use super::{Object, object, owner, selector};
 use crate::{
     crd::label,
-    postgresql::{desired::Desired, names, world::Kind},
+    postgresql::{desired::Desired, names, observed::Kind},
 };
 
 /// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
 pub const PORT: i32 = 5432;
 
-/// The scripts, by name of their file.
 const SCRIPTS: [(&str, &str); 9] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
     ("closed.conf", include_str!("scripts/closed.conf")),
@@ -25,7 +24,6 @@ const SCRIPTS: [(&str, &str); 9] = [
 ];
 
 /// What runs inside the pods.
-#[must_use]
 pub fn scripts(desired: &Desired) -> Object {
     let data: serde_json::Map<String, Value> =
         SCRIPTS.iter().map(|(file, text)| ((*file).to_owned(), json!(text))).collect();
@@ -34,7 +32,6 @@ pub fn scripts(desired: &Desired) -> Object {
 
 /// The one object with an ownerReference. A Postgresql that is deleted with `--cascade=orphan` while the operator is away shows
 /// nothing of it later, but the garbage collector has taken the reference off this.
-#[must_use]
 pub fn witness(desired: &Desired) -> Object {
     let note = "Without its ownerReference this says that the Postgresql is deleted with --cascade=orphan.";
     let mut witness =
@@ -44,7 +41,6 @@ pub fn witness(desired: &Desired) -> Object {
 }
 
 /// The pods' DNS names. A standby looks for a primary that is not ready yet, too.
-#[must_use]
 pub fn headless(desired: &Desired) -> Object {
     let spec = json!({
         "clusterIP": "None",
@@ -55,9 +51,8 @@ pub fn headless(desired: &Desired) -> Object {
     object(desired, Kind::Service, names::headless(&desired.key.name), json!({"spec": spec}))
 }
 
-/// Where clients go: to the primary's one pod, by name, so that a StatefulSet that somebody scaled up does not mix another
+/// Where clients go: to the primary's one pod, by name, so that a StatefulSet that a user scaled up does not mix another
 /// database in.
-#[must_use]
 pub fn client(desired: &Desired) -> Object {
     let mut selector = selector(desired, "primary");
     selector["statefulset.kubernetes.io/pod-name"] = json!(names::primary_pod(&desired.key.name));
@@ -65,7 +60,6 @@ pub fn client(desired: &Desired) -> Object {
 }
 
 /// Where those go who only read.
-#[must_use]
 pub fn read_only(desired: &Desired) -> Object {
     service(desired, names::read_only(&desired.key.name), &selector(desired, "standby"))
 }

@@ -1,8 +1,8 @@
 //! The Secrets. Pure but for the operating system's randomness.
 //!
 //! `<name>-credentials` holds the password that the database was made with. It cannot be changed, and `<name>-app`, which
-//! clients read and people may spoil, is made from it again. Where it is lost it is made from that one. Only where both are
-//! gone nobody knows a generated password any more, and no new one is invented: the database would not take it.
+//! clients read and users may spoil, is made from it again. Where it is lost it is made from that one. Only where both are
+//! gone a generated password is lost, and no new one is invented: the database would not take it.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,15 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::api::ObjectMeta;
 
 use crate::{
-    controller::password::password,
     crd::label,
     postgresql::{desired::Desired, names},
+    runtime::password::password,
 };
 
 /// Key of the password in every Secret.
 pub const PASSWORD: &str = "password";
 
 /// The password in use. Like every Secret here without ownerReference: the garbage collector shall not delete what opens data.
-#[must_use]
 pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
     let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
     let mut secret = secret(desired, names::credentials(&desired.key.name), text(data));
@@ -28,13 +27,10 @@ pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
 }
 
 /// What clients read: the keys of Percona's Secrets for users.
-#[must_use]
 pub fn client(desired: &Desired, in_use: &str) -> Secret {
     secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use))
 }
 
-/// The data of [`client`].
-#[must_use]
 pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteString> {
     let Desired { key, user, database, port, .. } = desired;
     let host = format!("{}.{}.svc", names::primary(&key.name), key.namespace);
@@ -51,7 +47,6 @@ pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteStri
 
 /// The password by which standbys follow and dumps are taken: one may be made anew at any time, since the primary takes over what
 /// it is given at its start.
-#[must_use]
 pub fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
     let mut secret = secret(desired, names::replication(&desired.key.name), data);
@@ -59,8 +54,6 @@ pub fn replication(desired: &Desired) -> Secret {
     secret
 }
 
-/// A new password.
-#[must_use]
 pub fn generated() -> String {
     // Alphanumeric, and so UTF-8.
     String::from_utf8_lossy(&password().0).into_owned()

@@ -12,7 +12,7 @@ use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::Desired,
     names,
-    world::{Detail, Id, Kind, ObjectView},
+    observed::{Detail, Id, Kind, ObjectView},
 };
 
 /// Where the volume is. Not the image's own place: that has moved between its versions.
@@ -30,7 +30,6 @@ const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secr
 pub const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 
 /// The primary, open for clients or closed for a deletion.
-#[must_use]
 pub fn primary(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str, closed: Option<&str>) -> Object {
     let name = &desired.key.name;
     let container = json!({
@@ -54,8 +53,6 @@ pub fn primary(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication:
     stateful_set(desired, found, &set, container)
 }
 
-/// The standbys.
-#[must_use]
 pub fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str) -> Object {
     let name = &desired.key.name;
     let container = json!({

@@ -2,14 +2,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::postgresql::{
-    desired,
-    world::{Detail, ObjectView},
+    desired::tests::acme as of,
+    observed::{Detail, ObjectView},
 };
-
-fn of(spec: Value) -> Desired {
-    let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
-    desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
-}
 
 fn full() -> Desired {
     of(json!({
@@ -22,7 +17,7 @@ fn full() -> Desired {
 fn documents() {
     let desired = full();
     let mut documents: Vec<_> =
-        objects(&desired, &World::default(), "uid-2").into_iter().map(|object| object.document).collect();
+        objects(&desired, &Observed::default(), "uid-2").into_iter().map(|object| object.document).collect();
     let backup = desired.backup.as_ref().unwrap();
     documents.push(backup::last_dump(&desired, backup, "2026-01-01T00:00:00Z").document);
     documents.push(backup::dump(&desired, backup, "before-30").document);
@@ -37,7 +32,7 @@ fn documents() {
 
 #[test]
 fn without_standbys_and_dumps_there_is_one_server() {
-    let objects = objects(&of(json!({})), &World::default(), "uid-2");
+    let objects = objects(&of(json!({})), &Observed::default(), "uid-2");
     let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0.as_str(), object.id.1)).collect();
     assert_eq!(
         ids,
@@ -53,21 +48,21 @@ fn without_standbys_and_dumps_there_is_one_server() {
 
 #[test]
 fn a_template_for_volumes_stays_as_it_was_made() {
-    let mut world = World::default();
+    let mut observed = Observed::default();
     let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()) };
     let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
-    world.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
-    let digest = |size: &str, world: &World| {
-        let objects = objects(&of(json!({"storageSize": size})), world, "uid-2");
+    observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
+    let digest = |size: &str, observed: &Observed| {
+        let objects = objects(&of(json!({"storageSize": size})), observed, "uid-2");
         objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
     };
-    assert_eq!(digest("5Gi", &world), digest("1Gi", &World::default()));
+    assert_eq!(digest("5Gi", &observed), digest("1Gi", &Observed::default()));
 }
 
 #[test]
 fn a_port_restarts_nothing_and_a_new_replication_password_does() {
     let set = |spec: Value, replication: &str| {
-        let objects = objects(&of(spec), &World::default(), replication);
+        let objects = objects(&of(spec), &Observed::default(), replication);
         objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
     };
     assert_eq!(set(json!({}), "a"), set(json!({"port": 5433, "replicas": 3}), "a"));
@@ -79,7 +74,7 @@ fn a_port_restarts_nothing_and_a_new_replication_password_does() {
 fn nothing_but_the_witness_is_owned() {
     let desired = full();
     let backup = desired.backup.as_ref().unwrap();
-    let mut all = objects(&desired, &World::default(), "uid-2");
+    let mut all = objects(&desired, &Observed::default(), "uid-2");
     all.extend([initialize::claim(&desired), initialize::job(&desired, "uid-3", true)]);
     all.extend([backup::dump(&desired, backup, "x"), backup::last_dump(&desired, backup, "x")]);
     for object in all {
@@ -94,7 +89,7 @@ fn nothing_but_the_witness_is_owned() {
 
 #[test]
 fn a_primary_that_is_closed_is_another() {
-    let set = |closed| servers::primary(&full(), &World::default().objects, "r", closed);
+    let set = |closed| servers::primary(&full(), &Observed::default().objects, "r", closed);
     let (open, closed) = (set(None), set(Some("2026-01-01T00:00:00Z")));
     assert_ne!(open.digest, closed.digest);
     let file =
@@ -105,7 +100,7 @@ fn a_primary_that_is_closed_is_another() {
 #[test]
 fn no_password_is_in_any_document() {
     let desired = of(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
-    let objects = objects(&desired, &World::default(), "uid-2");
+    let objects = objects(&desired, &Observed::default(), "uid-2");
     assert!(objects.iter().all(|object| !object.document.to_string().contains("canary")));
 }
 

@@ -10,19 +10,18 @@ use crate::{
         build::backup,
         desired::Desired,
         names,
-        world::{Detail, JobView, Kind, ObjectView, Owner, SecretView, World},
+        observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, SecretView},
     },
 };
 
 /// What is to be put down of the newest dump that was asked for.
-#[must_use]
-pub fn record(desired: &Desired, world: &World) -> Option<DumpRecord> {
-    let recorded = world.recorded.dump.as_ref();
+pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
+    let recorded = observed.recorded.dump.as_ref();
     if let Some(request) = wanted(desired)
-        && !has_ended(desired, world, request)
+        && !has_ended(desired, observed, request)
     {
         let job = names::dump(&desired.key.name, request);
-        if let Some(view) = job_view(world, &job) {
+        if let Some(view) = job_view(observed, &job) {
             return Some(seen(desired, request, job, view));
         }
         // Its Job was deleted before it ended, and is made again.
@@ -35,7 +34,7 @@ pub fn record(desired: &Desired, world: &World) -> Option<DumpRecord> {
     if recorded.state != DumpState::Running {
         return Some(recorded.clone());
     }
-    Some(match job_view(world, &recorded.job) {
+    Some(match job_view(observed, &recorded.job) {
         Some(view) => seen(desired, &recorded.request, recorded.job.clone(), view),
         None => DumpRecord {
             state: DumpState::Failed,
@@ -65,12 +64,11 @@ fn seen(desired: &Desired, request: &str, job: String, view: &JobView) -> DumpRe
 }
 
 /// How the dumps went, whatever asked for them: what is known, and what their Jobs add to it.
-#[must_use]
-pub fn summary(desired: &Desired, world: &World) -> Option<BackupSummary> {
-    let mut summary = world.recorded.backup.clone();
+pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
+    let mut summary = observed.recorded.backup.clone();
     let prefix = names::initialize_prefix(&desired.key.name);
     for ((_, name), view) in
-        world.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && !name.starts_with(&prefix))
+        observed.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && !name.starts_with(&prefix))
     {
         let ObjectView {
             owner: Owner::Ours,
@@ -93,19 +91,19 @@ pub fn summary(desired: &Desired, world: &World) -> Option<BackupSummary> {
 }
 
 /// Makes the Job that is asked for as soon as it can dump, and takes those of earlier requests away that have ended.
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, world: &World) {
+pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let Some((backup, request)) = desired.backup.as_ref().and_then(|backup| Some((backup, backup.request.as_ref()?)))
     else {
         return;
     };
     let job = backup::dump(desired, backup, request);
-    match world.objects.get(&job.id).map(|found| &found.owner) {
+    match observed.objects.get(&job.id).map(|found| &found.owner) {
         Some(Owner::Ours) => {}
-        _ if has_ended(desired, world, request) || !can_dump(desired, world) => return,
+        _ if has_ended(desired, observed, request) || !can_dump(desired, observed) => return,
         Some(Owner::Other(owner)) => return plan.not_ours(&format!("Job {}", job.id.1), owner),
         None => plan.steps.push(Step::Apply(job.clone())),
     }
-    for (id, view) in world.objects.iter().filter(|(id, view)| **id != job.id && !view.deleting) {
+    for (id, view) in observed.objects.iter().filter(|(id, view)| **id != job.id && !view.deleting) {
         if let ObjectView { owner: Owner::Ours, uid, detail: Detail::Job(earlier), .. } = view
             && earlier.request.is_some()
             && earlier.succeeded.is_some()
@@ -116,31 +114,31 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, world: &World) {
 }
 
 /// A Job that cannot dump would fail, or wait without a word.
-fn can_dump(desired: &Desired, world: &World) -> bool {
-    let serves = primary(desired, &world.pods).is_some_and(|pod| pod.waiting.is_none());
-    let volume = world.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
+fn can_dump(desired: &Desired, observed: &Observed) -> bool {
+    let serves = primary(desired, &observed.pods).is_some_and(|pod| pod.waiting.is_none());
+    let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
     let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);
-    serves && usable && matches!(world.replication, SecretView::Ours { .. })
+    serves && usable && matches!(observed.replication, SecretView::Ours { .. })
 }
 
 fn wanted(desired: &Desired) -> Option<&String> {
     desired.backup.as_ref()?.request.as_ref()
 }
 
-fn has_ended(desired: &Desired, world: &World, request: &str) -> bool {
-    let recorded = world.recorded.dump.as_ref().filter(|recorded| recorded.request == request);
+fn has_ended(desired: &Desired, observed: &Observed, request: &str) -> bool {
+    let recorded = observed.recorded.dump.as_ref().filter(|recorded| recorded.request == request);
     match recorded.map(|recorded| recorded.state) {
         Some(DumpState::Succeeded) => true,
         Some(DumpState::Failed) => {
             let job = names::dump(&desired.key.name, request);
-            job_view(world, &job).is_some_and(|job| job.succeeded == Some(false))
+            job_view(observed, &job).is_some_and(|job| job.succeeded == Some(false))
         }
         Some(DumpState::Running) | None => false,
     }
 }
 
-fn job_view<'a>(world: &'a World, name: &str) -> Option<&'a JobView> {
-    match world.objects.get(&(Kind::Job, name.to_owned()))? {
+fn job_view<'a>(observed: &'a Observed, name: &str) -> Option<&'a JobView> {
+    match observed.objects.get(&(Kind::Job, name.to_owned()))? {
         ObjectView { owner: Owner::Ours, detail: Detail::Job(view), .. } => Some(view),
         _ => None,
     }

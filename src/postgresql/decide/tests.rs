@@ -1,18 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
+pub(super) use crate::postgresql::desired::tests::acme as of;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::{
-        desired,
-        world::{CredentialsView, OwnSecret},
-    },
+    postgresql::observed::{CredentialsView, OwnSecret},
 };
-
-pub(super) fn of(spec: Value) -> Desired {
-    let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
-    desired::desired(&serde_json::from_value(object).unwrap()).unwrap()
-}
 
 pub(super) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
     ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
@@ -31,20 +24,20 @@ pub(super) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// Everything as it should be.
-pub(super) fn settled(desired: &Desired) -> World {
+pub(super) fn settled(desired: &Desired) -> Observed {
     let ours = |uid: &str| SecretView::Ours { uid: uid.to_owned() };
-    let mut world = World {
+    let mut observed = Observed {
         credentials: CredentialsView { kept: ours("k"), client: ClientSecret::Current, ..CredentialsView::default() },
         replication: ours("r"),
         pods: vec![pod("acme-0", "primary", None)],
-        ..World::default()
+        ..Observed::default()
     };
-    world.recorded.volume =
+    observed.recorded.volume =
         Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized: true });
-    world.recorded.version = Some(desired.version.clone());
-    world.recorded.secret =
+    observed.recorded.version = Some(desired.version.clone());
+    observed.recorded.secret =
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
-    for object in build::objects(desired, &World::default(), "r") {
+    for object in build::objects(desired, &Observed::default(), "r") {
         let detail = match object.id.0 {
             Kind::StatefulSet => Detail::StatefulSet {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
@@ -55,13 +48,13 @@ pub(super) fn settled(desired: &Desired) -> World {
             }
             _ => Detail::None,
         };
-        world.objects.insert(object.id.clone(), view(Some(object.digest), detail));
+        observed.objects.insert(object.id.clone(), view(Some(object.digest), detail));
     }
-    world.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim(GI, Some("1Gi")));
+    observed.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim(GI, Some("1Gi")));
     for ordinal in 0..desired.standbys {
-        world.pods.push(pod(&format!("acme-standby-{ordinal}"), "standby", None));
+        observed.pods.push(pod(&format!("acme-standby-{ordinal}"), "standby", None));
     }
-    world
+    observed
 }
 
 /// Steps in short.
@@ -81,7 +74,7 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
 }
 
 pub(super) fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
-    plan.hold.as_ref().map(|hold| (hold.reason, hold.stalled))
+    plan.hold.as_ref().map(|hold| (hold.reason.as_str(), hold.reason.stalled()))
 }
 
 #[test]
@@ -95,13 +88,13 @@ fn what_is_as_it_should_be_is_left_alone() {
 #[test]
 fn the_way_up() {
     let desired = of(json!({}));
-    let mut world = World::default();
-    assert_eq!(steps(&decide(&desired, &world)), ["keep Generated"]);
-    world.credentials.kept = SecretView::Ours { uid: "k".to_owned() };
-    assert_eq!(steps(&decide(&desired, &world)), ["client", "replication"]);
-    world.credentials.client = ClientSecret::Current;
-    world.replication = SecretView::Ours { uid: "r".to_owned() };
-    let plan = decide(&desired, &world);
+    let mut observed = Observed::default();
+    assert_eq!(steps(&decide(&desired, &observed)), ["keep Generated"]);
+    observed.credentials.kept = SecretView::Ours { uid: "k".to_owned() };
+    assert_eq!(steps(&decide(&desired, &observed)), ["client", "replication"]);
+    observed.credentials.client = ClientSecret::Current;
+    observed.replication = SecretView::Ours { uid: "r".to_owned() };
+    let plan = decide(&desired, &observed);
     // No server before there is a database: see volume/tests.rs.
     let first = ["ConfigMap acme-witness", "ConfigMap acme-scripts", "Service acme-headless", "Service acme"];
     let first = first.map(|object| format!("apply {object}")).into_iter().chain(["create volume".to_owned()]);
@@ -112,13 +105,13 @@ fn the_way_up() {
 #[test]
 fn a_secret_is_taken_from_the_garbage_collector() {
     let desired = of(json!({}));
-    let mut world = settled(&desired);
-    world.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "s".to_owned(), unsettled: true });
-    assert_eq!(steps(&decide(&desired, &world)), ["settle acme-app"]);
+    let mut observed = settled(&desired);
+    observed.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "s".to_owned(), unsettled: true });
+    assert_eq!(steps(&decide(&desired, &observed)), ["settle acme-app"]);
 }
 
-/// One row: what is different from a settled world, and the steps and the reason that follow.
-type Row<'a> = (&'a str, Value, fn(&mut World), &'a [&'a str], Option<(&'static str, bool)>);
+/// One row: what is different from what is settled, and the steps and the reason that follow.
+type Row<'a> = (&'a str, Value, fn(&mut Observed), &'a [&'a str], Option<(&'static str, bool)>);
 
 #[test]
 fn what_is_different_has_its_consequence() {
@@ -126,17 +119,14 @@ fn what_is_different_has_its_consequence() {
         (
             "a Service is gone",
             json!({}),
-            |w| drop(w.objects.remove(&(Kind::Service, "acme".to_owned()))),
+            |w| drop(w.objects.remove(&(Kind::Service, "acme".into()))),
             &["apply Service acme"],
             None,
         ),
         (
             "a StatefulSet was scaled",
             json!({}),
-            |w| {
-                set(w, Kind::StatefulSet, "acme").detail =
-                    Detail::StatefulSet { replicas: 2, storage: Some("1Gi".to_owned()) }
-            },
+            |w| set(w, Kind::StatefulSet, "acme").detail = Detail::StatefulSet { replicas: 2, storage: None },
             &["apply StatefulSet acme"],
             None,
         ),
@@ -150,66 +140,45 @@ fn what_is_different_has_its_consequence() {
         (
             "a Service is another's",
             json!({}),
-            |w| set(w, Kind::Service, "acme").owner = Owner::Other("x".to_owned()),
+            |w| set(w, Kind::Service, "acme").owner = theirs(),
             &[],
             Some(("NotOurs", true)),
         ),
-        (
-            "the data's volume is another's",
-            json!({}),
-            |w| set(w, Kind::PersistentVolumeClaim, "data-acme-0").owner = Owner::Other("x".to_owned()),
-            &[],
-            Some(("NotOurs", true)),
-        ),
+        ("the data's volume is another's", json!({}), |w| data(w).owner = theirs(), &[], Some(("NotOurs", true))),
         (
             "a CronJob is superfluous",
             json!({}),
-            |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None))),
+            |w| add(w, Kind::CronJob, "acme-backup", view(None, Detail::None)),
             &["delete CronJob acme-backup"],
             None,
         ),
         (
             "dumps are not",
             json!({}),
-            |w| {
-                drop(
-                    w.objects
-                        .insert((Kind::PersistentVolumeClaim, "acme-backup".to_owned()), claim(9.0 * GI, Some("9Gi"))),
-                )
-            },
+            |w| add(w, Kind::PersistentVolumeClaim, "acme-backup", claim(9.0 * GI, Some("9Gi"))),
             &[],
             None,
         ),
-        (
-            "the pod is not ready",
-            json!({}),
-            |w| w.pods[0].waiting = Some("x".to_owned()),
-            &[],
-            Some(("NotReady", false)),
-        ),
+        ("the pod is not ready", json!({}), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
         ("there is no pod", json!({}), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
         (
             "a claim that only looks like one of its own",
             json!({}),
-            |w| {
-                let mut forged = claim(9.0 * GI, Some("9Gi"));
-                forged.owner = Owner::Other("x".to_owned());
-                w.objects.insert((Kind::PersistentVolumeClaim, "another".to_owned()), forged);
-            },
+            |w| add(w, Kind::PersistentVolumeClaim, "another", ObjectView { owner: theirs(), ..claim(9.0 * GI, None) }),
             &[],
             None,
         ),
         (
             "a standby is not ready",
             json!({"replicas": 2}),
-            |w| w.pods[1].waiting = Some("x".to_owned()),
+            |w| w.pods[1].waiting = Some("x".into()),
             &[],
             Some(("StandbysNotReady", false)),
         ),
         (
             "another version",
             json!({}),
-            |w| w.recorded.version = Some("16".to_owned()),
+            |w| w.recorded.version = Some("16".into()),
             &[],
             Some(("VersionMismatch", true)),
         ),
@@ -217,21 +186,21 @@ fn what_is_different_has_its_consequence() {
         (
             "the volume grows",
             json!({"storageSize": "2Gi"}),
-            |w| *set(w, Kind::PersistentVolumeClaim, "data-acme-0") = claim(2.0 * GI, Some("1Gi")),
+            |w| *data(w) = claim(2.0 * GI, Some("1Gi")),
             &[],
             Some(("Growing", false)),
         ),
         (
             "the volume is not bound",
             json!({"storageSize": "2Gi"}),
-            |w| *set(w, Kind::PersistentVolumeClaim, "data-acme-0") = claim(GI, None),
+            |w| *data(w) = claim(GI, None),
             &[],
             Some(("Growing", false)),
         ),
         (
             "the volume shall shrink",
             json!({"storageSize": "1Gi"}),
-            |w| *set(w, Kind::PersistentVolumeClaim, "data-acme-0") = claim(2.0 * GI, Some("2Gi")),
+            |w| *data(w) = claim(2.0 * GI, Some("2Gi")),
             &[],
             Some(("StorageShrink", true)),
         ),
@@ -245,16 +214,28 @@ fn what_is_different_has_its_consequence() {
     ];
     for (what, spec, change, expected, hold) in rows {
         let desired = of(spec.clone());
-        let mut world = settled(&desired);
-        change(&mut world);
-        let plan = decide(&desired, &world);
+        let mut observed = settled(&desired);
+        change(&mut observed);
+        let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), *expected, "{what}");
         assert_eq!(reason(&plan), *hold, "{what}");
     }
 }
 
-fn set<'a>(world: &'a mut World, kind: Kind, name: &str) -> &'a mut ObjectView {
-    world.objects.get_mut(&(kind, name.to_owned())).unwrap()
+fn theirs() -> Owner {
+    Owner::Other("x".to_owned())
+}
+
+fn add(observed: &mut Observed, kind: Kind, name: &str, view: ObjectView) {
+    observed.objects.insert((kind, name.to_owned()), view);
+}
+
+fn data(observed: &mut Observed) -> &mut ObjectView {
+    set(observed, Kind::PersistentVolumeClaim, "data-acme-0")
+}
+
+fn set<'a>(observed: &'a mut Observed, kind: Kind, name: &str) -> &'a mut ObjectView {
+    observed.objects.get_mut(&(kind, name.to_owned())).unwrap()
 }
 
 #[test]
@@ -268,59 +249,42 @@ fn passwords() {
     let used = recorded("spec.passwordSecret", Some("7"));
     let lost = Some(("SecretLost", true));
     let stale = |password| ClientSecret::Stale { password };
-    let missing = || Given::Unusable("PasswordSecretMissing", "x".to_owned());
+    let missing = || Given::Unusable(Reason::PasswordSecretMissing, "x".to_owned());
+    let (inline, absent) = (|| json!({"password": "x"}), || ClientSecret::Absent);
     // The spec, what is recorded, whether there is a volume, the Secret for clients, what is given.
     for (what, spec, record, volume, client, given, expected, hold) in [
-        ("nothing yet", json!({}), None, false, ClientSecret::Absent, Given::Nothing, &["keep Generated"][..], None),
-        ("given", given(), None, false, ClientSecret::Absent, usable("7"), &["keep Spec"], None),
-        (
-            "inline",
-            json!({"password": "x"}),
-            None,
-            false,
-            ClientSecret::Absent,
-            Given::Usable(None),
-            &["keep Spec"],
-            None,
-        ),
-        ("missing", given(), None, false, ClientSecret::Absent, missing(), &[], Some(("PasswordSecretMissing", true))),
+        ("nothing yet", json!({}), None, false, absent(), Given::Nothing, &["keep Generated"][..], None),
+        ("given", given(), None, false, absent(), usable("7"), &["keep Spec"], None),
+        ("inline", inline(), None, false, absent(), Given::Usable(None), &["keep Spec"], None),
+        ("missing", given(), None, false, absent(), missing(), &[], Some(("PasswordSecretMissing", true))),
         ("a stranger's", json!({}), None, false, stale(true), Given::Nothing, &["keep Generated"], None),
         ("kept by clients", json!({}), used.clone(), true, stale(true), Given::Nothing, &["keep ClientSecret"], None),
-        ("all gone", json!({}), recorded("generated", None), true, ClientSecret::Absent, Given::Nothing, &[], lost),
-        ("no record, but data", json!({}), None, true, ClientSecret::Absent, Given::Nothing, &[], lost),
+        ("all gone", json!({}), recorded("generated", None), true, absent(), Given::Nothing, &[], lost),
+        ("no record, but data", json!({}), None, true, absent(), Given::Nothing, &[], lost),
         ("spoilt", json!({}), recorded("generated", None), true, stale(false), Given::Nothing, &[], lost),
-        ("given as before", given(), used.clone(), true, ClientSecret::Absent, usable("7"), &["keep Spec"], None),
-        ("given anew", given(), used.clone(), true, ClientSecret::Absent, usable("8"), &[], lost),
-        ("gone with the given", given(), used, true, ClientSecret::Absent, missing(), &[], lost),
+        ("given as before", given(), used.clone(), true, absent(), usable("7"), &["keep Spec"], None),
+        ("given anew", given(), used.clone(), true, absent(), usable("8"), &[], lost),
+        ("gone with the given", given(), used, true, absent(), missing(), &[], lost),
         (
             "inline as before",
-            json!({"password": "x"}),
+            inline(),
             recorded("spec.password", None),
             true,
-            ClientSecret::Absent,
+            absent(),
             Given::Usable(None),
             &["keep Spec"],
             None,
         ),
-        (
-            "inline anew",
-            json!({"password": "x"}),
-            recorded("generated", None),
-            true,
-            ClientSecret::Absent,
-            Given::Usable(None),
-            &[],
-            lost,
-        ),
+        ("inline anew", inline(), recorded("generated", None), true, absent(), Given::Usable(None), &[], lost),
     ] {
         let desired = of(spec);
-        let mut world = settled(&desired);
-        world.recorded.secret = record;
-        world.credentials = CredentialsView { kept: SecretView::Absent, broken: None, given, client };
+        let mut observed = settled(&desired);
+        observed.recorded.secret = record;
+        observed.credentials = CredentialsView { kept: SecretView::Absent, broken: None, given, client };
         if !volume {
-            world.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned()));
+            observed.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned()));
         }
-        let plan = decide(&desired, &world);
+        let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), expected, "{what}");
         assert_eq!(reason(&plan), hold, "{what}");
     }
@@ -329,28 +293,28 @@ fn passwords() {
 #[test]
 fn a_dispute_about_a_password_stops_nothing_else() {
     let desired = of(json!({"password": "x"}));
-    let mut world = settled(&desired);
-    world.credentials.given = Given::Differs;
-    world.objects.remove(&(Kind::Service, "acme".to_owned()));
-    let plan = decide(&desired, &world);
+    let mut observed = settled(&desired);
+    observed.credentials.given = Given::Differs;
+    observed.objects.remove(&(Kind::Service, "acme".to_owned()));
+    let plan = decide(&desired, &observed);
     assert_eq!((steps(&plan), reason(&plan)), (vec!["apply Service acme".to_owned()], Some(("PasswordChanged", true))));
 }
 
-/// Whatever is missing, doing what the plan says ends in a world where there is nothing to do.
+/// Whatever is missing, doing what the plan says ends with nothing left to do.
 #[test]
 fn every_loss_is_made_good() {
     let desired = of(json!({"replicas": 3, "backup": {"schedule": "@daily"}}));
     let whole = settled(&desired);
     for missing in whole.objects.keys().filter(|(kind, _)| *kind != Kind::PersistentVolumeClaim) {
-        let mut world = whole.clone();
-        world.objects.remove(missing);
-        let plan = decide(&desired, &world);
+        let mut observed = whole.clone();
+        observed.objects.remove(missing);
+        let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), [format!("apply {} {}", missing.0.as_str(), missing.1)]);
         for step in plan.steps {
             let Step::Apply(object) = step else { panic!("{step:?}") };
             let detail = whole.objects[&object.id].detail.clone();
-            world.objects.insert(object.id, view(Some(object.digest), detail));
+            observed.objects.insert(object.id, view(Some(object.digest), detail));
         }
-        assert_eq!(decide(&desired, &world), Plan::default());
+        assert_eq!(decide(&desired, &observed), Plan::default());
     }
 }

@@ -6,49 +6,44 @@
 
 use super::{Plan, Step, primary};
 use crate::{
-    crd::{Phase, VolumeRecord},
+    crd::{Phase, Reason, VolumeRecord},
     postgresql::{
         build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
         names,
-        world::{Detail, Kind, ObjectView, Owner, Refused, World},
+        observed::{Detail, Kind, ObjectView, Observed, Owner, Refused},
     },
 };
 
 /// Reason of a database that is not where it was.
-pub const LOST: &str = "VolumeLost";
+pub const LOST: Reason = Reason::VolumeLost;
 
-/// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Volume {
     /// There is none, and never was a database.
     Missing,
     /// It is not on record yet, as it is now; nothing is done before.
     Unrecorded,
-    /// There is none on it that is known of. `leave`: one may be made.
+    /// There is none on it that is known of. `allowed`: one may be made.
     Uninitialized {
-        /// uid of the claim.
         uid: String,
         /// Whether this operator has made the claim, to begin a database on.
-        leave: bool,
+        allowed: bool,
     },
     /// Servers may use it.
     Initialized,
     /// It is being deleted, as soon as no pod uses it.
     Going,
-    /// It belongs to another.
     NotOurs,
-    /// The one with the database is not there: why.
     Lost(String),
 }
 
 /// How far the volume is.
-#[must_use]
-pub fn judge(desired: &Desired, world: &World) -> Volume {
+pub fn judge(desired: &Desired, observed: &Observed) -> Volume {
     let name = claim(desired);
-    let recorded = world.recorded.volume.as_ref();
-    let had_database = had_database(desired, world);
-    let Some(found) = world.objects.get(&(Kind::PersistentVolumeClaim, name.clone())) else {
+    let recorded = observed.recorded.volume.as_ref();
+    let had_database = had_database(desired, observed);
+    let Some(found) = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone())) else {
         return match had_database {
             true => Volume::Lost(format!("PersistentVolumeClaim {name} is gone")),
             false => Volume::Missing,
@@ -63,7 +58,7 @@ pub fn judge(desired: &Desired, world: &World) -> Volume {
     match recorded {
         Some(recorded) if recorded.uid == found.uid && had_database => Volume::Initialized,
         Some(recorded) if recorded.uid == found.uid => {
-            Volume::Uninitialized { uid: found.uid.clone(), leave: leave(desired, found) }
+            Volume::Uninitialized { uid: found.uid.clone(), allowed: made_by_operator(desired, found) }
         }
         Some(recorded) if had_database && desired.accepted_volume.as_ref() != Some(&found.uid) => {
             Volume::Lost(format!(
@@ -75,33 +70,31 @@ pub fn judge(desired: &Desired, world: &World) -> Volume {
     }
 }
 
-/// What is to be put down of the volume.
-#[must_use]
-pub fn record(desired: &Desired, world: &World) -> Option<VolumeRecord> {
+pub fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRecord> {
     let name = claim(desired);
-    let found = world.objects.get(&(Kind::PersistentVolumeClaim, name.clone()));
+    let found = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone()));
     let with = |initialized| Some(VolumeRecord { name: name.clone(), uid: found?.uid.clone(), initialized });
-    match judge(desired, world) {
-        Volume::Unrecorded | Volume::Initialized => with(had_database(desired, world)),
+    match judge(desired, observed) {
+        Volume::Unrecorded | Volume::Initialized => with(had_database(desired, observed)),
         Volume::Uninitialized { uid, .. } => {
-            let job = world.objects.get(&(Kind::Job, names::initialize(&desired.key.name, &uid)));
+            let job = observed.objects.get(&(Kind::Job, names::initialize(&desired.key.name, &uid)));
             with(job.is_some_and(|job| ended(job) == Some(true)))
         }
-        _ => world.recorded.volume.clone(),
+        _ => observed.recorded.volume.clone(),
     }
 }
 
 /// Whether there was a database, by whatever shows it. Earlier versions of this operator put no volume on record.
-fn had_database(desired: &Desired, world: &World) -> bool {
-    let recorded = &world.recorded;
-    let set = world.objects.get(&(Kind::StatefulSet, names::primary(&desired.key.name)));
+fn had_database(desired: &Desired, observed: &Observed) -> bool {
+    let recorded = &observed.recorded;
+    let set = observed.objects.get(&(Kind::StatefulSet, names::primary(&desired.key.name)));
     recorded.volume.as_ref().is_some_and(|volume| volume.initialized)
         || recorded.active.is_some()
         || recorded.phase == Some(Phase::Up)
         || set.is_some_and(|set| set.owner == Owner::Ours)
 }
 
-fn leave(desired: &Desired, claim: &ObjectView) -> bool {
+fn made_by_operator(desired: &Desired, claim: &ObjectView) -> bool {
     matches!(&claim.detail, Detail::Claim { made_for: Some(uid), .. } if *uid == desired.uid)
 }
 
@@ -117,49 +110,48 @@ fn claim(desired: &Desired) -> String {
 }
 
 /// The way to servers. They are not waited for here.
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, world: &World, volume: &Volume) {
+pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &Volume) {
     let name = claim(desired);
     match volume {
         Volume::Missing => {
             plan.steps.push(Step::CreateVolume);
-            plan.hold("Provisioning", false, format!("waiting for PersistentVolumeClaim {name}"));
+            plan.hold(Reason::Provisioning, format!("waiting for PersistentVolumeClaim {name}"));
         }
-        Volume::Unrecorded => plan.hold("Provisioning", false, format!("PersistentVolumeClaim {name} is being put on record")),
+        Volume::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
         // Said with all volumes.
         Volume::NotOurs => {}
         Volume::Going => plan.hold(
-            "VolumeGoing",
-            true,
+            Reason::VolumeGoing,
             format!(
                 "PersistentVolumeClaim {name} is being deleted, and is gone as soon as pod {} is: take what is on it (`pg_dumpall`) before that",
                 names::primary_pod(&desired.key.name)
             ),
         ),
-        Volume::Lost(why) => lost(plan, desired, world, why),
-        Volume::Uninitialized { uid, leave } => initialize(plan, desired, world, uid, *leave),
-        Volume::Initialized => initialized(plan, desired, world),
+        Volume::Lost(why) => lost(plan, desired, observed, why),
+        Volume::Uninitialized { uid, allowed } => initialize(plan, desired, observed, uid, *allowed),
+        Volume::Initialized => initialized(plan, desired, observed),
     }
 }
 
-/// Only an administrator knows whether the data are on what is there.
-fn lost(plan: &mut Plan, desired: &Desired, world: &World, why: &str) {
+/// Only a cluster admin knows whether the data are on what is there.
+fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
     let key = &desired.key;
-    let found = world.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
+    let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
     let uid = found.map_or("UID", |found| found.uid.as_str());
     let message = format!(
         "{why}; no empty database is made in its place, and no dump is taken away: restore a dump into a new Postgresql; or, if the data are on what now has this name, say so with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
         key.name, key.namespace,
     );
-    plan.hold(LOST, true, message);
+    plan.hold(LOST, message);
 }
 
-fn initialize(plan: &mut Plan, desired: &Desired, world: &World, uid: &str, leave: bool) {
-    let job = initialize::job(desired, uid, leave);
+fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str, allowed: bool) {
+    let job = initialize::job(desired, uid, allowed);
     let name = &job.id.1;
-    let pod = world.pods.iter().find(|pod| pod.role == initialize::ROLE && pod.name.starts_with(name.as_str()));
-    match world.objects.get(&job.id) {
+    let pod = observed.pods.iter().find(|pod| pod.role == initialize::ROLE && pod.name.starts_with(name.as_str()));
+    match observed.objects.get(&job.id) {
         None => {
-            plan.hold("Provisioning", false, format!("waiting for Job {name}, which makes the database"));
+            plan.hold(Reason::Provisioning, format!("waiting for Job {name}, which makes the database"));
             plan.steps.push(Step::Initialize(job));
         }
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
@@ -168,7 +160,7 @@ fn initialize(plan: &mut Plan, desired: &Desired, world: &World, uid: &str, leav
             let claim = claim(desired);
             let (reason, why) = match pod.and_then(|pod| pod.refused) {
                 Some(Refused::OtherVersion) => (
-                    "VersionMismatch",
+                    Reason::VersionMismatch,
                     format!(
                         "the database on PersistentVolumeClaim {claim} is of another major version than {}: hand the volume over to a Postgresql of its version",
                         desired.version
@@ -181,36 +173,35 @@ fn initialize(plan: &mut Plan, desired: &Desired, world: &World, uid: &str, leav
                     ),
                 ),
                 None => (
-                    "InitializationFailed",
+                    Reason::InitializationFailed,
                     format!(
                         "Job {name} has not made the database on PersistentVolumeClaim {claim}: delete the Job for another try"
                     ),
                 ),
             };
             let message = format!("{why}; see `kubectl logs -n {namespace} job/{name}`");
-            plan.hold(reason, true, message);
+            plan.hold(reason, message);
         }
         Some(_) => {
             let why = pod
                 .and_then(|pod| pod.waiting.as_ref())
                 .map(|why| format!("; pod {}: {why}", pod.map_or("", |pod| &pod.name)));
             plan.hold(
-                "Provisioning",
-                false,
+                Reason::Provisioning,
                 format!("waiting for Job {name}, which makes the database{}", why.unwrap_or_default()),
             );
         }
     }
 }
 
-fn initialized(plan: &mut Plan, desired: &Desired, world: &World) {
+fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let prefix = names::initialize_prefix(&desired.key.name);
-    for (id, view) in &world.objects {
+    for (id, view) in &observed.objects {
         if id.0 == Kind::Job && id.1.starts_with(&prefix) && view.owner == Owner::Ours && !view.deleting {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
-    let Some(pod) = primary(desired, &world.pods) else { return };
+    let Some(pod) = primary(desired, &observed.pods) else { return };
     match pod.refused {
         Some(Refused::NoDatabase) => {
             let why = format!(
@@ -218,7 +209,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, world: &World) {
                 pod.name,
                 claim(desired)
             );
-            lost(plan, desired, world, &why);
+            lost(plan, desired, observed, &why);
         }
         Some(Refused::OtherVersion) => {
             let message = format!(
@@ -226,7 +217,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, world: &World) {
                 pod.name,
                 pod.waiting.as_deref().unwrap_or_default()
             );
-            plan.hold("VersionMismatch", true, message);
+            plan.hold(Reason::VersionMismatch, message);
         }
         None => {}
     }

@@ -1,0 +1,107 @@
+//! What scenarios have in common: specs, operators of their own, and looks at what is there.
+
+use std::fmt::Debug;
+
+use clientapp_operator::crd::ClientApp;
+use clientapp_operator::crd::percona::PerconaPGCluster;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::lab::{Apart, Lab, Tenant, hostname, leading};
+use crate::operator::Operator;
+use crate::wait::until;
+
+/// A namespace with an operator of its own, which runs with these arguments and sees no other namespace.
+///
+/// # Panics
+/// When it does not lead.
+pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) {
+    let mut apart = Lab::unattended().await.apart(namespace).await;
+    apart.options.arguments = arguments.iter().map(ToString::to_string).collect();
+    let operator = leading(&apart.options).await;
+    (apart, operator)
+}
+
+/// A spec without database, Redis and volume, for scenarios that are about something else.
+#[must_use]
+pub fn small(tenant: &Tenant, name: &str) -> Value {
+    with(
+        json!({"postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false}}),
+        json!({"hostname": hostname(tenant, name)}),
+    )
+}
+
+/// One spec over another.
+///
+/// # Panics
+/// When one is no object.
+#[must_use]
+pub fn with(mut spec: Value, more: Value) -> Value {
+    let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else { panic!("specs are objects") };
+    spec_map.extend(more);
+    spec
+}
+
+/// The names of all objects of a kind in the tenant's namespace.
+///
+/// # Panics
+/// When they cannot be listed.
+pub async fn names<K>(tenant: &Tenant) -> Vec<String>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
+    objects.iter().map(|object| object.name_any()).collect()
+}
+
+/// The value under a key of a Secret.
+///
+/// # Panics
+/// When there is none.
+pub async fn secret(tenant: &Tenant, name: &str, key: &str) -> String {
+    let secret = tenant.api::<Secret>().get(name).await.unwrap();
+    String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
+}
+
+/// Waits until nothing of an app is left in its namespace. What the garbage collector takes comes a little later.
+///
+/// # Panics
+/// When something stays.
+pub async fn nothing_is_left(tenant: &Tenant) {
+    until("nothing is left", async || {
+        let mut left = Vec::new();
+        left.extend(names::<ClientApp>(tenant).await);
+        left.extend(names::<PerconaPGCluster>(tenant).await);
+        left.extend(names::<Secret>(tenant).await);
+        left.extend(names::<PersistentVolumeClaim>(tenant).await);
+        left.extend(names::<Deployment>(tenant).await);
+        left.extend(names::<StatefulSet>(tenant).await);
+        left.extend(names::<Service>(tenant).await);
+        left.extend(names::<Job>(tenant).await);
+        left.extend(names::<Pod>(tenant).await);
+        left.extend(names::<ConfigMap>(tenant).await);
+        left.retain(|name| name != "kube-root-ca.crt");
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("in {}: {left:?}\n{}", tenant.namespace, tenant.lab.operator_log()))
+        }
+    })
+    .await;
+}
+
+/// Deletes a ClientApp with this propagation, and waits until it is gone.
+///
+/// # Panics
+/// When it stays.
+pub async fn delete(tenant: &Tenant, name: &str, propagation: PropagationPolicy) {
+    let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };
+    tenant.api::<ClientApp>().delete(name, &params).await.unwrap();
+    tenant.gone(name).await;
+}

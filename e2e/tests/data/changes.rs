@@ -1,0 +1,221 @@
+//! What changes in the middle of a deletion counts: policy, suspension, the kind of deletion, and what is there.
+
+use axum::http::StatusCode;
+use clientapp_operator::crd::{ClientApp, Postgresql, label};
+use e2e::charts;
+use e2e::lab::{Apart, Lab, Tenant, hostname};
+use e2e::proxy::{Fault, Proxy, Rule};
+use e2e::scenario::{operated, small, with};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use serde_json::{Value, json};
+
+fn unkept() -> Value {
+    json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}})
+}
+
+async fn volume(tenant: &Tenant, name: &str) -> Option<String> {
+    let found = tenant.api::<PersistentVolumeClaim>().get_opt(name).await.unwrap();
+    found.filter(|claim| claim.metadata.deletion_timestamp.is_none()).and_then(|claim| claim.uid())
+}
+
+async fn delete(tenant: &Tenant, name: &str) {
+    tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+async fn orphan(tenant: &Tenant, name: &str) {
+    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    tenant.api::<ClientApp>().delete(name, &orphan).await.unwrap();
+}
+
+#[tokio::test]
+async fn while_it_waits_for_its_turn_and_half_way() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("turn", &["--max-concurrent", "1"]).await;
+    const APPS: [&str; 3] = ["suspended", "retained", "orphaned"];
+    let files = |name: &str| format!("{name}-nextcloud-nextcloud");
+    let mut before = Vec::new();
+    for name in APPS {
+        tenant.create(name, with(small(&tenant, name), unkept())).await.unwrap();
+        tenant.ready(name, 1).await;
+        before.push(volume(&tenant, &files(name)).await);
+    }
+    // All others have to wait for this one's helm.
+    let slow = json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}});
+    tenant.create("slow", with(small(&tenant, "slow"), slow)).await.unwrap();
+    let runs = |job: Option<&Job>| (job?.status.as_ref()?.active? > 0).then_some(());
+    tenant.wait_for("slow-nextcloud-prepare", "there", runs).await;
+    for name in APPS {
+        delete(&tenant, name).await;
+        let judged = |app: Option<&ClientApp>| (!app?.status.as_ref()?.orphaned?).then_some(());
+        tenant.wait_for(name, "about to be taken down", judged).await;
+    }
+    tenant.patch("suspended", json!({"suspend": true})).await.unwrap();
+    tenant.patch("retained", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    orphan(&tenant, "orphaned").await;
+    delete(&tenant, "slow").await;
+    tenant.gone("slow").await;
+    tenant.condition("suspended", "Ready", "False", "Suspended").await;
+    tenant.condition("retained", "Ready", "False", "RetainUnsafe").await;
+    tenant.gone("orphaned").await;
+    for (name, before) in APPS.into_iter().zip(before) {
+        assert_eq!(volume(&tenant, &files(name)).await, before, "{name}");
+        assert_eq!(tenant.listed(name).unwrap().1, "deployed", "{name}");
+    }
+    // What RetainUnsafe advises works.
+    orphan(&tenant, "retained").await;
+    tenant.gone("retained").await;
+    assert!(volume(&tenant, &files("retained")).await.is_some());
+    assert_eq!(tenant.listed("retained").unwrap().1, "deployed");
+
+    // A watch that is late with a volume does not hide it from the policy.
+    proxy.set([Rule::new("watch", "persistentvolumeclaims", Fault::Hang)]);
+    tenant
+        .create("late", with(small(&tenant, "late"), with(unkept(), json!({"deletionPolicy": "Retain"}))))
+        .await
+        .unwrap();
+    tenant.ready("late", 1).await;
+    delete(&tenant, "late").await;
+    tenant.condition("late", "Ready", "False", "RetainUnsafe").await;
+    assert!(volume(&tenant, &files("late")).await.is_some());
+
+    proxy.set([]);
+
+    // A deletion of the database that is cut off, and turned into Retain, is taken back.
+    let spec = with(small(&tenant, "half"), json!({"postgres": {"provider": "standalone"}}));
+    tenant.create("half", spec.clone()).await.unwrap();
+    tenant.ready("half", 1).await;
+    let database = volume(&tenant, "data-half-pg-0").await;
+    let met = proxy.met();
+    proxy.set([Rule::new("delete", "postgresqls", Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
+    delete(&tenant, "half").await;
+    proxy.met_more_than(met).await;
+    tenant.patch("half", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant.gone("half").await;
+    proxy.set([]);
+    tenant.create("half", with(spec, json!({"postgres": {"provider": "standalone", "adopt": true}}))).await.unwrap();
+    tenant.ready("half", 1).await;
+    // By mistake.
+    tenant.api::<Postgresql>().delete("half-pg", &DeleteParams::default()).await.unwrap();
+    let again = |found: Option<&Postgresql>| (found?.metadata.deletion_timestamp.is_none()).then_some(());
+    tenant.wait_for("half-pg", "there again", again).await;
+    assert_eq!(volume(&tenant, "data-half-pg-0").await, database);
+}
+
+#[tokio::test]
+async fn without_helms_secret_a_release_is_as_dangerous() {
+    let tenant = Lab::shared().await.tenant("no-record").await;
+    let claims = json!({"redis": {"enabled": true}, "deletionPolicy": "Retain",
+        "values": {"redis": {"master": {"claimRetention": "Delete"}}}});
+    tenant.create("acme", with(small(&tenant, "acme"), claims)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let redis = "redis-data-acme-redis-master-0";
+    let before = volume(&tenant, redis).await;
+    assert!(before.is_some());
+    delete(&tenant, "acme").await;
+    tenant.condition("acme", "Ready", "False", "RetainUnsafe").await;
+    tenant.kubectl(&["delete", "secret", "sh.helm.release.v1.acme.v1"]).unwrap();
+    // What was made later is done by now.
+    tenant.create("later", small(&tenant, "later")).await.unwrap();
+    tenant.ready("later", 1).await;
+    tenant.condition("acme", "Ready", "False", "RetainUnsafe").await;
+    assert_eq!(volume(&tenant, redis).await, before);
+    // The way out that it names.
+    tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    tenant.gone("acme").await;
+}
+
+#[tokio::test]
+async fn a_namespace_stays_with_what_was_said_to_stay() {
+    let tenant = Lab::shared().await.tenant("made-for-acme").await;
+    let namespaces = Api::<Namespace>::all(tenant.client.clone());
+    let marks = json!({"metadata": {"labels": {label::MANAGED_BY: label::OPERATOR, label::INSTANCE: "acme"}}});
+    namespaces.patch(&tenant.namespace, &PatchParams::default(), &Patch::Merge(marks)).await.unwrap();
+    let spec = with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}));
+    tenant.create("acme", with(spec.clone(), json!({"deletionPolicy": "Retain"}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.delete("acme").await;
+    tenant.create("acme", with(spec, json!({"postgres": {"enabled": false, "adopt": true}}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    // Adopted, and another's since.
+    let files = "acme-nextcloud-nextcloud";
+    let before = volume(&tenant, files).await;
+    let velero = Patch::Merge(json!({"metadata": {"labels": {label::MANAGED_BY: "velero"}}}));
+    tenant.api::<PersistentVolumeClaim>().patch(files, &PatchParams::default(), &velero).await.unwrap();
+    delete(&tenant, "acme").await;
+    tenant.gone("acme").await;
+    let told = tenant.events("acme").await;
+    for reason in ["DataKept", "NamespaceKept"] {
+        assert!(told.iter().any(|(event, note)| event == reason && note.contains(files)), "{reason}: {told:#?}");
+    }
+    let namespace = namespaces.get(&tenant.namespace).await.unwrap();
+    assert_eq!((namespace.metadata.deletion_timestamp, volume(&tenant, files).await), (None, before));
+}
+
+/// At whatever moment of its first reconcile it is deleted: what was made for it goes, or is named.
+#[tokio::test]
+async fn created_and_deleted_at_once() {
+    let tenant = Lab::shared().await.tenant("at-once").await;
+    let name = |number: usize| format!("app-{number}");
+    // Deleted when so much of it is seen.
+    let moments: [fn(&ClientApp) -> bool; 4] = [
+        |_| true,
+        |app| !app.finalizers().is_empty(),
+        |app| app.status.is_some(),
+        |app| app.status.as_ref().is_some_and(|status| status.last_attempt.is_some()),
+    ];
+    let lived = (0..40).map(|number| {
+        let tenant = &tenant;
+        async move {
+            let name = name(number);
+            let spec = with(small(tenant, &name), json!({"redis": {"enabled": number % 8 < 4}}));
+            tenant.create(&name, spec).await.unwrap();
+            let come = |app: Option<&ClientApp>| moments[number % 4](app?).then_some(());
+            tenant.wait_for(&name, "at its moment", come).await;
+            tenant.api::<ClientApp>().delete(&name, &DeleteParams::default()).await.unwrap();
+            tenant.gone(&name).await;
+        }
+    });
+    futures::future::join_all(lived).await;
+    for number in 0..40 {
+        let secret = format!("{}-admin-secret", name(number));
+        if tenant.api::<Secret>().get_opt(&secret).await.unwrap().is_some() {
+            tenant.event(&name(number), "DataKept", &secret).await;
+        }
+        assert_eq!(tenant.listed(&name(number)), None);
+    }
+}
+
+/// Nothing waits for its teardown then: what was made for it stays, and is named.
+#[tokio::test]
+async fn gone_in_the_middle_of_a_reconcile() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("in-the-middle", &[]).await;
+
+    async fn vanish<K>(tenant: &Tenant, proxy: &Proxy, rule: Rule, name: &str, spec: Value)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let met = proxy.met();
+        proxy.set([rule]);
+        let object = json!({"metadata": {"name": name}, "spec": spec});
+        let api = tenant.api::<K>();
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        proxy.met_more_than(met).await;
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        let off = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        api.patch(name, &PatchParams::default(), &off).await.unwrap();
+        proxy.set([]);
+    }
+    let spec = json!({"hostname": hostname(&tenant, "acme")});
+    vanish::<ClientApp>(&tenant, &proxy, Rule::new("create", "secrets", Fault::Hang), "acme", spec).await;
+    tenant.event("acme", "DataKept", "Secret acme-admin-secret stays").await;
+    // The first status of a database says whose its volume is.
+    let rule = Rule::new("patch", "postgresqls/status", Fault::Hang);
+    vanish::<Postgresql>(&tenant, &proxy, rule, "db", json!({})).await;
+    tenant.event("db", "Retained", "Secret db-credentials stays").await;
+}

@@ -1,0 +1,188 @@
+//! Deletion: what goes, what stays, and that it always comes to an end.
+
+use clientapp_operator::crd::label;
+use clientapp_operator::crd::percona::PerconaPGCluster;
+use e2e::charts;
+use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::scenario::{delete, names, nothing_is_left, secret, small, with};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
+use kube::api::{DeleteParams, PropagationPolicy};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+#[tokio::test]
+async fn everything_goes_and_the_database_with_its_volumes() {
+    let tenant = Lab::shared().await.tenant("delete").await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert!(names::<PersistentVolumeClaim>(&tenant).await.iter().any(|name| name.starts_with("acme-pg-")));
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+
+    // Percona deletes volumes and Secrets only if asked to before its cluster goes.
+    let requests = tenant.requests().await;
+    let clusters: Vec<_> = requests.iter().filter(|request| request.contains("perconapgclusters")).collect();
+    let deletion =
+        clusters.iter().position(|request| request.as_str() == "operator delete perconapgclusters/").unwrap();
+    assert_eq!(clusters[deletion - 1], "operator patch perconapgclusters/", "{clusters:?}");
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_takes_everything_as_well() {
+    let tenant = Lab::shared().await.tenant("delete-foreground").await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
+    nothing_is_left(&tenant).await;
+}
+
+/// The database with all that is needed to use it stays, nobody's, and can be found.
+async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
+    let cluster = format!("{app}-pg");
+    assert_eq!(secret(tenant, &format!("{cluster}-pguser-clientapp"), "password").await, password);
+    let retained = |labels: &std::collections::BTreeMap<String, String>| {
+        labels.get(label::RETAINED_FROM).map(String::as_str) == Some(app)
+    };
+    let cluster = tenant.api::<PerconaPGCluster>().get(&cluster).await.unwrap();
+    assert!(retained(cluster.labels()) && cluster.owner_references().is_empty(), "{:?}", cluster.metadata);
+    assert!(cluster.metadata.deletion_timestamp.is_none());
+    let user = tenant.api::<Secret>().get(&format!("{app}-pg-pguser-clientapp")).await.unwrap();
+    assert!(retained(user.labels()) && user.owner_references().is_empty(), "{:?}", user.metadata);
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&kube::api::ListParams::default()).await.unwrap();
+    let files = claims.iter().find(|claim| claim.name_any() == format!("{app}-nextcloud-nextcloud")).unwrap();
+    assert!(retained(files.labels()) && files.owner_references().is_empty(), "{:?}", files.metadata);
+    assert!(claims.iter().any(|claim| claim.name_any().starts_with(&format!("{app}-pg-"))));
+    assert!(claims.iter().all(|claim| claim.metadata.deletion_timestamp.is_none()));
+}
+
+#[tokio::test]
+async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
+    let tenant = Lab::shared().await.tenant("retain").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
+    tenant.create("acme", spec.clone()).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
+    let admin = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
+    tenant.delete("acme").await;
+    assert_eq!(tenant.listed("acme"), None);
+    is_retained(&tenant, "acme", &password).await;
+
+    let labels = tenant.api::<Secret>().get("acme-admin-secret").await.unwrap().labels().clone();
+    assert_eq!(labels[label::RETAINED_FROM], "acme");
+
+    tenant.create("acme", spec.clone()).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
+    for part in ["PerconaPGCluster acme-pg, PersistentVolumeClaim", "more", "spec.postgres.adopt to true"] {
+        assert!(told.contains(part), "{told}");
+    }
+    tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    tenant.delete("acme").await;
+    is_retained(&tenant, "acme", &password).await;
+
+    // Data are not squeezed, not even for being adopted.
+    let adopt = json!({"postgres": {"adopt": true, "storageSize": "512Mi"}, "deletionPolicy": "Delete"});
+    tenant.create("acme", with(spec, adopt)).await.unwrap();
+    tenant.condition("acme", "Ready", "False", "StorageShrink").await;
+    is_retained(&tenant, "acme", &password).await;
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    tenant.patch("acme", json!({"postgres": {"storageSize": "1Gi"}})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().uid(), cluster.uid());
+    assert_eq!(secret(&tenant, "acme-pg-pguser-clientapp", "password").await, password);
+    assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, admin);
+    // It is the app's own again, and goes with it.
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_retains_as_well_also_when_the_policy_came_late() {
+    let tenant = Lab::shared().await.tenant("retain-foreground").await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
+    let app = tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant
+        .status("acme", "retaining", |status| {
+            status.observed_generation == app.metadata.generation && e2e::lab::has(status, "Ready", "True", "Ready")
+        })
+        .await;
+    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
+    is_retained(&tenant, "acme", &password).await;
+}
+
+#[tokio::test]
+async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
+    let tenant = Lab::shared().await.tenant("undecodable").await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
+    // The API server stores what nests deeper than any decoder here goes.
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+    let patch = format!(r#"{{"spec":{{"values":{deep}}}}}"#);
+    tenant.kubectl(&["patch", "clientapp", "acme", "--type=merge", "-p", &patch]).unwrap();
+    tenant.kubectl(&["wait", "clientapp/acme", "--for=condition=Stalled=True", "--timeout=60s"]).unwrap();
+    let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].message}"#;
+    let told = tenant.kubectl(&["get", "clientapp", "acme", "-o", ready]).unwrap();
+    assert!(told.starts_with("the stored object does not decode: spec.values.a"), "{told}");
+    assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
+
+    tenant.kubectl(&["delete", "clientapp", "acme", "--timeout=90s"]).unwrap();
+    assert_eq!(tenant.listed("acme"), None);
+    // Who cannot read the policy keeps the data.
+    is_retained(&tenant, "acme", &password).await;
+}
+
+#[tokio::test]
+async fn an_invalid_object_keeps_its_release_and_can_be_deleted() {
+    let tenant = Lab::shared().await.tenant("invalid").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"values": {"redis": {"enabled": true}}})).await.unwrap();
+    let told = tenant.condition("acme", "Stalled", "True", "InvalidSpec").await;
+    assert!(told.contains("redis.enabled is computed by the operator: set spec.redis.enabled instead"), "{told}");
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+
+    // And one that was never anything else.
+    let never = with(small(&tenant, "never"), json!({"values": {"redis": {"enabled": true}}}));
+    tenant.create("never", never).await.unwrap();
+    tenant.condition("never", "Ready", "False", "InvalidSpec").await;
+    tenant.delete("never").await;
+    nothing_is_left(&tenant).await;
+}
+
+#[tokio::test]
+async fn a_deletion_ends_the_helm_that_runs() {
+    let tenant = Lab::shared().await.tenant("delete-midway").await;
+    let slow =
+        with(small(&tenant, "acme"), json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}}));
+    tenant.create("acme", slow).await.unwrap();
+    tenant
+        .wait_for("acme-nextcloud-prepare", "there", |job: Option<&Job>| {
+            (job?.status.as_ref()?.active? > 0).then_some(())
+        })
+        .await;
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
+#[tokio::test]
+async fn a_namespace_with_apps_can_be_deleted() {
+    let tenant = Lab::shared().await.tenant("whole-namespace").await;
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.create("kept", json!({"hostname": hostname(&tenant, "kept"), "deletionPolicy": "Retain"})).await.unwrap();
+    tenant.create("stuck", with(small(&tenant, "stuck"), json!({"adminSecret": "missing"}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.ready("kept", 1).await;
+    tenant.condition("stuck", "Ready", "False", "AdminSecretMissing").await;
+
+    let namespaces = Api::<Namespace>::all(tenant.client.clone());
+    let uid = namespaces.get(&tenant.namespace).await.unwrap().metadata.uid.unwrap();
+    namespaces.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
+    let gone = await_condition(namespaces, &tenant.namespace, conditions::is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace goes").unwrap();
+}

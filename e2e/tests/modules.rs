@@ -1,0 +1,273 @@
+//! The operator's modules have no circle: neither those of the crate, nor those within its controllers.
+//!
+//! Read from the source as tokens, so that a path in a macro counts as well. What is for tests alone does not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// The modules whose own modules are looked at, and of each what still closes a circle: who uses whom against the order of
+/// the rest. A list may become shorter and never longer; what closes none any more has to be taken off.
+const LEVELS: &[(&str, &[(&str, &str)])] = &[
+    ("crate", &[("config", "clientapp"), ("lock_owner", "clientapp"), ("lease", "runtime")]),
+    (
+        "clientapp",
+        &[
+            ("act", "observe"),
+            ("context", "namespace"),
+            ("context", "watches"),
+            ("gate", "plan"),
+            ("helm_runs", "world"),
+            ("retained", "observe"),
+        ],
+    ),
+    // What its reconciles share is in its driver.
+    ("postgresql", &[("act", "mod"), ("observe", "mod"), ("report", "mod"), ("teardown", "mod")]),
+];
+
+#[test]
+fn modules_have_no_circle() {
+    let modules = Modules::of(&Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src"));
+    let mut wrong = Vec::new();
+    for (level, known) in LEVELS {
+        let mut uses = modules.uses(level);
+        let known: Vec<_> = known.iter().map(|(user, used)| ((*user).to_owned(), (*used).to_owned())).collect();
+        uses.retain(|edge, _| !known.contains(edge));
+        while let Some(circle) = circle(&uses) {
+            let places: Vec<_> =
+                circle.iter().map(|edge| format!("  {} -> {}, {}", edge.0, edge.1, uses[edge])).collect();
+            wrong.push(format!("a circle in {level}:\n{}", places.join("\n")));
+            // One place is enough for one circle; there may be others.
+            uses.remove(circle.last().expect("a circle has an edge"));
+        }
+        let all = modules.uses(level);
+        for edge in known {
+            if !all.contains_key(&edge) || path(&uses, &edge.1, &edge.0).is_none() {
+                wrong
+                    .push(format!("{} -> {} closes no circle in {level} any more: take it off LEVELS", edge.0, edge.1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Who uses whom, and one place where.
+type Uses = BTreeMap<(String, String), String>;
+
+/// The edges of one circle, if there is one.
+fn circle(uses: &Uses) -> Option<Vec<(String, String)>> {
+    uses.keys().find_map(|edge| {
+        let mut circle = path(uses, &edge.1, &edge.0)?;
+        circle.push(edge.clone());
+        Some(circle)
+    })
+}
+
+/// The edges of a shortest path.
+fn path(uses: &Uses, from: &str, to: &str) -> Option<Vec<(String, String)>> {
+    let mut reached = BTreeMap::from([(from.to_owned(), Vec::new())]);
+    let mut rim = vec![from.to_owned()];
+    while !rim.is_empty() {
+        if let Some(found) = reached.get(to) {
+            return Some(found.clone());
+        }
+        let mut next = Vec::new();
+        for edge in uses.keys().filter(|edge| rim.contains(&edge.0)) {
+            if !reached.contains_key(&edge.1) {
+                let path = reached[&edge.0].iter().cloned().chain([edge.clone()]).collect();
+                reached.insert(edge.1.clone(), path);
+                next.push(edge.1.clone());
+            }
+        }
+        rim = next;
+    }
+    None
+}
+
+/// All modules of a crate with the paths that they use.
+#[derive(Default)]
+struct Modules {
+    /// By their paths without `crate`; the root's is empty.
+    names: BTreeSet<Vec<String>>,
+    /// The module that uses it, a path as it is there, and the file.
+    paths: Vec<(Vec<String>, Vec<String>, String)>,
+    /// By module and name, the path that it is imported by: a name is used of where it comes from.
+    imports: BTreeMap<(Vec<String>, String), Vec<String>>,
+}
+
+impl Modules {
+    fn of(source: &Path) -> Modules {
+        let mut modules = Modules::default();
+        modules.file(&source.join("lib.rs"), source, Vec::new());
+        modules
+    }
+
+    /// Reads a file, and those of its modules, which lie in a directory.
+    fn file(&mut self, file: &Path, directory: &Path, module: Vec<String>) {
+        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let tokens = text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.module(tokens, file, directory, module);
+    }
+
+    fn module(&mut self, tokens: TokenStream, file: &Path, directory: &Path, module: Vec<String>) {
+        self.names.insert(module.clone());
+        self.tokens(&tokens.into_iter().collect::<Vec<_>>(), file, directory, &module);
+    }
+
+    fn tokens(&mut self, tokens: &[TokenTree], file: &Path, directory: &Path, module: &[String]) {
+        let mut at = 0;
+        while at < tokens.len() {
+            let rest = &tokens[at..];
+            match rest {
+                // All that the attribute is for: up to its body or its semicolon.
+                [TokenTree::Punct(hash), TokenTree::Group(attribute), ..]
+                    if hash.as_char() == '#' && attribute.stream().to_string().replace(' ', "") == "cfg(test)" =>
+                {
+                    let ends = |token: &TokenTree| match token {
+                        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                        TokenTree::Punct(punct) => punct.as_char() == ';',
+                        _ => false,
+                    };
+                    at += rest.iter().position(ends).expect("an attribute is for something");
+                }
+                [TokenTree::Ident(keyword), TokenTree::Ident(name), end, ..] if keyword == "mod" => {
+                    let inner: Vec<_> = module.iter().cloned().chain([name.to_string()]).collect();
+                    let below = directory.join(name.to_string());
+                    match end {
+                        TokenTree::Group(body) => self.module(body.stream(), file, &below, inner),
+                        _ => {
+                            let candidates = [below.with_extension("rs"), below.join("mod.rs")];
+                            let found = candidates.iter().find(|file| file.exists());
+                            self.file(found.unwrap_or_else(|| panic!("no {}", below.display())), &below, inner);
+                        }
+                    }
+                    at += 2;
+                }
+                // Who may see it, not what is used.
+                [TokenTree::Ident(keyword), TokenTree::Group(_), ..] if keyword == "pub" => at += 1,
+                [TokenTree::Ident(_), TokenTree::Punct(colon), ..] if colon.as_char() == ':' => {
+                    let first = self.paths.len();
+                    let imports = at > 0 && matches!(&tokens[at - 1], TokenTree::Ident(word) if word == "use");
+                    at += self.path(rest, Vec::new(), file, module);
+                    for (_, path, _) in self.paths[first..].iter().filter(|_| imports) {
+                        let name = path.last().expect("a path has a name").clone();
+                        self.imports.insert((module.to_owned(), name), path.clone());
+                    }
+                    continue;
+                }
+                [TokenTree::Group(group), ..] => {
+                    self.tokens(&group.stream().into_iter().collect::<Vec<_>>(), file, directory, module);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// Notes the path, or the paths, that begin here, and returns how many tokens that takes.
+    fn path(&mut self, tokens: &[TokenTree], mut path: Vec<String>, file: &Path, module: &[String]) -> usize {
+        let is_colon = |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Punct(p)) if p.as_char() == ':');
+        let mut at = 0;
+        loop {
+            match tokens.get(at) {
+                Some(TokenTree::Ident(name)) => path.push(name.to_string()),
+                Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                    let inner: Vec<_> = group.stream().into_iter().collect();
+                    let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ',');
+                    for part in inner.split(is_comma).filter(|part| !part.is_empty()) {
+                        self.path(part, path.clone(), file, module);
+                    }
+                    return at + 1;
+                }
+                // `::<`, `::*`
+                _ => break,
+            }
+            at += 1;
+            if !(is_colon(tokens.get(at)) && is_colon(tokens.get(at + 1))) {
+                break;
+            }
+            at += 2;
+        }
+        self.paths.push((module.to_owned(), path, file.display().to_string()));
+        at.max(1)
+    }
+
+    /// The module that a path leads to, or to something in it; `None` outside the crate.
+    fn target(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
+        let mut absolute = match path.first()?.as_str() {
+            "crate" => Vec::new(),
+            "self" | "super" => module.to_owned(),
+            // A module within this one, or else another crate, a type, a variable.
+            name => {
+                let within: Vec<_> = module.iter().cloned().chain([name.to_owned()]).collect();
+                self.names.contains(&within).then_some(module.to_owned())?
+            }
+        };
+        for name in path {
+            match name.as_str() {
+                "crate" | "self" => {}
+                "super" => _ = absolute.pop(),
+                name => {
+                    let within: Vec<_> = absolute.iter().cloned().chain([name.to_owned()]).collect();
+                    if !self.names.contains(&within) {
+                        let import = (absolute, name.to_owned());
+                        return match self.imports.get(&import).filter(|_| import.0 != module) {
+                            Some(path) => self.target(&import.0, path).or(Some(import.0)),
+                            None => Some(import.0),
+                        };
+                    }
+                    absolute = within;
+                }
+            }
+        }
+        Some(absolute)
+    }
+
+    /// Who uses whom among the modules of one, which itself is `mod.rs` there.
+    fn uses(&self, level: &str) -> Uses {
+        let level = if level == "crate" { Vec::new() } else { vec![level.to_owned()] };
+        let within = |module: &[String]| {
+            let rest = module.strip_prefix(level.as_slice())?;
+            Some(rest.first().cloned().unwrap_or_else(|| "mod".to_owned()))
+        };
+        let mut uses = Uses::new();
+        for (module, path, file) in &self.paths {
+            let target = self.target(module, path);
+            let (Some(user), Some(used)) = (within(module), target.as_deref().and_then(within)) else { continue };
+            if user != used {
+                let file = PathBuf::from(file).file_name().expect("it is a file").to_string_lossy().into_owned();
+                uses.entry((user, used)).or_insert_with(|| format!("{} in {file}", path.join("::")));
+            }
+        }
+        uses
+    }
+}
+
+#[test]
+fn paths_are_found_wherever_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| {
+        let file = directory.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    write(
+        "lib.rs",
+        "pub mod a;\nmod b;\nmod c { pub(in crate::a) struct S; fn f() { let b: Vec<crate::b::T> = g(); } }",
+    );
+    write("a/mod.rs", "mod one;\nmod two;\nuse self::two::{self, X,};\n#[cfg(test)]\nmod tests;\nstruct S;");
+    write("a/one.rs", "use super::{S, X};\n#[cfg(test)]\nmod tests { use crate::b::T; }\nconst Y: X = X::new();");
+    write("a/two.rs", "fn f() { json!({\"x\": super::super::c::S}); /* crate::b */ \"crate::b\" }");
+    write("b.rs", "use crate::{a::{one::*, two}, fmt};");
+    let modules = Modules::of(directory.path());
+    let uses = |level: &str| -> Vec<_> { modules.uses(level).into_keys().collect() };
+    let edges = |edges: &[(&str, &str)]| -> Vec<_> {
+        edges.iter().map(|(user, used)| ((*user).to_owned(), (*used).to_owned())).collect()
+    };
+    assert_eq!(uses("crate"), edges(&[("a", "c"), ("b", "a"), ("b", "mod"), ("c", "b")]));
+    assert_eq!(uses("a"), edges(&[("mod", "two"), ("one", "mod"), ("one", "two")]));
+    assert_eq!(circle(&modules.uses("a")), None);
+    assert_eq!(circle(&modules.uses("crate")).map(|circle| circle.len()), Some(3));
+}

@@ -1,0 +1,353 @@
+//! What may happen to the operator, the database, and the way between them.
+
+use super::*;
+
+#[tokio::test]
+async fn without_the_database_nothing_is_lost_and_nothing_stays_behind() {
+    let mut scene = Scene::new("writer-down").await;
+    for name in ["ada", "bob"] {
+        scene.apply(name, ada(36)).await.unwrap();
+        scene.ready(name).await;
+    }
+    scene.turn.postgres.stop();
+    scene.apply("ada", ada(37)).await.unwrap();
+    scene.apply("eve", ada(1)).await.unwrap();
+    scene.delete("bob").await;
+    for name in ["ada", "eve", "bob"] {
+        let sentence = scene.not_ready(name, "DatabaseUnavailable").await;
+        assert!(sentence.contains(&format!("127.0.0.1:{}", scene.turn.postgres.port())), "{sentence}");
+    }
+    scene.turn.postgres.resume().unwrap();
+    scene.sql = scene.turn.postgres.connect(&scene.database).await.unwrap();
+    scene.ready("ada").await;
+    scene.gone("bob").await;
+    scene.ready("eve").await;
+    let eve = (scene.id("eve"), "Ada".into(), 1, "UK".into());
+    assert_eq!(scene.rows().await, [scene.ada(37), eve]);
+}
+
+#[tokio::test]
+async fn a_lock_holds_up_and_a_broken_connection_is_replaced() {
+    let scene = Scene::new("writer-slow").await;
+    for name in ["ada", "bob"] {
+        scene.apply(name, ada(36)).await.unwrap();
+        scene.ready(name).await;
+    }
+    let bob = (scene.id("bob"), "Ada".into(), 36, "UK".into());
+    scene.run("BEGIN; LOCK TABLE people").await;
+    scene.apply("ada", ada(37)).await.unwrap();
+    let sentence = scene.not_ready("ada", "DatabaseBusy").await;
+    assert!(sentence.contains("statement timeout"), "{sentence}");
+    let told = "cannot compare the rows with the PostgresWriters";
+    scene.until(told, async || scene.log().contains(told).then_some(())).await;
+    scene.run("COMMIT").await;
+    scene.ready("ada").await;
+    assert_eq!(scene.rows().await, [scene.ada(37), bob.clone()]);
+
+    for age in 38..41 {
+        let ended = scene.sql.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'clientapp-operator'",
+            &[],
+        );
+        assert!(!ended.await.unwrap().is_empty());
+        scene.apply("ada", ada(age)).await.unwrap();
+        scene.ready("ada").await;
+        assert_eq!(scene.rows().await, [scene.ada(age), bob.clone()]);
+    }
+}
+
+#[tokio::test]
+async fn an_operator_that_is_killed_at_any_time_leaves_one_row() {
+    let mut scene = Scene::new("writer-killed").await;
+    // In the middle of its transaction, which goes with it.
+    scene.run("BEGIN; LOCK TABLE people IN SHARE MODE").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.waits_for_lock("INSERT").await;
+    scene.kill().await;
+    scene.run("COMMIT").await;
+    // The spec is another one by then.
+    scene.apply("ada", ada(37)).await.unwrap();
+    scene.start(&[]).await;
+    scene.ready("ada").await;
+    assert_eq!(scene.rows().await, [scene.ada(37)]);
+
+    // The same with an object that is deleted meanwhile.
+    scene.run("BEGIN; LOCK TABLE people IN SHARE MODE").await;
+    scene.apply("bob", ada(1)).await.unwrap();
+    scene.waits_for_lock("INSERT").await;
+    scene.kill().await;
+    scene.run("COMMIT").await;
+    scene.delete("bob").await;
+    scene.start(&[]).await;
+    scene.gone("bob").await;
+    assert_eq!(scene.rows().await, [scene.ada(37)]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_while_its_row_is_written_leaves_no_row() {
+    let scene = Scene::new("writer-fleeting").await;
+    scene.run("BEGIN; LOCK TABLE people IN SHARE MODE").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.waits_for_lock("INSERT").await;
+    scene.delete("ada").await;
+    scene.run("COMMIT").await;
+    scene.gone("ada").await;
+    assert_eq!((scene.rows().await, scene.ledger().await), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn two_hundred_objects_are_two_hundred_rows_wherever_the_operator_is_killed() {
+    const OBJECTS: usize = 200;
+    let mut scene = Scene::bare("writer-chaos").await;
+    scene.run(PEOPLE).await;
+    scene.run("INSERT INTO people VALUES ('zoe', 'Zoe', 3, 'FR')").await;
+    let name = |number: usize| format!("p{number:03}");
+    for (round, numbers) in [0..OBJECTS, OBJECTS / 2..OBJECTS, 0..OBJECTS / 3].into_iter().enumerate() {
+        let before = scene.statements("COMMIT");
+        let chosen = numbers.clone().map(|number| {
+            let (scene, name) = (&scene, name(number));
+            async move {
+                match round {
+                    0 => _ = scene.apply(&name, ada(1)).await.unwrap(),
+                    1 => _ = scene.apply(&name, ada(2)).await.unwrap(),
+                    _ => scene.delete(&name).await,
+                }
+            }
+        });
+        join_all(chosen).await;
+        // Wherever that is: after a few rows, and after many.
+        for rows in [rand::random_range(1..20), rand::random_range(20..numbers.len() - 10)] {
+            scene.start(&[]).await;
+            scene.until("at work", async || (scene.statements("COMMIT") >= before + rows).then_some(())).await;
+            scene.kill().await;
+        }
+    }
+    scene.start(&[]).await;
+    let expected: Vec<Row> = (OBJECTS / 3..OBJECTS)
+        .map(|number| (scene.id(&name(number)), "Ada".into(), if number < OBJECTS / 2 { 1 } else { 2 }, "UK".into()))
+        .chain([("zoe".into(), "Zoe".into(), 3, "FR".into())])
+        .collect();
+    scene.until_rows(&expected).await;
+    for number in 0..OBJECTS {
+        match number {
+            gone if gone < OBJECTS / 3 => scene.gone(&name(gone)).await,
+            there => _ = scene.ready(&name(there)).await,
+        }
+    }
+    assert_eq!(scene.rows().await, expected);
+    let objects = scene.tenant.api::<PostgresWriter>().list(&ListParams::default()).await.unwrap();
+    let owners: Vec<_> = objects.iter().map(|object| (scene.id(&object.name_any()), object.uid().unwrap())).collect();
+    let entries: Vec<_> = scene.ledger().await.into_iter().map(|(id, _, uid)| (id, uid)).collect();
+    assert_eq!(entries, owners);
+}
+
+#[tokio::test]
+async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
+    let mut scene = Scene::new("writer-deposed").await;
+    scene.apply("bob", ada(1)).await.unwrap();
+    scene.ready("bob").await;
+    // It has begun, and waits for whoever is at the same object.
+    let cluster: String = scene.sql.query_one("SELECT cluster FROM clientapp_operator_rows", &[]).await.unwrap().get(0);
+    let lock = format!("hashtextextended('clientapp_operator_rows {cluster} {}', 0)", scene.id("ada"));
+    scene.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({lock})")).await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.waits_for_lock("SELECT pg_advisory_xact_lock").await;
+    let mut deposed = scene.operator.take().unwrap();
+    deposed.signal(Signal::SIGSTOP);
+    scene.free_lease().await;
+    scene.start(&[]).await;
+    scene.force("ada").await;
+    deposed.signal(Signal::SIGCONT);
+    deposed.wait_for_log("the lease is lost").unwrap();
+    scene.run("COMMIT").await;
+    assert!(tokio::task::spawn_blocking(|| deposed.stop()).await.unwrap().unwrap());
+    scene.stop().await;
+    assert_eq!(scene.rows().await, [(scene.id("bob"), "Ada".into(), 1, "UK".into())]);
+}
+
+#[tokio::test]
+async fn a_password_a_right_or_a_writable_database_that_is_wanting_is_named() {
+    let mut scene = Scene::bare("writer-refused").await;
+    scene.run(PEOPLE).await;
+    scene.start(&[("PSQL_PASSWORD", "hunter2")]).await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    let sentence = scene.not_ready("ada", "CredentialsRefused").await;
+    assert!(sentence.contains("PSQL_PASSWORD"), "{sentence}");
+    // Nowhere is the password itself.
+    let object = scene.tenant.kubectl(&["get", "postgreswriter", "ada", "-o", "yaml"]).unwrap();
+    let events = format!("{:?}", scene.tenant.events("ada").await);
+    for text in [&object, &events, &scene.log()] {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    scene.run("CREATE TABLE clientapp_operator_rows (cluster text, id text, relation text, uid text, PRIMARY KEY (cluster, id)); \
+             CREATE ROLE reader LOGIN PASSWORD 'r'; GRANT SELECT ON people, clientapp_operator_rows TO reader").await;
+    scene.start(&[("PSQL_USER", "reader"), ("PSQL_PASSWORD", "r")]).await;
+    let sentence = scene.not_ready("ada", "AccessDenied").await;
+    assert!(sentence.contains("grant"), "{sentence}");
+
+    scene.run("ALTER DATABASE writer_refused SET default_transaction_read_only = on").await;
+    scene.start(&[]).await;
+    let sentence = scene.not_ready("ada", "ReadOnly").await;
+    assert!(sentence.contains("read-only") && sentence.contains("PSQL_HOST"), "{sentence}");
+    scene.start(&[("PSQL_DBNAME", "nowhere")]).await;
+    scene.not_ready("ada", "DatabaseMissing").await;
+
+    scene.run("SET default_transaction_read_only = off; ALTER DATABASE writer_refused RESET ALL").await;
+    scene.start(&[]).await;
+    scene.ready("ada").await;
+    assert_eq!(scene.rows().await, [scene.ada(36)]);
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_end_the_operator_with_a_sentence() {
+    let scene = Scene::bare("writer-settings").await;
+    for (variable, value, sentence) in [
+        ("PSQL_PORT", "0", "PSQL_PORT=0: a port from 1 to 65535 is expected"),
+        ("PSQL_SSLMODE", "verify-full", "PSQL_SSLROOTCERT is not"),
+        ("PSQL_USER", "", "PSQL_USER is not"),
+        ("PSQL_TABLES", "", "PSQL_TABLES is not"),
+        ("PSQL_TABLES", "people;", "PSQL_TABLES=people;: tables with commas"),
+    ] {
+        let options = scene.options(&[(variable, value)]);
+        let log = tokio::task::spawn_blocking(move || {
+            let mut operator = Operator::start(&options).unwrap();
+            assert!(!operator.wait().unwrap());
+            operator.log()
+        });
+        let log = log.await.unwrap();
+        assert!(log.contains(sentence) && !log.contains(PASSWORD), "{log}");
+    }
+}
+
+/// Gives the rights to PostgresWriters back, whatever came of the test: the others need them.
+struct Right(&'static Lab);
+
+impl Drop for Right {
+    fn drop(&mut self) {
+        let role = manifests::directory().join("role-postgres-writer.yaml");
+        manifests::kubectl(&self.0.plane, &self.0.tools, &["apply", "-f", role.to_str().unwrap()]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it() {
+    let mut scene = Scene::bare("writer-off").await;
+    scene.run(PEOPLE).await;
+    scene.operator = Some({
+        let options = scene.turn.lab.options();
+        tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap()
+    });
+    scene.apply("ada", ada(36)).await.unwrap();
+    let sentence = scene.not_ready("ada", "DatabaseNotConfigured").await;
+    assert!(sentence.contains("PSQL_HOST"), "{sentence}");
+    assert!(scene.log().contains("no PSQL_ variables are set"), "{}", scene.log());
+    // It has no row, and so nothing holds it.
+    scene.delete("ada").await;
+    scene.gone("ada").await;
+    assert_eq!(scene.rows().await, []);
+
+    // Nor is it a reason to be loud about, that an operator without a database has no rights to the kind.
+    let lab = scene.turn.lab;
+    let kubectl = |arguments: &[&str]| manifests::kubectl(&lab.plane, &lab.tools, arguments).unwrap();
+    let role = "clientapp-operator-postgres-writer";
+    let right = Right(lab);
+    kubectl(&["delete", "clusterrole", role]);
+    let mut ask = vec!["auth", "can-i", "watch", "postgreswriters.apps.bnerd-operator.local", "--as"];
+    let user = manifests::user();
+    ask.push(&user);
+    let refused = async || manifests::kubectl(&lab.plane, &lab.tools, &ask).is_err().then_some(());
+    scene.until("the right is taken away", refused).await;
+    let options = lab.options();
+    scene.stop().await;
+    let mut operator = tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap();
+    operator.wait_for_log("PostgresWriters are not even told so").unwrap();
+    scene.operator = Some(operator);
+    drop(right);
+    scene.until("the right is given back", async || refused().await.is_none().then_some(())).await;
+
+    scene.start(&[]).await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.ready("ada").await;
+    // One that has a row waits for the database, and says so.
+    scene.stop().await;
+    scene.delete("ada").await;
+    scene.operator = Some({
+        let options = lab.options();
+        tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap()
+    });
+    scene.not_ready("ada", "DatabaseNotConfigured").await;
+
+    // The kind is removed with its objects, which have rows, and installed again.
+    scene.start(&[]).await;
+    scene.gone("ada").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.ready("ada").await;
+    kubectl(&["delete", "crd", "postgreswriters.apps.bnerd-operator.local"]);
+    scene.until_rows(&[]).await;
+    let crds = manifests::directory().with_file_name("crds");
+    kubectl(&["apply", "-k", crds.to_str().unwrap()]);
+    scene.until("the kind is back", async || scene.apply("bob", ada(36)).await.ok()).await;
+    scene.ready("bob").await;
+    scene.operator.as_ref().unwrap().signal(Signal::SIGTERM);
+    assert!(scene.operator.as_mut().unwrap().wait().unwrap());
+}
+
+#[tokio::test]
+async fn connections_are_encrypted_as_sslmode_says() {
+    let mut scene = Scene::bare("writer-tls").await;
+    scene.run(PEOPLE).await;
+    let (root, other) = (authority("authority"), authority("another"));
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &root).unwrap();
+    let give = |name: &str, content: &str| scene.turn.postgres.give(name, content).unwrap().display().to_string();
+    let (certificate, key) = (give("server.crt", &certificate.pem()), give("server.key", &key.serialize_pem()));
+    let (root, other) = (give("root.crt", &root.pem()), give("other.crt", &other.pem()));
+    for setting in
+        [format!("ssl_cert_file = '{certificate}'"), format!("ssl_key_file = '{key}'"), "ssl = on".to_owned()]
+    {
+        scene.run(&format!("ALTER SYSTEM SET {setting}")).await;
+    }
+    let rules = scene.turn.postgres.data().join("pg_hba.conf");
+    let before = std::fs::read_to_string(&rules).unwrap();
+    std::fs::write(&rules, format!("hostnossl writer_tls all all reject\n{before}")).unwrap();
+    scene.run("SELECT pg_reload_conf()").await;
+
+    let mut age = 0;
+    for (host, mode, root, refusal) in [
+        ("127.0.0.1", "disable", None, Some("CredentialsRefused")),
+        ("127.0.0.1", "allow", None, None),
+        ("127.0.0.1", "prefer", None, None),
+        ("127.0.0.1", "require", None, None),
+        ("127.0.0.1", "require", Some(&other), Some("DatabaseUnavailable")),
+        ("127.0.0.1", "verify-ca", Some(&root), None),
+        ("127.0.0.1", "verify-ca", Some(&other), Some("DatabaseUnavailable")),
+        ("127.0.0.1", "verify-full", Some(&root), Some("DatabaseUnavailable")),
+        ("localhost", "verify-full", Some(&root), None),
+    ] {
+        let mut variables = vec![("PSQL_HOST", host), ("PSQL_SSLMODE", mode)];
+        variables.extend(root.map(|root| ("PSQL_SSLROOTCERT", root.as_str())));
+        scene.start(&variables).await;
+        age += 1;
+        scene.apply("ada", ada(age)).await.unwrap();
+        match refusal {
+            Some(reason) => _ = scene.not_ready("ada", reason).await,
+            None => {
+                scene.ready("ada").await;
+                let plain = "SELECT 1 FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
+                             WHERE application_name = 'clientapp-operator' AND NOT ssl";
+                assert!(scene.sql.query(plain, &[]).await.unwrap().is_empty(), "{mode}");
+            }
+        }
+    }
+    std::fs::write(&rules, before).unwrap();
+    scene.run("ALTER SYSTEM RESET ALL").await;
+    scene.run("SELECT pg_reload_conf()").await;
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}

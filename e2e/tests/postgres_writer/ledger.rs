@@ -1,0 +1,225 @@
+//! Whose a row is: the ledger alone says so, whatever an object says of itself.
+
+use super::*;
+
+impl Scene {
+    /// Creates an object that says that its row has been written already.
+    async fn forge(&self, name: &str, spec: Value, status: &PostgresWriterStatus) {
+        let object = json!({"metadata": {"name": name, "finalizers": [ROW_FINALIZER]}, "spec": spec});
+        let api = self.tenant.api::<PostgresWriter>();
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        let status = Patch::Merge(json!({"status": status}));
+        api.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_the_ledger_does_not_have_is_left_alone_whatever_the_object_brings_along() {
+    let mut scene = Scene::new("writer-not-ours").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    let status = scene.ready("ada").await;
+    scene.delete("ada").await;
+    scene.gone("ada").await;
+
+    // Of another user of the database, or another cluster: other values, and the very same.
+    for age in [99, 36] {
+        scene.run(&format!("INSERT INTO people VALUES ('writer-not-ours/ada', 'Ada', {age}, 'UK')")).await;
+        scene.run("INSERT INTO clientapp_operator_rows VALUES ('another', 'writer-not-ours/ada', 'people', '')").await;
+        for forged in [false, true] {
+            if forged {
+                scene.stop().await;
+                scene.forge("ada", ada(36), &status).await;
+                scene.start(&[]).await;
+            } else {
+                scene.apply("ada", ada(36)).await.unwrap();
+            }
+            let sentence = scene.not_ready("ada", "RowNotOurs").await;
+            assert!(sentence.starts_with("table people has a row writer-not-ours/ada that"), "{sentence}");
+            // The finalizer is there before the row would be.
+            let object = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap();
+            assert_eq!(object.finalizers(), [ROW_FINALIZER]);
+            scene.delete("ada").await;
+            scene.gone("ada").await;
+            assert_eq!(scene.rows().await, [scene.ada(age)]);
+        }
+        scene.run("DELETE FROM people; DELETE FROM clientapp_operator_rows").await;
+    }
+
+    // Free again: the object gets its row without a change of its own.
+    scene.run("INSERT INTO people VALUES ('writer-not-ours/ada', 'Eva', 1, 'UK')").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.not_ready("ada", "RowNotOurs").await;
+    scene.run("DELETE FROM people").await;
+    scene.ready("ada").await;
+    assert_eq!(scene.rows().await, [scene.ada(36)]);
+}
+
+#[tokio::test]
+async fn a_row_that_comes_in_the_same_moment_is_left_alone() {
+    let scene = Scene::new("writer-moment").await;
+    scene.run("BEGIN; INSERT INTO people VALUES ('writer-moment/ada', 'Eva', 1, 'UK')").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.waits_for_lock("INSERT").await;
+    scene.run("COMMIT").await;
+    scene.not_ready("ada", "RowNotOurs").await;
+    assert_eq!(scene.rows().await, [(scene.id("ada"), "Eva".into(), 1, "UK".into())]);
+}
+
+#[tokio::test]
+async fn a_row_moves_with_the_table_of_its_object_and_goes_wherever_it_is() {
+    let mut scene = Scene::new("writer-moves").await;
+    scene.run(&PEOPLE.replace("people", "others")).await;
+    scene.run(&PEOPLE.replace("people", "writer_moves_people")).await;
+    let others = async || {
+        let rows = scene.sql.query("SELECT age FROM others ORDER BY id", &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>()
+    };
+    let at = |table: &str, age: i32| json!({"table": table, "name": "Ada", "age": age, "country": "UK"});
+    scene.apply("ada", at("people", 36)).await.unwrap();
+    scene.ready("ada").await;
+    scene.apply("ada", at("others", 37)).await.unwrap();
+    scene.ready("ada").await;
+    assert_eq!((scene.rows().await, others().await), (vec![], vec![37]));
+    assert_eq!(scene.ledger().await, [scene.entry("ada", "others").await]);
+
+    // Not over the row of another user, nor where the cluster admin has not said so; the row stays where it is.
+    scene.run("INSERT INTO people VALUES ('writer-moves/ada', 'Eva', 1, 'UK')").await;
+    scene.apply("ada", at("people", 38)).await.unwrap();
+    scene.not_ready("ada", "RowNotOurs").await;
+    scene.apply("ada", at("secrets", 38)).await.unwrap();
+    let sentence = scene.not_ready("ada", "TableNotAllowed").await;
+    assert!(sentence.contains("people, others") && sentence.contains("writer_moves_people"), "{sentence}");
+    assert_eq!(others().await, [37]);
+    // From a table that is gone, to the namespace's own.
+    scene.run("DROP TABLE others").await;
+    scene.apply("ada", at("writer_moves_people", 38)).await.unwrap();
+    scene.ready("ada").await;
+
+    // Deleted while its spec names another table, which its row is not in.
+    scene.apply("ada", at("secrets", 39)).await.unwrap();
+    scene.not_ready("ada", "TableNotAllowed").await;
+    scene.delete("ada").await;
+    scene.gone("ada").await;
+    assert!(scene.sql.query("SELECT 1 FROM writer_moves_people", &[]).await.unwrap().is_empty());
+    assert_eq!(scene.rows().await, [(scene.id("ada"), "Eva".into(), 1, "UK".into())]);
+
+    // A table that is allowed no more is not written, and its rows go with their objects.
+    scene.apply("bob", at("people", 1)).await.unwrap();
+    scene.ready("bob").await;
+    scene.start(&[("PSQL_TABLES", "others")]).await;
+    scene.run("UPDATE people SET age = 2").await;
+    scene.apply("bob", at("people", 3)).await.unwrap();
+    scene.not_ready("bob", "TableNotAllowed").await;
+    assert_eq!(scene.rows().await.iter().map(|row| row.2).collect::<Vec<_>>(), [2, 2]);
+    scene.delete("bob").await;
+    scene.gone("bob").await;
+    assert_eq!(scene.rows().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
+    let mut scene = Scene::new("writer-heirs").await;
+    for name in ["ada", "bob"] {
+        scene.apply(name, ada(36)).await.unwrap();
+        scene.ready(name).await;
+    }
+    scene.stop().await;
+    scene.force("ada").await;
+    scene.force("bob").await;
+    scene.apply("ada", ada(37)).await.unwrap();
+    scene.start(&[]).await;
+    scene.ready("ada").await;
+    let bob = (scene.id("bob"), "Ada".into(), 36, "UK".into());
+    assert_eq!(scene.rows().await, [scene.ada(37), bob]);
+    assert_eq!(scene.ledger().await[0], scene.entry("ada", "people").await);
+
+    let told = "went without its finalizer are kept";
+    scene
+        .until(told, async || (scene.log().contains(told) && scene.log().contains("writer-heirs/bob")).then_some(()))
+        .await;
+    // As it says.
+    scene.apply("bob", ada(1)).await.unwrap();
+    scene.ready("bob").await;
+    scene.delete("bob").await;
+    scene.gone("bob").await;
+    assert_eq!(scene.rows().await, [scene.ada(37)]);
+    assert_eq!(scene.log().matches(told).count(), 1, "it is told once{}", scene.log());
+}
+
+#[tokio::test]
+async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
+    let scene = Scene::new("writer-undecodable").await;
+    for name in ["ada", "bob", "eve"] {
+        scene.apply(name, ada(36)).await.unwrap();
+        scene.ready(name).await;
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(scene.tenant.client.clone());
+    let strict = serde_json::to_value(PostgresWriter::crd()).unwrap();
+    let mut loose = strict.clone();
+    loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let define = async |definition: &Value| {
+        let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
+        definitions.patch(PostgresWriter::crd_name(), &PatchParams::default(), &patch).await.unwrap();
+    };
+    define(&loose).await;
+    let raw = ApiResource::erase::<PostgresWriter>(&());
+    let raw = Api::<DynamicObject>::namespaced_with(scene.tenant.client.clone(), &scene.tenant.namespace, &raw);
+    for (name, age, value) in [("ada", "36", json!("Ada")), ("eve", "37", json!(7))] {
+        let turn = Patch::Merge(json!({"spec": {"age": age, "name": value}}));
+        scene.until("the loose schema", async || raw.patch(name, &PatchParams::default(), &turn).await.ok()).await;
+    }
+    define(&strict).await;
+    let refused = async || scene.apply("never", json!({"table": "people"})).await.is_err().then_some(());
+    scene.until("the strict schema", refused).await;
+    for (name, age) in [("ada", "36"), ("eve", "37")] {
+        let sentence =
+            format!("the stored object does not decode: spec.age: invalid type: string \"{age}\", expected i32");
+        scene.tenant.events_with(name, "InvalidSpec", &sentence).await;
+    }
+    // The others go on.
+    scene.apply("bob", ada(37)).await.unwrap();
+    for name in ["ada", "eve", "never"] {
+        // It was made while the schema was loose, or not at all.
+        let _ = raw.delete(name, &DeleteParams::default()).await;
+    }
+    for name in ["ada", "eve"] {
+        scene.until("gone", async || raw.get_opt(name).await.unwrap().is_none().then_some(())).await;
+    }
+    let bob = (scene.id("bob"), "Ada".into(), 37, "UK".into());
+    scene.until_rows(&[bob]).await;
+}
+
+#[tokio::test]
+async fn without_a_ledger_nothing_is_written_and_the_database_admin_is_told_how_to_make_it() {
+    let mut scene = Scene::bare("writer-ledger").await;
+    scene.run(PEOPLE).await;
+    let poor = "CREATE ROLE poor LOGIN PASSWORD 'p'; GRANT SELECT, INSERT, UPDATE, DELETE ON people TO poor; \
+                REVOKE CREATE ON SCHEMA public FROM public";
+    scene.run(poor).await;
+    scene.start(&[("PSQL_USER", "poor"), ("PSQL_PASSWORD", "p")]).await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    let sentence = scene.not_ready("ada", "LedgerMissing").await;
+    assert_eq!(scene.rows().await, []);
+    // Without a row it can go.
+    scene.apply("bob", ada(36)).await.unwrap();
+    scene.not_ready("bob", "LedgerMissing").await;
+    scene.delete("bob").await;
+    scene.gone("bob").await;
+
+    let (_, sql) = sentence.split_once("run: ").unwrap();
+    scene.run(sql).await;
+    scene.ready("ada").await;
+    assert_eq!(scene.ledger().await, [scene.entry("ada", "people").await]);
+
+    // Another table of its name is not taken for it.
+    scene.run("ALTER TABLE clientapp_operator_rows RENAME uid TO other").await;
+    scene.apply("ada", ada(37)).await.unwrap();
+    scene.not_ready("ada", "LedgerUnfit").await;
+    scene.delete("ada").await;
+    scene.not_ready("ada", "LedgerUnfit").await;
+    assert_eq!(scene.rows().await, [scene.ada(36)]);
+    scene.run("ALTER TABLE clientapp_operator_rows RENAME other TO uid").await;
+    scene.gone("ada").await;
+    assert_eq!((scene.rows().await, scene.ledger().await), (vec![], vec![]));
+}

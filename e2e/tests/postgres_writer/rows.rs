@@ -1,0 +1,229 @@
+//! What becomes of a row in its life, and what its table and its values may be.
+
+use super::*;
+
+#[tokio::test]
+async fn a_row_comes_changes_and_goes_with_its_object() {
+    let mut scene = Scene::new("writer-life").await;
+    let ours = "INSERT INTO \"people\"";
+    scene.apply("ada", ada(36)).await.unwrap();
+    let status = scene.ready("ada").await;
+    assert_eq!(scene.rows().await, [scene.ada(36)]);
+    let row = status.row.unwrap();
+    assert_eq!((row.table.as_str(), row.id.as_str()), ("people", "writer-life/ada"));
+    assert_eq!(scene.ledger().await, [scene.entry("ada", "people").await]);
+    let before = scene.statements(ours);
+
+    let listed = scene.tenant.kubectl(&["get", "postgreswriters"]).unwrap();
+    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "READY", "TABLE", "STATUS", "AGE"]);
+    assert_eq!(lines[1][..3], ["ada", "True", "people"]);
+
+    scene.apply("ada", ada(37)).await.unwrap();
+    scene.ready("ada").await;
+    assert_eq!(scene.rows().await, [scene.ada(37)]);
+    assert_eq!(scene.statements(ours), before + 1);
+
+    // At rest: many comparisons later, a restart later, nothing was written, and the object is the same.
+    let version = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version();
+    let selects = scene.statements("SELECT wanted.id");
+    scene.start(&[]).await;
+    let compared = async || (scene.statements("SELECT wanted.id") >= selects + 3).then_some(());
+    scene.until("compared", compared).await;
+    assert_eq!(scene.statements(ours), before + 1);
+    assert_eq!(scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version(), version);
+
+    scene.delete("ada").await;
+    scene.gone("ada").await;
+    assert_eq!((scene.rows().await, scene.ledger().await), (vec![], vec![]));
+    // Nothing went wrong, and nothing is told.
+    assert_eq!(scene.tenant.events("ada").await, []);
+}
+
+#[tokio::test]
+async fn a_row_that_others_delete_or_change_is_put_back() {
+    let scene = Scene::new("writer-drift").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.apply("bob", json!({"table": "people", "name": "Bob", "age": 1, "country": "NO"})).await.unwrap();
+    scene.ready("ada").await;
+    scene.ready("bob").await;
+    let bob: Row = (scene.id("bob"), "Bob".into(), 1, "NO".into());
+    let all = [scene.ada(36), bob];
+    let writes = scene.statements("INSERT INTO \"people\"");
+    scene.run("DELETE FROM people WHERE name = 'Ada'").await;
+    scene.until_rows(&all).await;
+    scene.run("UPDATE people SET age = 99 WHERE name = 'Ada'").await;
+    scene.until_rows(&all).await;
+    assert_eq!(scene.statements("INSERT INTO \"people\""), writes + 2, "Bob's row was not touched");
+    let sentence =
+        "row writer-drift/ada in table people was changed or deleted by another user of the database: put back";
+    scene.tenant.events_with("ada", "RowDrifted", sentence).await;
+    // What no object stands for stays.
+    scene.run("INSERT INTO people VALUES ('zoe', 'Zoe', 3, 'FR')").await;
+    scene.run("DROP TABLE people").await;
+    scene.not_ready("ada", "TableMissing").await;
+    scene.not_ready("bob", "TableMissing").await;
+    scene.run(PEOPLE).await;
+    scene.until_rows(&all).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_table_is_said_and_noticed_when_it_is_put_right() {
+    let mut scene = Scene::bare("writer-table").await;
+    scene.start(&[]).await;
+    for (name, before, reason, words, after) in [
+        (
+            "missing",
+            "SELECT",
+            "TableMissing",
+            &["\"missing\" does not exist", "create it"][..],
+            "CREATE TABLE missing (id text PRIMARY KEY, name text, age integer, country text)",
+        ),
+        (
+            "narrow",
+            "CREATE TABLE narrow (id text PRIMARY KEY, name text, age integer)",
+            "ColumnMissing",
+            &["narrow", "\"country\""],
+            "ALTER TABLE narrow ADD country text",
+        ),
+        (
+            "twice",
+            "CREATE TABLE twice (id text, name text, age integer, country text)",
+            "TableUnfit",
+            &["row writer-table/twice of table twice", "ADD PRIMARY KEY (id)"],
+            "ALTER TABLE twice ADD PRIMARY KEY (id)",
+        ),
+        (
+            "strict",
+            "CREATE TABLE strict (id text PRIMARY KEY, name text, age integer CONSTRAINT grown_up CHECK (age >= 18), country text)",
+            "RowRefused",
+            &["check constraint \"grown_up\"", "row writer-table/strict of table strict"],
+            "ALTER TABLE strict DROP CONSTRAINT grown_up",
+        ),
+        (
+            "short",
+            "CREATE TABLE short (id text PRIMARY KEY, name varchar(2), age integer, country text)",
+            "InvalidSpec",
+            &["row writer-table/short of table short", "too long"],
+            "ALTER TABLE short ALTER name TYPE text",
+        ),
+        (
+            "numeric",
+            "CREATE TABLE numeric (id text PRIMARY KEY, name integer, age integer, country text)",
+            "TableUnfit",
+            &["numeric"],
+            "ALTER TABLE numeric ALTER name TYPE text",
+        ),
+        (
+            "shouted",
+            "CREATE TABLE shouted (id text PRIMARY KEY, name text, age integer, country text);
+             CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.name := upper(NEW.name); RETURN NEW; END';
+             CREATE TRIGGER shout BEFORE INSERT OR UPDATE ON shouted FOR EACH ROW EXECUTE FUNCTION shout()",
+            "RowRefused",
+            &["a trigger, rule or policy of table shouted"],
+            "DROP TRIGGER shout ON shouted",
+        ),
+    ] {
+        scene.run(before).await;
+        scene.apply(name, json!({"table": name, "name": "Ada", "age": 1, "country": "UK"})).await.unwrap();
+        let sentence = scene.not_ready(name, reason).await;
+        for word in words {
+            assert!(sentence.contains(word), "{sentence}");
+        }
+        scene.run(after).await;
+    }
+    for name in ["missing", "narrow", "twice", "strict", "short", "numeric", "shouted"] {
+        scene.ready(name).await;
+        let count = format!("SELECT count(*) FROM {name}");
+        assert_eq!(scene.sql.query_one(&count, &[]).await.unwrap().get::<_, i64>(0), 1, "{name}");
+    }
+    // A row that cannot go holds its object.
+    scene
+        .run(
+            "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TRIGGER hold BEFORE DELETE ON short FOR EACH ROW EXECUTE FUNCTION hold()",
+        )
+        .await;
+    scene.delete("short").await;
+    scene.not_ready("short", "RowRefused").await;
+    scene.run("DROP TRIGGER hold ON short").await;
+    scene.gone("short").await;
+    // No table, no row: nothing holds the object up.
+    scene.run("DROP TABLE missing").await;
+    scene.delete("missing").await;
+    scene.gone("missing").await;
+}
+
+#[tokio::test]
+async fn hostile_values_are_values() {
+    let scene = Scene::new("writer-hostile").await;
+    let values = [
+        "'; DROP TABLE people; --",
+        "\"people\"",
+        "Robert'); DELETE FROM people; --",
+        "$1 %s {} \\' \\\\ \n\t",
+        "👩‍👩‍👧‍👦 Žluťoučký كلب",
+        "NULL",
+        " ",
+    ];
+    for (number, value) in values.iter().enumerate() {
+        let name = format!("v{number}");
+        scene.apply(&name, json!({"table": "people", "name": value, "age": number, "country": value})).await.unwrap();
+        scene.ready(&name).await;
+    }
+    let rows: Vec<_> = scene.rows().await.into_iter().map(|(_, name, _, country)| (name, country)).collect();
+    assert_eq!(rows, values.map(|value| (value.to_owned(), value.to_owned())));
+
+    // What cannot be is refused at once.
+    let long = "x".repeat(1 << 20);
+    for (field, value, sentence) in [
+        ("name", json!("a\0b"), "spec.name"),
+        ("country", json!("\0"), "spec.country"),
+        ("name", json!(long), "may not be more than 1024"),
+        ("name", json!(""), "name"),
+        ("country", json!(null), "country"),
+        ("age", json!(-1), "age"),
+        ("age", json!("36"), "age"),
+        ("age", json!(2_147_483_648_u32), "age"),
+        ("table", json!("people; DROP TABLE people"), "spec.table"),
+        ("table", json!("people\""), "spec.table"),
+        ("table", json!("a.b.c"), "spec.table"),
+    ] {
+        let mut spec = ada(36);
+        spec[field] = value;
+        let refusal = scene.apply("refused", spec).await.unwrap_err().to_string();
+        assert!(refusal.contains(sentence), "{field}: {}", refusal.chars().take(500).collect::<String>());
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_are_a_hundred_rows_over_ten_connections() {
+    let scene = Scene::new("writer-hundred").await;
+    let names: Vec<_> = (0..100).map(|number| format!("p{number:03}")).collect();
+    let api = scene.tenant.api::<PostgresWriter>();
+    let created = names.iter().map(|name| {
+        let spec = serde_json::from_value(ada(1)).unwrap();
+        let object = PostgresWriter::new(name, spec);
+        let api = api.clone();
+        async move { api.create(&PostParams::default(), &object).await.map(|_| ()) }
+    });
+    let most = async {
+        let mut most = 0;
+        loop {
+            let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'clientapp-operator'";
+            most = most.max(scene.sql.query_one(count, &[]).await.unwrap().get::<_, i64>(0));
+            if scene.rows().await.len() >= names.len() {
+                return most;
+            }
+        }
+    };
+    let most = tokio::time::timeout(PATIENCE, most);
+    let (most, created) = tokio::join!(most, futures::future::try_join_all(created));
+    created.unwrap();
+    assert!((1..=10).contains(&most.expect("all rows are there")));
+    for name in &names {
+        scene.ready(name).await;
+    }
+    let ids: Vec<_> = scene.rows().await.into_iter().map(|row| row.0).collect();
+    assert_eq!(ids, names.iter().map(|name| scene.id(name)).collect::<Vec<_>>());
+}

@@ -1,0 +1,49 @@
+//! An attempt to bring a release about, as it is put on record: before helm runs, and with what came of it. **Pure.**
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    desired::Desired,
+    error::{self, Refusal},
+    world::Target,
+};
+use crate::crd::{Attempt, ClientAppStatus, InstalledChart};
+
+/// An attempt that begins now. Failures are counted as long as the same is asked for.
+pub fn begun(desired: &Desired, recorded: &ClientAppStatus, chart: Option<&Target>, now: Timestamp) -> Attempt {
+    let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    Attempt {
+        digest: desired.digest.clone(),
+        started_at: Time(now),
+        failures: earlier.map_or(0, |attempt| attempt.failures),
+        retry_at: None,
+        reason: None,
+        chart: chart.map(|Target { chart, version, app_version, digest }| InstalledChart {
+            name: chart.clone(),
+            version: version.to_string(),
+            app_version: app_version.clone(),
+            digest: digest.clone(),
+        }),
+        message: None,
+    }
+}
+
+/// The same, which has failed. `unit` is uniform in `[0, 1)`.
+pub fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestamp, unit: f64) -> Attempt {
+    let failures = attempt.failures + 1;
+    let delay = refusal.disposition(failures).retry.delay(failures);
+    let retry_at = delay.map(|delay| Time(now + error::jittered(delay, unit)));
+    Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
+}
+
+/// The sentence for a chart that is not the one this version was installed from before.
+pub fn digest_changed(installed: Option<&InstalledChart>, chart: &Target) -> Option<String> {
+    let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
+    let Target { chart, version, app_version: _, digest } = chart;
+    (*before == version.to_string() && installed != digest).then(|| {
+        format!(
+            "chart {chart} {version} has sha256 {digest}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version"
+        )
+    })
+}

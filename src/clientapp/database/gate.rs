@@ -1,0 +1,166 @@
+//! The gate before helm, **pure**: whether the app's database can be used, whatever its provider.
+//!
+//! For what is made for the app: it is this app's, as its spec asks, ready, opened by a Secret with the keys that the app
+//! reads, and its Service has an address (Percona writes the Secret before PostgreSQL runs, so that alone proves nothing). For a
+//! database that exists already: the Secret.
+
+use jiff::Timestamp;
+
+use super::{Availability, DatabaseObject, DatabaseState, DatabaseView, DesiredDatabase, DesiredObject};
+use crate::{
+    clientapp::{
+        desired::Desired,
+        plan::{Hold, SAFETY_NET, SILENT_AFTER},
+        world::{SecretView, World},
+    },
+    crd::{Reason, conditions, label},
+};
+
+/// How a database object is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Apply {
+    /// With room for backups or without.
+    pub(crate) backups: bool,
+    /// Of the object that is there; `None`: it is made.
+    pub(crate) uid: Option<String>,
+}
+
+#[derive(Default)]
+pub(crate) struct Gate {
+    pub(crate) apply: Option<Apply>,
+    /// Why the gate is closed.
+    pub(crate) hold: Option<Hold>,
+}
+
+fn closed(reason: Reason, message: String) -> Hold {
+    Hold { condition: conditions::kind::POSTGRES_READY, ..Hold::new(reason, message) }
+}
+
+fn stalled(reason: Reason, message: String) -> Gate {
+    Gate { apply: None, hold: Some(Hold { stalled: true, ..closed(reason, message) }) }
+}
+
+pub(crate) fn gate(desired: &Desired, world: &World, now: Timestamp) -> Gate {
+    let Some(DesiredDatabase { address, object }) = &desired.database else { return Gate::default() };
+    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable } = &world.database;
+    let Some(object) = object else {
+        let name = &address.secret;
+        return match secret_problem(secret, &address.keys()) {
+            None => Gate::default(),
+            Some((reason, problem)) => stalled(
+                reason,
+                format!(
+                    "Secret {name}, named in spec.postgres.external, {problem}: it needs the keys {}",
+                    address.keys().join(", ")
+                ),
+            ),
+        };
+    };
+    let DesiredObject { provider, name, .. } = object;
+    let what = object.described();
+    match kind {
+        Availability::Installed => {}
+        Availability::Missing => {
+            let (kind, install) = (provider.kind().as_str(), provider.facts().to_install);
+            let message = format!("this cluster has no kind {kind}: {install}, and {name} is made at once");
+            return stalled(Reason::DependencyMissing, message);
+        }
+        Availability::Refused(sentence) => {
+            return stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}"));
+        }
+    }
+    let Some(found) = found else {
+        let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
+        let apply = Apply { backups: desired.upgrade.backup, uid: None };
+        return Gate { apply: Some(apply), hold: Some(hold) };
+    };
+    if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {
+        return gate;
+    }
+    let backups = desired.upgrade.backup || found.backups;
+    let apply = (found.digest.as_ref() != Some(&object.document(backups).digest))
+        .then(|| Apply { backups, uid: Some(found.uid.clone()) });
+    let silent_at = found.created.map(|created| created + SILENT_AFTER);
+    let name = &address.secret;
+    let (reason, message) = match &found.state {
+        DatabaseState::Stalled(why) => {
+            let hold = closed(Reason::DatabaseStalled, format!("{what}{why}"));
+            return Gate { apply, hold: Some(hold) };
+        }
+        DatabaseState::Silent if silent_at.is_some_and(|at| at <= now) => {
+            (Reason::NotReporting, format!("{what} has no status: {}", (provider.facts().to_report)(&desired.key)))
+        }
+        DatabaseState::Silent => (Reason::Provisioning, format!("{what} was made and has no status yet")),
+        DatabaseState::Waiting(why) => (Reason::Provisioning, format!("{what}{why}")),
+        DatabaseState::Ready => match secret_problem(secret, &address.keys()) {
+            Some((Reason::SecretMissing, problem)) => {
+                (Reason::SecretMissing, format!("{what} is ready, but Secret {name} {problem}"))
+            }
+            Some((reason, problem)) => (reason, format!("Secret {name} {problem}")),
+            None if !reachable => {
+                (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&desired.key)))
+            }
+            None => return Gate { apply, hold: None },
+        },
+    };
+    let until = match silent_at {
+        Some(at) if found.state == DatabaseState::Silent && at > now => at,
+        _ => now + SAFETY_NET,
+    };
+    Gate { apply, hold: Some(Hold { stalled: false, ..closed(reason, message).until(until) }) }
+}
+
+/// Reasons for which the object is not even applied: it is not this app's, or not what this app may ask for.
+fn unusable(
+    desired: &Desired,
+    object: &DesiredObject,
+    found: &DatabaseObject,
+    what: &str,
+    (app_uid, on_record): (&str, Option<&str>),
+    now: Timestamp,
+) -> Option<Gate> {
+    let app = Some(&desired.key.name);
+    // Its uid is on record, or will be: it was made for this very app a moment ago. A label alone proves nothing.
+    let made = |uid: &Option<String>| uid.as_deref() == Some(app_uid);
+    let ours = found.app.as_ref() == app
+        && (on_record == Some(&found.uid) || made(&found.stamp) || made(&found.owner_uid))
+        && found.retained_from.is_none();
+    // Adopting is the first step then.
+    let left = desired.adopt && found.is_left(&desired.key.name, app_uid);
+    if !(ours || left) {
+        let message = format!(
+            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over by the label {}={} and spec.postgres.adopt",
+            label::RETAINED_FROM,
+            desired.key.name
+        );
+        return Some(stalled(Reason::DatabaseNotOurs, message));
+    }
+    if found.deleting {
+        let message = format!("{what} is being deleted; it is made anew once it is gone");
+        return Some(Gate { apply: None, hold: Some(closed(Reason::Deleting, message).until(now + SAFETY_NET)) });
+    }
+    let wanted = object.postgres_version;
+    if let Some(running) = found.postgres_version.filter(|running| *running != wanted) {
+        let instead = object.provider.facts().to_change_version;
+        let message =
+            format!("{what} runs PostgreSQL {running} and spec.postgres.version asks for {wanted}: {instead}");
+        return Some(stalled(Reason::VersionMismatch, message));
+    }
+    found.storage_bytes.is_some_and(|applied| object.storage_bytes < applied).then(|| {
+        let message = format!(
+            "spec.postgres.storageSize is smaller than the volume of {what}: a volume never shrinks; set the field back"
+        );
+        stalled(Reason::StorageShrink, message)
+    })
+}
+
+/// Reason, and what follows on the Secret's name in a sentence.
+fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)> {
+    match secret {
+        SecretView::Absent => Some((Reason::SecretMissing, "does not exist".to_owned())),
+        SecretView::NotOurs { owner } => Some((Reason::SecretNotOurs, format!("belongs to {owner}: it is not used"))),
+        SecretView::Own { .. } | SecretView::Present { .. } => {
+            secret.lacks(keys).map(|problem| (Reason::SecretKeyMissing, problem))
+        }
+    }
+}

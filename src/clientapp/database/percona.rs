@@ -1,0 +1,192 @@
+//! The Percona Operator for PostgreSQL, 2.6 to 3.x (`pgv2.percona.com/v2`). **Pure.**
+
+use kube::api::{ApiResource, DynamicObject, Patch};
+use serde_json::{Value, json};
+
+use super::{BackupProgress, DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, document};
+use crate::{
+    clientapp::watches::{Feeder, Watched, database_changed},
+    config::Config,
+    crd::{
+        BackupRecord, BackupState, Postgres, PostgresProvider, annotation,
+        percona::{
+            self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, PGBOUNCER_SELECTOR, PerconaPGBackup, PerconaPGCluster,
+            READY_FOR_BACKUP, USER_SELECTOR,
+        },
+        quantity,
+    },
+    destroy::permit::Kind,
+    runtime::{
+        cache::Entry,
+        key::{Key, key_of},
+    },
+};
+
+/// On a backup: between which chart versions it was taken.
+const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
+/// The one repository for backups, of the four that Percona allows.
+const BACKUP_REPOSITORY: &str = "repo1";
+
+const POSTGRES_REPOSITORY: &str = "percona/percona-distribution-postgresql";
+const PGBOUNCER_IMAGE: &str = "percona/percona-pgbouncer:1.25.1-1";
+const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
+
+/// For a major version, as certified for Percona 3.0.0; without images Percona stops with the event `MissingRequiredImage`. 13 is
+/// past its end of life and no longer shipped.
+fn postgres_image(major: &str) -> Option<String> {
+    let tag = match major {
+        "14" => "14.23-1",
+        "15" => "15.18-1",
+        "16" => "16.14-1",
+        "17" => "17.10-1",
+        "18" => "18.4-1",
+        _ => return None,
+    };
+    Some(format!("{POSTGRES_REPOSITORY}:{tag}"))
+}
+
+static FACTS: Facts = Facts {
+    name: PostgresProvider::Percona,
+    title: "Percona",
+    kind: Kind::PerconaPGCluster,
+    resource: || ApiResource::erase::<PerconaPGCluster>(&()),
+    owners: &["PerconaPGCluster", "PostgresCluster"],
+    backup_kind: Some("PerconaPGBackup"),
+    volume_label: CLUSTER_LABEL,
+    names_volume: percona::names_volume,
+    // Also what Percona has not made: a copy of a volume, restored with its labels, would go, too.
+    deletes_by_label: &[
+        (Kind::Volume, None, percona::names_volume),
+        (Kind::Secret, Some(USER_SELECTOR), percona::names_user_secret),
+    ],
+    reuses_leftovers: true,
+    to_install: "install the Percona Operator for PostgreSQL",
+    to_report: |app| {
+        let namespace = &app.namespace;
+        format!("see that the Percona operator runs and watches namespace {namespace} (watchAllNamespaces)")
+    },
+    to_change_version: "upgrade it with a PerconaPGUpgrade, or set the field back",
+    to_repeat_backup: "delete it to have another one made",
+};
+
+pub(super) struct Percona;
+
+impl Provider for Percona {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn secret(&self, app: &Key) -> String {
+        format!("{}-pguser-{USER}", app.database())
+    }
+
+    fn service(&self, app: &Key) -> String {
+        format!("{}-pgbouncer", app.database())
+    }
+
+    fn unsupported(&self, version: &str, config: &Config) -> Option<String> {
+        let version = postgres_image(version).is_none().then_some(&config.percona_cr_version)?;
+        Some(format!("Percona {version} ships PostgreSQL 14 to 18"))
+    }
+
+    fn document(&self, app: &Key, postgres: &Postgres, config: &Config, backups: bool) -> Value {
+        let major: i64 = postgres.version.parse().unwrap_or_default();
+        let mut user = json!({"name": USER, "databases": [USER], "password": {"type": "AlphaNumeric"}});
+        // Since PostgreSQL 15 only the owner may create in the schema public.
+        if major >= 15 {
+            user["grantPublicSchemaAccess"] = json!(true);
+        }
+        let claim =
+            json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": postgres.storage_size}}});
+        // A volume as large as the data's, which pgBackRest packs.
+        let repository = json!({"name": BACKUP_REPOSITORY, "volume": {"volumeClaimSpec": claim}});
+        let room = json!({"enabled": true, "pgbackrest": {"image": PGBACKREST_IMAGE, "repos": [repository]}});
+        let spec = json!({
+            "crVersion": config.percona_cr_version,
+            "postgresVersion": major,
+            "image": postgres_image(&postgres.version),
+            "instances": [{"name": "instance1", "replicas": postgres.instances, "dataVolumeClaimSpec": claim}],
+            "proxy": {"pgBouncer": {"replicas": 1, "image": PGBOUNCER_IMAGE}},
+            "users": [user],
+            // The schema asks for the block; with it disabled no pgBackRest, and so no image of it, is needed.
+            "backups": if backups { room } else { json!({"enabled": false}) },
+        });
+        let mut cluster = document(&(FACTS.resource)(), app, &app.database(), spec);
+        if backups {
+            cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});
+        }
+        cluster
+    }
+
+    fn watch(&self, feeder: &Feeder<'_>) -> Watched {
+        Watched {
+            objects: feeder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), database_changed),
+            backups: Some(feeder.optional(BACKUP_CRD_NAME, backup, database_changed)),
+            endpoints: Some(feeder.endpoints(PGBOUNCER_SELECTOR)),
+        }
+    }
+
+    fn back_up(&self, app: &Key, record: &BackupRecord) -> (ApiResource, String, Patch<Value>) {
+        let resource = ApiResource::erase::<PerconaPGBackup>(&());
+        let spec = json!({"pgCluster": app.database(), "repoName": BACKUP_REPOSITORY});
+        let mut backup = document(&resource, app, &record.name, spec);
+        let versions = format!("{} -> {}", record.from, record.to);
+        backup["metadata"]["annotations"] = json!({UPGRADE_ANNOTATION: versions});
+        (resource, record.name.clone(), Patch::Apply(backup))
+    }
+
+    fn deleting(&self, database: &str, _state: Option<DatabaseState>) -> String {
+        format!("waiting for Percona to delete PerconaPGCluster {database} with its volumes and Secrets")
+    }
+
+    fn summary(&self, object: &DynamicObject) -> Summary {
+        let at = |path: &str| object.data.pointer(path);
+        let state = at("/status/state").and_then(Value::as_str).map(str::to_owned);
+        let part = |title: &str, part: &str| {
+            let count = |of: &str| at(&format!("/status/{part}/{of}")).and_then(Value::as_i64).unwrap_or_default();
+            (title.to_owned(), Some((count("ready"), count("size"))))
+        };
+        Summary {
+            is_ready: state.as_deref() == Some("ready"),
+            state,
+            version: at("/spec/postgresVersion").map(Value::to_string),
+            parts: vec![part("instances", "postgres"), part("PgBouncer", "pgbouncer")],
+        }
+    }
+}
+
+fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
+    let status = cluster.status.clone().unwrap_or_default();
+    let volume = cluster.spec.instances.first().map(|instance| &instance.data_volume_claim_spec.resources.requests);
+    let can_back_up =
+        status.conditions.iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True");
+    DatabaseObject {
+        postgres_version: cluster.spec.postgres_version,
+        storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
+        // Percona lets a backup that is asked for too early fail for good.
+        backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
+        state: match status.state.as_deref() {
+            None | Some("") => DatabaseState::Silent,
+            // Of no PgBouncers all are ready.
+            Some("ready") if status.pgbouncer.unwrap_or_default().ready < 1 => {
+                DatabaseState::Waiting(" has no ready PgBouncer".to_owned())
+            }
+            Some("ready") => DatabaseState::Ready,
+            Some(state) => DatabaseState::Waiting(format!(" is {state}")),
+        },
+        ..seen
+    }
+}
+
+fn backup(backup: PerconaPGBackup) -> Entry<BackupProgress> {
+    let key = key_of(&backup);
+    let status = backup.status.unwrap_or_default();
+    let state = match status.state.as_deref() {
+        Some("Succeeded") => BackupState::Succeeded,
+        Some("Failed") => BackupState::Failed,
+        _ => BackupState::Running,
+    };
+    // A backup on its way out is none.
+    let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
+    Entry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
+}

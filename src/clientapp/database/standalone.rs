@@ -1,0 +1,139 @@
+//! This operator's own Postgresqls. **Pure.**
+
+use kube::{
+    CustomResourceExt as _,
+    api::{ApiResource, DynamicObject, Patch},
+};
+use serde_json::{Value, json};
+
+use super::{DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, document};
+use crate::{
+    clientapp::watches::{Feeder, Watched, database_changed},
+    config::Config,
+    crd::{
+        BackupRecord, BackupState, DeletionPolicy, DumpState, Phase, Postgres, PostgresProvider, Postgresql,
+        conditions::{find, kind},
+        label, quantity,
+    },
+    destroy::permit::Kind,
+    postgresql::{desired::VERSIONS, names},
+    runtime::key::Key,
+};
+
+static FACTS: Facts = Facts {
+    name: PostgresProvider::Standalone,
+    title: "this operator",
+    kind: Kind::Postgresql,
+    resource: || ApiResource::erase::<Postgresql>(&()),
+    owners: &["Postgresql"],
+    backup_kind: None,
+    volume_label: label::POSTGRESQL,
+    names_volume: names::is_claim,
+    deletes_by_label: &[],
+    // A Postgresql itself marks whose its data were.
+    reuses_leftovers: false,
+    to_install: "apply the operator's crds/",
+    to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
+    to_change_version: "another major version cannot read its files; set the field back, or restore a dump into a new ClientApp",
+    to_repeat_backup: "delete its Job to have it tried again",
+};
+
+pub(super) struct Standalone;
+
+impl Provider for Standalone {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn secret(&self, app: &Key) -> String {
+        names::client_secret(&app.database())
+    }
+
+    fn secrets(&self, app: &Key) -> Vec<String> {
+        vec![self.secret(app), names::credentials(&app.database())]
+    }
+
+    fn service(&self, app: &Key) -> String {
+        names::primary(&app.database())
+    }
+
+    fn unsupported(&self, version: &str, _config: &Config) -> Option<String> {
+        (!VERSIONS.contains(&version)).then(|| "the provider standalone has PostgreSQL 14 to 18".to_owned())
+    }
+
+    /// Its own policy is always `Retain`: a Postgresql that is deleted by mistake keeps its data. The app's teardown changes that
+    /// before it deletes the Postgresql on purpose.
+    fn document(&self, app: &Key, postgres: &Postgres, _config: &Config, _backups: bool) -> Value {
+        let spec = json!({
+            "defaultUser": USER,
+            "name": USER,
+            "version": postgres.version,
+            "storageSize": postgres.storage_size,
+            "replicas": postgres.instances,
+            "deletionPolicy": DeletionPolicy::Retain,
+        });
+        document(&(FACTS.resource)(), app, &app.database(), spec)
+    }
+
+    fn watch(&self, feeder: &Feeder<'_>) -> Watched {
+        let crd = Postgresql::crd_name();
+        Watched {
+            objects: feeder.optional(crd, |guard| DatabaseObject::entry(&guard, read), database_changed),
+            backups: None,
+            // It is Up while the pod behind its Service is ready.
+            endpoints: None,
+        }
+    }
+
+    fn back_up(&self, app: &Key, record: &BackupRecord) -> (ApiResource, String, Patch<Value>) {
+        // Not by apply, which would make a Postgresql that is gone.
+        let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
+        ((FACTS.resource)(), app.database(), patch)
+    }
+
+    fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String {
+        let why = match state {
+            Some(DatabaseState::Waiting(why) | DatabaseState::Stalled(why)) => why,
+            _ => " with its volumes and Secrets".to_owned(),
+        };
+        format!("waiting for Postgresql {database} to be gone{why}")
+    }
+
+    fn summary(&self, object: &DynamicObject) -> Summary {
+        let at = |path: &str| object.data.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let state = at("/status/phase");
+        Summary {
+            is_ready: state.as_deref() == Some("Up"),
+            state,
+            version: at("/status/version"),
+            parts: at("/status/active/name").map(|pod| (format!("pod {pod}"), None)).into_iter().collect(),
+        }
+    }
+}
+
+fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
+    let status = postgresql.status.clone().unwrap_or_default();
+    let ready = find(&status.conditions, kind::READY);
+    let why = ready.map_or_else(|| " is not up".to_owned(), |ready| format!(": {}", ready.message));
+    DatabaseObject {
+        postgres_version: postgresql.spec.version.parse().ok(),
+        storage_bytes: quantity::parse_positive(&postgresql.spec.storage_size),
+        state: match status.phase {
+            None => DatabaseState::Silent,
+            Some(Phase::Up) => DatabaseState::Ready,
+            Some(Phase::Pending) => DatabaseState::Waiting(why),
+            Some(Phase::Failed) => DatabaseState::Stalled(why),
+        },
+        // A dump that is asked for while the Postgresql is not up waits until it is.
+        backup_waits_for: None,
+        last_backup: status.dump.map(|dump| {
+            let state = match dump.state {
+                DumpState::Running => BackupState::Running,
+                DumpState::Succeeded => BackupState::Succeeded,
+                DumpState::Failed => BackupState::Failed,
+            };
+            (dump.request, (state, dump.message))
+        }),
+        ..seen
+    }
+}

@@ -1,0 +1,363 @@
+//! The helm runs of all apps: chart fetches, the queue, the slots, the processes. An **effect**.
+//!
+//! A reconcile starts a run and never waits for it: how far it is, is looked at like a Pod. Each change asks for the app's
+//! reconcile. A slot that becomes free is offered to the app that waits longest; its next reconcile decides anew, and takes it or
+//! leaves it to the next.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use semver::Version;
+use tokio::task::AbortHandle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    error::Refusal,
+    world::{Phase, ReleaseView},
+};
+use crate::{crd::Attempt, runtime::key::Key};
+
+/// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
+const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
+
+/// How far an app's run is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum HelmRun {
+    /// There is none, though one may wait for its turn.
+    #[default]
+    Idle,
+    /// The chart is fetched in this version.
+    FetchingChart(Version),
+    Upgrading,
+    /// It has ended, and what came of it is not on record yet.
+    Upgraded(Box<Upgraded>),
+    Uninstalling,
+    /// It has ended; or class and sentence of its failure.
+    Uninstalled(Result<(), (Refusal, String)>),
+}
+
+/// An attempt to upgrade that has ended, be it for want of a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upgraded {
+    /// As it is to be put on record.
+    pub attempt: Attempt,
+    /// The revision that helm was to make; `None`: it did not run. What has become of it is proven by storage alone.
+    pub revision: Option<i64>,
+    /// helm says that it has made it.
+    pub succeeded: bool,
+    pub at: Timestamp,
+}
+
+impl Upgraded {
+    /// Whether this shows the revision, and its end: what helm has ended is not pending, whatever a late watch shows.
+    pub fn is_shown(&self, release: Option<&ReleaseView>) -> bool {
+        self.revision.is_none_or(|revision| {
+            release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
+        })
+    }
+
+    /// Until when a watch that does not show the revision yet is waited for; `None`: it shows it, or is too late.
+    pub fn awaits(&self, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
+        let until = self.at + WATCH_PATIENCE;
+        (self.succeeded && !self.is_shown(release) && now < until).then_some(until)
+    }
+}
+
+pub struct HelmRuns {
+    state: Mutex<State>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    /// Asks for an app's reconcile.
+    changed: Box<dyn Fn(&Key) + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    runs: HashMap<Key, Entry>,
+    begun: u64,
+    free: usize,
+    queue: VecDeque<Key>,
+    offers: HashSet<Key>,
+}
+
+struct Entry {
+    uid: String,
+    /// Tells it from the app's next run.
+    number: u64,
+    run: HelmRun,
+    cancel: CancellationToken,
+    task: AbortHandle,
+}
+
+/// Leave to run one helm, for as long as it lives.
+pub struct Slot(Arc<HelmRuns>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.free();
+    }
+}
+
+impl HelmRuns {
+    /// No run, and so many slots. The tasks end with `stop`.
+    pub fn new(
+        slots: usize,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+        changed: impl Fn(&Key) + Send + Sync + 'static,
+    ) -> Arc<HelmRuns> {
+        let state = Mutex::new(State { free: slots, ..State::default() });
+        Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
+    }
+
+    /// How far the run of the app with this uid is.
+    pub fn state(&self, key: &Key, uid: &str) -> HelmRun {
+        let state = self.lock();
+        state.runs.get(key).filter(|entry| entry.uid == uid).map(|entry| entry.run.clone()).unwrap_or_default()
+    }
+
+    /// A slot, if one is free or offered to this app. Else the app is in the queue from now on.
+    pub fn slot(self: &Arc<Self>, key: &Key) -> Option<Slot> {
+        let mut state = self.lock();
+        if !state.offers.remove(key) {
+            if state.free == 0 || !state.queue.is_empty() {
+                if !state.queue.contains(key) {
+                    state.queue.push_back(key.clone());
+                }
+                return None;
+            }
+            state.free -= 1;
+        }
+        Some(Slot(self.clone()))
+    }
+
+    /// Whether a slot is offered to this app.
+    pub fn is_offered(&self, key: &Key) -> bool {
+        self.lock().offers.contains(key)
+    }
+
+    /// Takes back an offer that a reconcile has not taken.
+    pub fn withdraw_offer(&self, key: &Key) {
+        let offered = self.lock().offers.remove(key);
+        if offered {
+            self.free();
+        }
+    }
+
+    /// Begins a run, in place of an earlier one of the app, which is cancelled. `work` gets the token by which it is cancelled, and
+    /// returns what it has come to; `panicked` is that if it does not.
+    pub fn begin<F>(
+        self: &Arc<Self>,
+        (key, uid): (&Key, &str),
+        run: HelmRun,
+        work: impl FnOnce(CancellationToken) -> F,
+        panicked: impl FnOnce() -> HelmRun + Send + 'static,
+    ) where
+        F: Future<Output = HelmRun> + Send + 'static,
+    {
+        let cancel = self.stop.child_token();
+        let work = AssertUnwindSafe(work(cancel.clone())).catch_unwind();
+        // Held until the run is known, so that its end finds it.
+        let mut state = self.lock();
+        state.begun += 1;
+        let number = state.begun;
+        let (runs, of) = (self.clone(), key.clone());
+        let task = self.tasks.spawn(async move {
+            let ended = work.await.unwrap_or_else(|_| panicked());
+            let same = {
+                let mut state = runs.lock();
+                let entry = state.runs.get_mut(&of).filter(|entry| entry.number == number);
+                entry.map(|entry| entry.run = ended).is_some()
+            };
+            if same {
+                (runs.changed)(&of);
+            }
+        });
+        let entry = Entry { uid: uid.to_owned(), number, run, cancel, task: task.abort_handle() };
+        if let Some(earlier) = state.runs.insert(key.clone(), entry) {
+            earlier.cancel.cancel();
+        }
+    }
+
+    /// Ends each run at once, and its helm with it.
+    pub fn abort(&self) {
+        self.lock().runs.values().for_each(|entry| entry.task.abort());
+    }
+
+    /// Asks the app's run to stop.
+    pub fn cancel(&self, key: &Key) {
+        if let Some(entry) = self.lock().runs.get(key) {
+            entry.cancel.cancel();
+        }
+    }
+
+    /// Forgets a run that has ended, now that what came of it is on record.
+    pub fn settle(&self, key: &Key) {
+        let mut state = self.lock();
+        if state.runs.get(key).is_some_and(|entry| matches!(entry.run, HelmRun::Upgraded(_) | HelmRun::Uninstalled(_)))
+        {
+            state.runs.remove(key);
+        }
+    }
+
+    /// Forgets an app that is gone, with its place in the queue; a helm that runs for it is stopped.
+    pub fn forget(&self, key: &Key) {
+        self.cancel(key);
+        let mut state = self.lock();
+        state.runs.remove(key);
+        state.queue.retain(|queued| queued != key);
+        drop(state);
+        self.withdraw_offer(key);
+    }
+
+    /// A slot is free: the next in the queue may have it.
+    fn free(&self) {
+        let next = {
+            let mut state = self.lock();
+            match state.queue.pop_front() {
+                Some(next) => {
+                    state.offers.insert(next.clone());
+                    Some(next)
+                }
+                None => {
+                    state.free += 1;
+                    None
+                }
+            }
+        };
+        if let Some(next) = next {
+            (self.changed)(&next);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is complete or not begun, whatever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    fn runs(slots: usize) -> (Arc<HelmRuns>, mpsc::Receiver<Key>) {
+        let (told, tells) = mpsc::channel();
+        let changed = move |key: &Key| told.send(key.clone()).unwrap();
+        (HelmRuns::new(slots, TaskTracker::new(), CancellationToken::new(), changed), tells)
+    }
+
+    fn told(tells: &mpsc::Receiver<Key>) -> Vec<String> {
+        tells.try_iter().map(|key| key.name).collect()
+    }
+
+    #[test]
+    fn a_slot_is_offered_in_turn_and_never_lost() {
+        let (runs, tells) = runs(1);
+        let first = runs.slot(&key("a")).unwrap();
+        for name in ["b", "c", "b", "d"] {
+            assert!(runs.slot(&key(name)).is_none());
+        }
+        drop(first);
+        assert_eq!(told(&tells), ["b"]);
+        // Neither free nor another's meanwhile.
+        assert!(runs.slot(&key("e")).is_none() && runs.slot(&key("c")).is_none());
+        let second = runs.slot(&key("b")).unwrap();
+        runs.forget(&key("c"));
+        drop(second);
+        assert_eq!(told(&tells), ["d"]);
+        assert!(runs.is_offered(&key("d")));
+        runs.withdraw_offer(&key("d"));
+        runs.withdraw_offer(&key("d"));
+        assert_eq!(told(&tells), ["e"]);
+        runs.forget(&key("e"));
+        assert!(runs.slot(&key("d")).is_some());
+        assert!(runs.slot(&key("d")).is_some(), "the slot before was dropped");
+    }
+
+    #[test]
+    fn a_late_watch_is_waited_for() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let attempt = Attempt {
+            digest: "d".to_owned(),
+            started_at: Time(now),
+            failures: 0,
+            retry_at: None,
+            reason: None,
+            chart: None,
+            message: None,
+        };
+        let release = |revision, phase| ReleaseView {
+            revision,
+            secret: String::new(),
+            secret_uid: String::new(),
+            phase,
+            status: String::new(),
+            stamp: None,
+            known: true,
+            written: None,
+        };
+        for (what, revision, succeeded, shown, seconds, waits, is_shown) in [
+            ("nothing yet", Some(4), true, None, 1, true, false),
+            ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
+            ("its lock", Some(4), true, Some((4, Phase::Pending)), 1, true, false),
+            ("its lock, too long", Some(4), true, Some((4, Phase::Pending)), 6, false, false),
+            ("its end", Some(4), true, Some((4, Phase::Deployed)), 1, false, true),
+            ("another client's next", Some(4), true, Some((5, Phase::Deployed)), 1, false, true),
+            ("a failure", Some(4), false, Some((3, Phase::Deployed)), 1, false, false),
+            ("no run", None, false, None, 1, false, true),
+        ] {
+            let at = now - SignedDuration::from_secs(seconds);
+            let upgraded = Upgraded { attempt: attempt.clone(), revision, succeeded, at };
+            let release = shown.map(|(revision, phase)| release(revision, phase));
+            assert_eq!(upgraded.awaits(release.as_ref(), now).is_some(), waits, "{what}");
+            assert_eq!(upgraded.is_shown(release.as_ref()), is_shown, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_is_looked_at() {
+        let (runs, tells) = runs(1);
+        let failed = || HelmRun::Uninstalled(Err((Refusal::UpgradeFailed, "it has panicked".to_owned())));
+        let begin = |name: &str, uid: &str, work: futures::future::BoxFuture<'static, HelmRun>| {
+            runs.begin((&key(name), uid), HelmRun::Uninstalling, |_| work, failed);
+        };
+        begin("a", "1", async { HelmRun::Uninstalled(Ok(())) }.boxed());
+        begin("b", "1", async { panic!("on purpose") }.boxed());
+        assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalling);
+        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Idle, "another object of the name has none");
+        // A run that is followed by another tells nothing any more.
+        begin("c", "1", std::future::pending().boxed());
+        runs.begin(
+            (&key("c"), "1"),
+            HelmRun::Uninstalling,
+            |cancel| async move {
+                cancel.cancelled().await;
+                HelmRun::Uninstalled(Ok(()))
+            },
+            failed,
+        );
+        runs.cancel(&key("c"));
+        runs.tasks.close();
+        while runs.tasks.len() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(told(&tells), ["a", "b", "c"]);
+        assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalled(Ok(())));
+        assert_eq!(runs.state(&key("b"), "1"), failed());
+        runs.settle(&key("a"));
+        assert_eq!(runs.state(&key("a"), "1"), HelmRun::Idle);
+    }
+}

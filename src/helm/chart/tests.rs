@@ -1,0 +1,240 @@
+use futures::future::join_all;
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::*;
+use crate::helm::{
+    HelmFailure, Verb,
+    archive::tests::{chart, packed},
+};
+
+type Script = Box<dyn Fn(&Version) -> Result<Pulled, HelmError> + Send + Sync>;
+
+/// Counts the pulls, and answers as scripted; without a script a pull takes until it is cancelled.
+#[derive(Default)]
+struct FakeHelm {
+    pulls: watch::Sender<usize>,
+    script: Option<Script>,
+}
+
+impl FakeHelm {
+    fn new(script: impl Fn(&Version) -> Result<Pulled, HelmError> + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { script: Some(Box::new(script)), ..Self::default() })
+    }
+
+    fn pulls(&self) -> usize {
+        *self.pulls.borrow()
+    }
+
+    async fn pulled(&self, times: usize) {
+        let mut pulls = self.pulls.subscribe();
+        // The sender is ours, so the channel stays open.
+        let _ = pulls.wait_for(|pulls| *pulls >= times).await;
+    }
+}
+
+impl Pull for FakeHelm {
+    fn pull<'a>(
+        &'a self,
+        _: &'a ChartSource,
+        _: &'a ChartName,
+        version: &'a Version,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Pulled, HelmError>> {
+        async move {
+            self.pulls.send_modify(|pulls| *pulls += 1);
+            match &self.script {
+                Some(script) => script(version),
+                None => {
+                    cancel.cancelled().await;
+                    Err(HelmError::Cancelled { verb: Verb::Pull })
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+const REPOSITORY: &str = "https://charts.example.com";
+
+fn version(text: &str) -> Version {
+    text.parse().unwrap()
+}
+
+fn cache(helm: &Arc<FakeHelm>, dir: &TempDir) -> ChartCache {
+    from(helm, dir, REPOSITORY)
+}
+
+fn from(helm: &Arc<FakeHelm>, dir: &TempDir, source: &str) -> ChartCache {
+    ChartCache::new(
+        helm.clone(),
+        source.parse().unwrap(),
+        "nextcloud".parse().unwrap(),
+        dir.path().join("cache"),
+        CancellationToken::new(),
+    )
+}
+
+fn serving(content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Arc<FakeHelm> {
+    FakeHelm::new(move |version| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(format!("nextcloud-{version}.tgz"));
+        fs::write(&path, content(&version.to_string())).unwrap();
+        Ok(Pulled { path, _dir: dir })
+    })
+}
+
+fn good() -> Arc<FakeHelm> {
+    serving(|version| chart("nextcloud", version))
+}
+
+#[tokio::test]
+async fn a_version_is_pulled_once_even_by_many_at_a_time_and_across_restarts() {
+    let (helm, dir) = (good(), tempfile::tempdir().unwrap());
+    let first = cache(&helm, &dir);
+    let v = version("5.5.2");
+    let charts = join_all((0..20).map(|_| first.get(&v))).await;
+    let chart = charts[0].clone().unwrap();
+    assert!(charts.iter().all(|other| *other.as_ref().unwrap() == chart));
+    assert_eq!((chart.name.as_str(), chart.app_version.as_deref()), ("nextcloud", Some("29.0.4")));
+    assert_eq!(sha256(&fs::read(&chart.path).unwrap()), chart.digest);
+    first.get(&v).await.unwrap();
+    assert_eq!(helm.pulls(), 1);
+
+    assert_eq!(cache(&helm, &dir).get(&v).await.unwrap(), chart);
+    assert_eq!(helm.pulls(), 1);
+    cache(&helm, &dir).get(&version("6.0.0")).await.unwrap();
+    assert_eq!(helm.pulls(), 2);
+}
+
+#[tokio::test]
+async fn a_version_of_another_source_is_another_chart() {
+    let (helm, dir) = (good(), tempfile::tempdir().unwrap());
+    from(&helm, &dir, REPOSITORY).get(&version("5.5.2")).await.unwrap();
+    from(&helm, &dir, "https://mirror.example.com").get(&version("5.5.2")).await.unwrap();
+    assert_eq!(helm.pulls(), 2);
+}
+
+#[tokio::test]
+async fn a_failure_is_shared_by_waiting_callers() {
+    let helm = Arc::new(FakeHelm::default());
+    let dir = tempfile::tempdir().unwrap();
+    let shutdown = CancellationToken::new();
+    let cache = ChartCache { shutdown: shutdown.clone(), ..cache(&helm, &dir) };
+    let v = version("5.5.2");
+    let waiting = join_all((0..5).map(|_| cache.get(&v)));
+    // helm is asked while all five wait, and answers after that.
+    let ended = async {
+        helm.pulled(1).await;
+        shutdown.cancel();
+    };
+    let (failures, ()) = futures::join!(waiting, ended);
+    assert!(failures.iter().all(|failure| matches!(failure, Err(ChartError::Pull { .. }))));
+    assert_eq!(helm.pulls(), 1);
+}
+
+#[tokio::test]
+async fn a_failure_is_forgotten() {
+    let helm = FakeHelm::new(|_| {
+        Err(HelmError::Failed { verb: Verb::Pull, failure: HelmFailure::RepositoryUnavailable, message: "down".into() })
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let cache = cache(&helm, &dir);
+    let v = version("5.5.2");
+    assert_eq!(cache.get(&v).await.unwrap_err().to_string(), "cannot pull chart nextcloud 5.5.2: down");
+    cache.get(&v).await.unwrap_err();
+    assert_eq!(helm.pulls(), 2);
+}
+
+#[tokio::test]
+async fn a_tampered_file_is_never_used() {
+    let (helm, dir) = (good(), tempfile::tempdir().unwrap());
+    let running = cache(&helm, &dir);
+    let intact = running.get(&version("5.5.2")).await.unwrap();
+    let content = fs::read(&intact.path).unwrap();
+    for restarted in [false, true] {
+        fs::write(&intact.path, chart("nextcloud", "5.5.2-evil")).unwrap();
+        let cache = if restarted { cache(&helm, &dir) } else { running.clone() };
+        assert_eq!(cache.get(&version("5.5.2")).await.unwrap(), intact);
+        assert_eq!(fs::read(&intact.path).unwrap(), content);
+    }
+    assert_eq!(helm.pulls(), 3);
+    fs::remove_file(&intact.path).unwrap();
+    assert_eq!(running.get(&version("5.5.2")).await.unwrap(), intact);
+}
+
+#[tokio::test]
+async fn a_version_that_changed_at_its_source_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let original = cache(&good(), &dir).get(&version("5.5.2")).await.unwrap();
+    fs::remove_file(&original.path).unwrap();
+    let moved = serving(|version| {
+        packed(&[("nextcloud/Chart.yaml", &format!("name: nextcloud\nversion: {version}\ndescription: other\n"))])
+    });
+    let error = cache(&moved, &dir).get(&version("5.5.2")).await.unwrap_err();
+    assert!(matches!(error, ChartError::DigestChanged { recorded, .. } if recorded == original.digest));
+    assert!(!original.path.exists());
+}
+
+#[tokio::test]
+async fn a_chart_must_be_the_one_asked_for() {
+    let rows: [(Vec<u8>, &str); 4] = [
+        (chart("nextcloud", "5.5.3"), "asked for chart nextcloud 5.5.2, but got nextcloud 5.5.3"),
+        (
+            packed(&[("nextcloud/Chart.yaml", "name: other\nversion: 5.5.2\n")]),
+            "asked for chart nextcloud 5.5.2, but got other 5.5.2",
+        ),
+        (
+            chart("other", "5.5.2"),
+            "chart nextcloud 5.5.2 is refused: its entry \"other/Chart.yaml\" is not within nextcloud/",
+        ),
+        (b"<html>".to_vec(), "chart nextcloud 5.5.2 is refused: it is not a gzipped tar archive"),
+    ];
+    for (content, message) in rows {
+        let dir = tempfile::tempdir().unwrap();
+        let error = cache(&serving(move |_| content.clone()), &dir).get(&version("5.5.2")).await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert!(!dir.path().join("cache").exists());
+    }
+    let huge = serving(|_| vec![0; usize::try_from(MAX_PACKED).unwrap() + 1]);
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(cache(&huge, &dir).get(&version("5.5.2")).await, Err(ChartError::TooLarge { .. })));
+    let prefixed = serving(|version| chart("nextcloud", &format!("v{version}")));
+    cache(&prefixed, &dir).get(&version("5.5.2")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_needs_no_helm() {
+    let (helm, dir) = (good(), tempfile::tempdir().unwrap());
+    let cache = from(&helm, &dir, dir.path().to_str().unwrap());
+    let missing = cache.get(&version("5.5.2")).await.unwrap_err();
+    assert!(matches!(missing, ChartError::NotFound { path } if path == dir.path().join("nextcloud-5.5.2.tgz")));
+    fs::write(dir.path().join("nextcloud-5.5.2.tgz"), chart("nextcloud", "5.5.2")).unwrap();
+    cache.get(&version("5.5.2")).await.unwrap();
+    assert_eq!(helm.pulls(), 0);
+}
+
+#[tokio::test]
+async fn half_a_record_is_no_record() {
+    let (helm, dir) = (good(), tempfile::tempdir().unwrap());
+    let first = cache(&helm, &dir);
+    first.get(&version("5.5.2")).await.unwrap();
+    fs::write(first.shelf.record(&version("5.5.2")), "").unwrap();
+    cache(&helm, &dir).get(&version("5.5.2")).await.unwrap();
+    assert_eq!(helm.pulls(), 2);
+}
+
+#[tokio::test]
+async fn dropping_all_waiting_callers_ends_the_pull() {
+    let dir = tempfile::tempdir().unwrap();
+    let helm = Arc::new(FakeHelm::default());
+    let cache = cache(&helm, &dir);
+    let v = version("5.5.2");
+    for pulls in 1..=2 {
+        tokio::select! {
+            biased;
+            result = cache.get(&v) => panic!("{result:?}"),
+            () = helm.pulled(pulls) => {}
+        }
+    }
+}

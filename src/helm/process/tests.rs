@@ -1,0 +1,276 @@
+use std::{fs, path::Path};
+
+use super::*;
+
+const LIMITS: Limits = Limits {
+    deadline: Duration::from_secs(60),
+    grace: Duration::from_secs(60),
+    output: 1024,
+    memory: 1 << 30,
+    file: 1 << 20,
+};
+
+fn sh(script: &str) -> Program {
+    Program {
+        path: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        dir: "/".into(),
+        stdin: None,
+    }
+}
+
+async fn ends(script: &str) -> Finished {
+    run(sh(script), LIMITS, &CancellationToken::new()).await.unwrap()
+}
+
+/// Waits until a condition holds; fails only when it plainly never will.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let patience = async {
+        while !condition() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), patience).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+fn numbers(file: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Neither running nor a zombie of ours. A zombie that is another process's to reap counts as gone.
+fn gone(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let mut rest = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let (state, parent) = (rest.next().unwrap_or_default(), rest.next().unwrap_or_default());
+    state == "Z" && parent != std::process::id().to_string()
+}
+
+#[tokio::test]
+async fn output_and_exit_code_are_returned() {
+    let finished = ends("echo out; echo err >&2; exit 3").await;
+    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!((finished.cause, finished.status.code(), finished.success()), (Cause::Itself, Some(3), false));
+    assert!(ends("true").await.success());
+}
+
+#[tokio::test]
+async fn the_child_gets_only_the_environment_it_is_given() {
+    assert_eq!(ends("env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=").await.stdout, "PATH=/usr/bin:/bin\n");
+}
+
+#[tokio::test]
+async fn the_child_gets_none_of_our_descriptors() {
+    let ours = tempfile::NamedTempFile::new().unwrap();
+    let descriptors = ends("exec ls -l /proc/self/fd").await.stdout;
+    assert!(descriptors.contains("/dev/null") && !descriptors.contains(ours.path().to_str().unwrap()), "{descriptors}");
+}
+
+#[tokio::test]
+async fn standard_input_is_the_payload_whole_or_nothing() {
+    let payload = "a: b\n".repeat(100_000);
+    let mut program = sh("wc -c; exec sha256sum /dev/null");
+    program.stdin = Some(payload.clone().into_bytes());
+    let finished = run(program, LIMITS, &CancellationToken::new()).await.unwrap();
+    assert_eq!(finished.stdout.lines().next(), Some(payload.len().to_string().as_str()));
+    assert_eq!(ends("wc -c").await.stdout, "0\n");
+    // A child that never reads it is no hindrance.
+    let mut deaf = sh("true");
+    deaf.stdin = Some(payload.into_bytes());
+    assert!(run(deaf, LIMITS, &CancellationToken::new()).await.unwrap().success());
+}
+
+#[tokio::test]
+async fn megabytes_on_both_pipes_neither_block_nor_pile_up() {
+    let finished =
+        ends("yes out | head -c 4000000 & yes err | head -c 4000000 >&2; wait; echo last; echo why >&2").await;
+    assert!(finished.success());
+    for (kept, first, last) in [(&finished.stdout, "out\n", "last\n"), (&finished.stderr, "err\n", "why\n")] {
+        assert!(kept.starts_with(first) && kept.ends_with(last), "{kept}");
+        assert!(kept.contains("bytes left out"), "{kept}");
+        assert!(kept.len() < LIMITS.output + 64, "{}", kept.len());
+    }
+}
+
+#[tokio::test]
+async fn invalid_utf8_is_replaced() {
+    assert_eq!(ends(r"printf 'a\377\376b'").await.stdout, "a\u{fffd}\u{fffd}b");
+}
+
+#[test]
+fn kept_is_exact_below_its_limit_and_bounded_above_it() {
+    for chunk in [1, 3, 7, 100] {
+        let text: Vec<u8> = (b'a'..=b'z').collect();
+        for limit in [26, 52, 1000] {
+            let mut kept = Kept::new(limit);
+            text.chunks(chunk).for_each(|bytes| kept.push(bytes));
+            assert_eq!(kept.into_string(), "abcdefghijklmnopqrstuvwxyz", "{limit} {chunk}");
+        }
+        let mut kept = Kept::new(6);
+        text.chunks(chunk).for_each(|bytes| kept.push(bytes));
+        assert_eq!(kept.into_string(), "abc\n[20 bytes left out]\nxyz", "{chunk}");
+    }
+}
+
+#[tokio::test]
+async fn a_signal_from_elsewhere_is_its_own_end() {
+    let finished = ends("kill -KILL $$").await;
+    assert_eq!((finished.cause, signal(finished.status)), (Cause::Itself, Some(9)));
+}
+
+#[tokio::test]
+async fn cancellation_asks_and_lets_the_child_finish() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
+    let script =
+        format!("trap 'echo recorded; exit 1' TERM; echo $$ > {}; while :; do sleep 0.01; done", ready.display());
+    let cancel = CancellationToken::new();
+    let ask = async {
+        until("the child is ready", || !numbers(&ready).is_empty()).await;
+        cancel.cancel();
+    };
+    let (finished, ()) = tokio::join!(run(sh(&script), LIMITS, &cancel), ask);
+    let finished = finished.unwrap();
+    assert_eq!((finished.cause, finished.status.code()), (Cause::Cancelled, Some(1)));
+    assert_eq!(finished.stdout, "recorded\n");
+}
+
+#[tokio::test]
+async fn a_child_deaf_to_sigterm_is_killed_after_the_grace_with_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let script = format!(
+        "trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; while :; do sleep 1000; done",
+        pids.display()
+    );
+    let limits = Limits { grace: Duration::from_millis(50), ..LIMITS };
+    let cancel = CancellationToken::new();
+    let ask = async {
+        until("the child is ready", || numbers(&pids).len() == 2).await;
+        cancel.cancel();
+    };
+    let (finished, ()) = tokio::join!(run(sh(&script), limits, &cancel), ask);
+    let finished = finished.unwrap();
+    assert_eq!((finished.cause, signal(finished.status)), (Cause::Cancelled, Some(9)));
+    for pid in numbers(&pids) {
+        until("the group is gone", || gone(pid)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_deadline_stops_a_stopped_child_politely() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = dir.path().join("said");
+    let script =
+        format!("trap 'echo 1 > {}; exit 1' TERM; kill -STOP $$; while :; do sleep 0.01; done", said.display());
+    let limits = Limits { deadline: Duration::from_millis(200), ..LIMITS };
+    let finished = run(sh(&script), limits, &CancellationToken::new()).await.unwrap();
+    assert_eq!((finished.cause, finished.status.code()), (Cause::Deadline, Some(1)));
+    assert_eq!(numbers(&said), [1]);
+}
+
+#[tokio::test]
+async fn a_grandchild_that_keeps_the_pipe_dies_with_the_leader() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let finished = ends(&format!("sleep 1000 & echo $! > {}; echo done", pids.display())).await;
+    assert_eq!((finished.success(), finished.stdout.as_str()), (true, "done\n"));
+    for pid in numbers(&pids) {
+        until("the grandchild is gone", || gone(pid)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_descendant_outside_the_group_cannot_hold_the_run_by_the_pipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let script = format!(
+        "setsid sh -c 'echo $$ > {0}; exec sleep 1000' & while ! [ -s {0} ]; do sleep 0.01; done; echo done",
+        pids.display()
+    );
+    let finished = ends(&script).await;
+    assert_eq!((finished.success(), finished.stdout.as_str()), (true, "done\n"));
+    for pid in numbers(&pids) {
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_future_kills_and_reaps_the_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let script = format!("trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
+    let cancel = CancellationToken::new();
+    tokio::select! {
+        finished = run(sh(&script), LIMITS, &cancel) => panic!("{finished:?}"),
+        () = until("the child is ready", || numbers(&pids).len() == 2) => {}
+    }
+    for pid in numbers(&pids) {
+        until("the group is gone", || gone(pid)).await;
+    }
+}
+
+/// Not a test of its own: what [`our_own_death_takes_the_child_along`] starts and kills.
+#[tokio::test]
+#[ignore = "a helper process"]
+async fn host() {
+    let pids = std::env::var("PIDS").unwrap();
+    let _ =
+        run(sh(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000")), LIMITS, &CancellationToken::new()).await;
+}
+
+#[tokio::test]
+async fn our_own_death_takes_the_child_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let mut host = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "helm::process::tests::host"])
+        .env("PIDS", &pids)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the host's child is ready", || !numbers(&pids).is_empty()).await;
+    let child = numbers(&pids)[0];
+    assert!(!gone(child));
+    host.kill().unwrap();
+    host.wait().unwrap();
+    until("the host's child is gone", || gone(child)).await;
+}
+
+#[tokio::test]
+async fn limits_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("exec head -c 2000000 /dev/zero > {}", dir.path().join("file").display());
+    assert_eq!(signal(ends(&script).await.status), Some(nix::libc::SIGXFSZ));
+    assert_eq!(ends("ulimit -c; ulimit -d").await.stdout, format!("0\n{}\n", LIMITS.memory / 1024));
+}
+
+#[tokio::test]
+async fn the_child_is_the_first_to_go_when_memory_runs_out() {
+    assert_eq!(ends("while ! grep -qx 1000 /proc/$$/oom_score_adj; do sleep 0.01; done; echo so").await.stdout, "so\n");
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = dir.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+
+    let failure = async |path: &Path, args: Vec<OsString>| {
+        let program = Program { path: path.into(), args, ..sh("") };
+        run(program, LIMITS, &CancellationToken::new()).await.unwrap_err()
+    };
+    assert!(matches!(failure(&dir.path().join("absent"), vec![]).await, ProcessError::Missing { .. }));
+    assert!(matches!(failure(&plain, vec![]).await, ProcessError::NotExecutable { .. }));
+    assert!(matches!(failure(dir.path(), vec![]).await, ProcessError::NotExecutable { .. }));
+    assert!(matches!(failure(Path::new("/bin/sh"), vec!["a\0b".into()]).await, ProcessError::Spawn { .. }));
+}
+
+#[test]
+fn a_machine_out_of_resources_is_told_apart() {
+    for errno in [Errno::EAGAIN, Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+        assert!(matches!(ProcessError::start("x".into(), errno.into()), ProcessError::Exhausted { .. }), "{errno}");
+    }
+}

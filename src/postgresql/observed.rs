@@ -1,0 +1,170 @@
+//! What is there, as far as decisions read it. Pure data.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::crd::{PostgresqlStatus, Reason};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    ConfigMap,
+    Service,
+    StatefulSet,
+    PersistentVolumeClaim,
+    CronJob,
+    Job,
+}
+
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::ConfigMap => "ConfigMap",
+            Kind::Service => "Service",
+            Kind::StatefulSet => "StatefulSet",
+            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Kind::CronJob => "CronJob",
+            Kind::Job => "Job",
+        }
+    }
+}
+
+/// An object by kind and name, in the namespace at hand.
+pub type Id = (Kind, String);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This very `Postgresql`'s: it has its uid as owner or label.
+    Ours,
+    /// Another owner's, in words.
+    Other(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectView {
+    pub owner: Owner,
+    pub uid: String,
+    /// Digest of the document it was made from.
+    pub digest: Option<String>,
+    pub deleting: bool,
+    pub detail: Detail,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Detail {
+    None,
+    StatefulSet {
+        replicas: i32,
+        /// Size that its pods' volumes are made with. It cannot be changed.
+        storage: Option<String>,
+    },
+    Claim {
+        /// Size it asks for, in bytes.
+        requested: Option<f64>,
+        capacity: Option<String>,
+        /// uid of the `Postgresql` it was made for by this operator, to begin a database on.
+        made_for: Option<String>,
+    },
+    Job(JobView),
+}
+
+/// How far a Job is, in its own words.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobView {
+    /// The request that it dumps for.
+    pub request: Option<String>,
+    /// The deletion that it takes the last dump for.
+    pub deletion: Option<String>,
+    /// It ended, and how.
+    pub succeeded: Option<bool>,
+    pub started: Option<Time>,
+    pub ended: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    pub name: String,
+    pub uid: String,
+    /// `primary`, `standby`, `backup` or `initialize`.
+    pub role: String,
+    /// Why it is not ready, if it is not.
+    pub waiting: Option<String>,
+    /// Its script has refused what is on the volume.
+    pub refused: Option<Refused>,
+    /// The deletion for which it lets no client in.
+    pub closed: Option<String>,
+}
+
+/// What a server finds on its volume, and leaves as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    NoDatabase,
+    OtherVersion,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SecretView {
+    #[default]
+    Absent,
+    NotOurs(String),
+    Ours {
+        uid: String,
+    },
+}
+
+/// What the spec gives as password, beside what is in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Given {
+    #[default]
+    Nothing,
+    /// The Secret, or its key, is missing or of no use: reason and sentence.
+    Unusable(Reason, String),
+    /// A password, and the version of the Secret it is in; nothing is in use yet to compare it with.
+    Usable(Option<String>),
+    /// The password in use, and the version of the Secret it is in.
+    Same(Option<String>),
+    Differs,
+}
+
+/// The Secret for clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientSecret {
+    #[default]
+    Absent,
+    NotOurs(String),
+    /// It says something else than it should. `password`: it has one.
+    Stale {
+        password: bool,
+    },
+    Current,
+}
+
+/// The passwords, without a word of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialsView {
+    pub kept: SecretView,
+    /// It has no usable password: what is wrong with it.
+    pub broken: Option<&'static str>,
+    pub given: Given,
+    pub client: ClientSecret,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnSecret {
+    pub uid: String,
+    /// It still says that it belongs to another owner, or that it was left behind.
+    pub unsettled: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    pub recorded: PostgresqlStatus,
+    pub credentials: CredentialsView,
+    /// The Secret with the standbys' password.
+    pub replication: SecretView,
+    /// Its Secrets, by name.
+    pub secrets: BTreeMap<String, OwnSecret>,
+    /// What is labelled with this `Postgresql`'s name.
+    pub objects: BTreeMap<Id, ObjectView>,
+    pub pods: Vec<PodView>,
+}

@@ -1,0 +1,225 @@
+use serde_json::json;
+
+use super::*;
+use crate::{
+    crd::DumpRecord,
+    postgresql::{
+        desired::tests::acme as of,
+        observed::{ObjectView, OwnSecret, PodView},
+    },
+};
+
+fn acme() -> Desired {
+    of(json!({}))
+}
+
+fn said(status: &PostgresqlStatus) -> String {
+    let words = |kind: &str| {
+        let condition = find(&status.conditions, kind).unwrap();
+        format!("{}={}/{}", condition.type_, condition.status, condition.reason)
+    };
+    [kind::READY, kind::RECONCILING, kind::STALLED].map(words).join(" ")
+}
+
+#[test]
+fn phase_and_conditions() {
+    let hold = |reason| Some(Hold { reason, message: "because".to_owned() });
+    for (ready, hold, phase, expected) in [
+        (true, None, Phase::Up, "Ready=True/Ready Reconciling=False/Settled Stalled=False/NotStalled"),
+        (true, hold(Reason::Growing), Phase::Up, "Ready=True/Ready Reconciling=True/Growing Stalled=False/NotStalled"),
+        (
+            true,
+            hold(Reason::SecretLost),
+            Phase::Up,
+            "Ready=False/SecretLost Reconciling=False/SecretLost Stalled=True/SecretLost",
+        ),
+        (
+            false,
+            hold(Reason::NotReady),
+            Phase::Pending,
+            "Ready=False/NotReady Reconciling=True/NotReady Stalled=False/NotStalled",
+        ),
+        (
+            false,
+            hold(Reason::NotOurs),
+            Phase::Failed,
+            "Ready=False/NotOurs Reconciling=False/NotOurs Stalled=True/NotOurs",
+        ),
+    ] {
+        let waiting = (!ready).then(|| "x".to_owned());
+        let pod = PodView {
+            name: "acme-0".to_owned(),
+            uid: "p".to_owned(),
+            role: "primary".to_owned(),
+            waiting,
+            refused: None,
+            closed: None,
+        };
+        let observed = Observed { pods: vec![pod], ..Observed::default() };
+        let plan = Plan { hold, ..Plan::default() };
+        let status = build_status(Some(3), &acme(), &observed, &plan, Timestamp::UNIX_EPOCH);
+        assert_eq!((status.phase, said(&status).as_str()), (Some(phase), expected));
+        assert_eq!(status.active.is_some(), ready);
+    }
+}
+
+#[test]
+fn how_dumps_go() {
+    let time = |text: &str| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
+        serde_json::from_value(json!(text)).ok()
+    };
+    let (early, late) = (time("2026-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z"));
+    for (last_success, last_failure, expected) in [
+        (None, None, ("Unknown", "NoDump", "there is no dump yet")),
+        (early.clone(), None, ("True", "Dumped", "the last dump was complete at 2026-01-01T00:00:00Z")),
+        (late.clone(), early.clone(), ("True", "Dumped", "the last dump was complete at 2026-01-02T00:00:00Z")),
+        (
+            early,
+            late.clone(),
+            (
+                "False",
+                "DumpFailed",
+                "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; the last good one is of 2026-01-01T00:00:00Z",
+            ),
+        ),
+        (
+            None,
+            late,
+            (
+                "False",
+                "DumpFailed",
+                "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; there is none from before",
+            ),
+        ),
+    ] {
+        let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
+        let backup = BackupSummary { last_success, last_failure, failed_job };
+        let mut observed = Observed::default();
+        observed.recorded.backup = Some(backup);
+        let desired = of(json!({"backup": {"schedule": "@daily"}}));
+        let status = build_status(Some(3), &desired, &observed, &Plan::default(), Timestamp::UNIX_EPOCH);
+        let condition = find(&status.conditions, BACKED_UP).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
+        // Whatever becomes of the rest, it stays said.
+        let error = Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() };
+        let after = failed(&status, Some(3), &error, Timestamp::UNIX_EPOCH);
+        assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
+    }
+    let status = build_status(Some(3), &acme(), &Observed::default(), &Plan::default(), Timestamp::UNIX_EPOCH);
+    assert_eq!(find(&status.conditions, BACKED_UP), None);
+}
+
+#[test]
+fn a_dump_by_schedule_that_fails_is_told_once() {
+    let with = |job: Option<&str>| PostgresqlStatus {
+        backup: Some(BackupSummary { failed_job: job.map(str::to_owned), ..BackupSummary::default() }),
+        ..PostgresqlStatus::default()
+    };
+    for (before, after, told) in [
+        (with(None), with(Some("a")), true),
+        (with(Some("a")), with(Some("a")), false),
+        (with(Some("a")), with(Some("b")), true),
+        (with(Some("a")), with(None), false),
+    ] {
+        let notes = transitions(&before, &after);
+        assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DumpFailed"), told);
+    }
+}
+
+/// A claim or Secret that is put on record is one of this Postgresql, by uid and by name.
+#[test]
+fn what_is_put_on_record() {
+    let claim = |uid: &str, owner: Owner, deleting| ObjectView {
+        owner,
+        uid: uid.to_owned(),
+        digest: None,
+        deleting,
+        detail: Detail::Claim { requested: None, capacity: None, made_for: None },
+    };
+    let other = || Owner::Other("x".to_owned());
+    let mut observed = Observed::default();
+    for (name, view) in [
+        ("data-acme-0", claim("another", Owner::Ours, false)),
+        ("data-acme-standby-0", claim("1", Owner::Ours, false)),
+        ("data-acme-standby-1", claim("2", other(), false)),
+        ("data-acme-standby-2", claim("3", Owner::Ours, true)),
+        ("acme-backup", claim("4", Owner::Ours, false)),
+        ("precious", claim("5", Owner::Ours, false)),
+    ] {
+        observed.objects.insert((Kind::PersistentVolumeClaim, name.to_owned()), view);
+    }
+    observed.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "6".to_owned(), unsettled: false });
+    let owned =
+        |kind: &str, name: &str, uid: &str| Owned { kind: kind.to_owned(), name: name.to_owned(), uid: uid.to_owned() };
+    // The data's volume is another one than on record; the dumps' was made anew.
+    observed.recorded.volume =
+        Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "0".to_owned(), initialized: true });
+    observed.recorded.owned =
+        vec![owned("PersistentVolumeClaim", "data-acme-0", "0"), owned("PersistentVolumeClaim", "acme-backup", "old")];
+    let expected = [
+        owned("PersistentVolumeClaim", "data-acme-0", "0"),
+        owned("PersistentVolumeClaim", "acme-backup", "4"),
+        owned("PersistentVolumeClaim", "data-acme-standby-0", "1"),
+        owned("Secret", "acme-app", "6"),
+    ];
+    assert_eq!(recorded(&acme(), &observed).owned, expected);
+}
+
+#[test]
+fn the_end_of_a_dump_is_told_once() {
+    let with = |request: &str, state, message: Option<&str>| PostgresqlStatus {
+        dump: Some(DumpRecord {
+            request: request.to_owned(),
+            job: "acme-dump-1".to_owned(),
+            state,
+            started_at: None,
+            completed_at: None,
+            message: message.map(str::to_owned),
+        }),
+        ..PostgresqlStatus::default()
+    };
+    let running = || with("one", DumpState::Running, None);
+    let succeeded = |request| with(request, DumpState::Succeeded, None);
+    let failed = || with("one", DumpState::Failed, Some("because"));
+    for (before, after, expected) in [
+        (PostgresqlStatus::default(), running(), None),
+        (
+            running(),
+            succeeded("one"),
+            Some((false, "Dumped", "Dump one", "Job acme-dump-1 has dumped the database for request one")),
+        ),
+        (succeeded("one"), succeeded("one"), None),
+        (
+            succeeded("one"),
+            succeeded("two"),
+            Some((false, "Dumped", "Dump two", "Job acme-dump-1 has dumped the database for request two")),
+        ),
+        (running(), failed(), Some((true, "DumpFailed", "Dump one", "because"))),
+        (failed(), failed(), None),
+        (failed(), running(), None),
+    ] {
+        let notes = transitions(&before, &after);
+        let notes: Vec<_> = notes
+            .iter()
+            .map(|note| (note.warning, note.reason.as_str(), note.action.as_str(), note.message.as_str()))
+            .collect();
+        assert_eq!(notes, Vec::from_iter(expected));
+    }
+}
+
+#[test]
+fn a_failure_keeps_what_was_seen() {
+    let pod = ActivePod { kind: "Pod".to_owned(), name: "acme-0".to_owned(), uid: "p".to_owned() };
+    let recorded = PostgresqlStatus {
+        observed_generation: Some(2),
+        phase: Some(Phase::Up),
+        active: Some(pod.clone()),
+        ..PostgresqlStatus::default()
+    };
+    let error = Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() };
+    let status = failed(&recorded, Some(3), &error, Timestamp::UNIX_EPOCH);
+    assert_eq!((status.observed_generation, status.phase, status.active), (Some(2), Some(Phase::Up), Some(pod)));
+    let ready = find(&status.conditions, kind::READY).unwrap();
+    assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("NotOurs", "False"));
+    assert!(ready.message.contains("Service acme belongs to Deployment x"));
+}

@@ -1,0 +1,98 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn whose_it_is() {
+    let owned = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": true}]);
+    for (metadata, expected) in [
+        (json!({}), Err("no owner that the operator knows")),
+        (json!({"ownerReferences": owned("Postgresql")}), Ok("u")),
+        (json!({"ownerReferences": owned("ReplicaSet")}), Err("ReplicaSet x")),
+        (json!({"labels": {label::RETAINED_FROM: "db"}}), Err("no owner, since it was retained from db,")),
+        // Handed over.
+        (json!({"labels": {label::RETAINED_FROM: "db", label::POSTGRESQL_UID: "v"}}), Ok("v")),
+        (json!({"labels": {label::POSTGRESQL_UID: "v"}, "ownerReferences": owned("StatefulSet")}), Ok("v")),
+    ] {
+        let secret: Secret = serde_json::from_value(json!({"metadata": metadata.clone()})).unwrap();
+        let found = whose(&secret);
+        assert_eq!(found.as_deref().map_err(String::as_str), expected, "{metadata}");
+    }
+}
+
+#[test]
+fn why_a_pod_is_not_ready() {
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    let pulling = json!({"containerStatuses": [{
+        "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    }]});
+    let unschedulable = json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]});
+    for (metadata, status, expected) in [
+        (json!({}), ready.clone(), None),
+        (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), ready, Some("it is being deleted")),
+        (json!({}), pulling, Some("ImagePullBackOff: no such image")),
+        (json!({}), unschedulable, Some("no node")),
+        (json!({}), Value::Null, Some("it is not ready yet")),
+    ] {
+        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
+        assert_eq!(waiting(&pod).as_deref(), expected);
+    }
+}
+
+#[test]
+fn what_a_pod_has_refused() {
+    let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    for (conditions, state, last_state, expected, waiting) in [
+        (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
+        (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
+        (json!([]), looping, ended(1), None, Some("CrashLoopBackOff")),
+        (ready, json!({"running": {}}), ended(71), None, None),
+    ] {
+        let container = json!({
+            "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": state, "lastState": last_state,
+        });
+        let status = json!({"conditions": conditions, "containerStatuses": [container]});
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+        assert_eq!((refused(&pod), super::waiting(&pod).as_deref()), (expected, waiting));
+    }
+}
+
+#[test]
+fn how_a_job_ended() {
+    for (conditions, succeeded) in [
+        (json!([]), None),
+        (json!([{"type": "FailureTarget", "status": "True"}]), None),
+        (json!([{"type": "Failed", "status": "True"}]), Some(false)),
+        (json!([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]), Some(true)),
+    ] {
+        let job: Job = serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}})).unwrap();
+        assert_eq!(progress(&job), Detail::Job(JobView { succeeded, ..JobView::default() }));
+    }
+}
+
+#[test]
+fn when_a_job_began_and_ended() {
+    let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
+    let time = |text: &str| serde_json::from_value(json!(text)).unwrap();
+    for type_ in ["Complete", "Failed"] {
+        let job = json!({
+            "metadata": {"annotations": {REQUEST_ANNOTATION: "one"}},
+            "status": {
+                "startTime": began,
+                "conditions": [{"type": type_, "status": "True", "lastTransitionTime": end}],
+            },
+        });
+        let view = JobView {
+            request: Some("one".to_owned()),
+            deletion: None,
+            succeeded: Some(type_ == "Complete"),
+            started: time(began),
+            ended: time(end),
+        };
+        assert_eq!(progress(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{type_}");
+    }
+}

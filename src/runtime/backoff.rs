@@ -1,0 +1,186 @@
+//! When an object whose reconcile failed is tried again: not before its time, however many events ask for it. **Pure**, but for
+//! its lock.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{
+    error::{Disposition, Retry, jitter},
+    key::Key,
+};
+use crate::crd::Reason;
+
+/// One object of those that wait for the same outage to be over is tried so often: its success ends the waiting of all.
+const PROBE: Duration = Duration::from_secs(3);
+
+/// What was tried: a change of the spec, or a deletion, which is a new generation, is something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    uid: Option<String>,
+    generation: Option<i64>,
+}
+
+impl Attempt {
+    /// A reconcile of this object as it is.
+    pub fn of(meta: &ObjectMeta) -> Attempt {
+        Attempt { uid: meta.uid.clone(), generation: meta.generation }
+    }
+}
+
+/// The objects whose last reconcile failed.
+#[derive(Default)]
+pub struct Backoff(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    failing: HashMap<Key, Failing>,
+    /// For each outage the object by which its end is noticed.
+    probes: HashMap<Reason, Key>,
+}
+
+struct Failing {
+    attempt: Attempt,
+    failures: u32,
+    reason: Reason,
+    until: Option<Instant>,
+}
+
+impl Backoff {
+    /// How long an attempt still has to wait.
+    pub fn left(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
+        let state = self.lock();
+        let failing = state.failing.get(key).filter(|failing| failing.attempt == *attempt)?;
+        failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+
+    /// Notes a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
+    pub fn failed(
+        &self,
+        key: &Key,
+        attempt: Attempt,
+        disposition: &Disposition,
+        now: Instant,
+        unit: f64,
+    ) -> Option<Duration> {
+        let Disposition { reason, retry, .. } = *disposition;
+        let mut state = self.lock();
+        let before = state.failing.get(key).filter(|failing| failing.attempt == attempt);
+        let failures = before.map_or(0, |failing| failing.failures) + 1;
+        let mut delay = retry.delay(failures).map(|delay| jitter(delay, unit));
+        state.probes.retain(|probed, probe| *probed == reason || probe != key);
+        if is_outage(reason) {
+            let overdue = |probe: &Key| {
+                let until = state.failing.get(probe).and_then(|failing| failing.until);
+                until.is_none_or(|until| until + PROBE < now)
+            };
+            if state.probes.get(&reason).is_none_or(|probe| probe == key || overdue(probe)) {
+                state.probes.insert(reason, key.clone());
+                delay = delay.map(|delay| delay.min(PROBE));
+            }
+        }
+        // A conflict is another client's change, and that change says when it is worth another try.
+        let waits = delay.filter(|_| reason != Reason::Conflict && retry != Retry::OnChange);
+        let until = waits.map(|delay| now + delay);
+        state.failing.insert(key.clone(), Failing { attempt, failures, reason, until });
+        delay
+    }
+
+    /// Forgets an object that is well, or gone. Returns those that need not wait any longer.
+    pub fn succeeded(&self, key: &Key) -> Vec<Key> {
+        let mut state = self.lock();
+        state.failing.remove(key);
+        let over: Vec<_> = state.probes.iter().filter(|(_, probe)| *probe == key).map(|(reason, _)| *reason).collect();
+        state.probes.retain(|_, probe| probe != key);
+        let waiting = state.failing.iter_mut().filter(|(_, failing)| over.contains(&failing.reason));
+        waiting
+            .map(|(key, failing)| {
+                failing.until = None;
+                key.clone()
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is complete or not begun, whatever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What fails for all objects alike, and is over for all of them at once.
+fn is_outage(reason: Reason) -> bool {
+    matches!(reason, Reason::ApiUnavailable | Reason::DatabaseUnavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        crd::conditions::State as Holds,
+        runtime::error::{MINUTE, SECOND},
+    };
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    fn attempt(generation: i64) -> Attempt {
+        Attempt { uid: Some("uid".to_owned()), generation: Some(generation) }
+    }
+
+    fn disposition(reason: Reason, retry: Retry) -> Disposition {
+        Disposition { condition: None, state: Holds::Unknown, reason, stalled: false, retry }
+    }
+
+    #[test]
+    fn only_another_generation_is_tried_before_its_time() {
+        let backoff = Backoff::default();
+        let now = Instant::now();
+        let refused = disposition(Reason::Refused, Retry::Doubling(30 * SECOND, 10 * MINUTE));
+        for (failure, seconds) in [(1, 30), (2, 60), (3, 120)] {
+            let delay = backoff.failed(&key("a"), attempt(1), &refused, now, 0.5);
+            assert_eq!(delay, Some(Duration::from_secs(seconds)), "failure {failure}");
+            assert_eq!(backoff.left(&key("a"), &attempt(1), now), delay);
+        }
+        assert_eq!(backoff.left(&key("a"), &attempt(2), now), None);
+        assert_eq!(backoff.left(&key("b"), &attempt(1), now), None);
+        assert_eq!(backoff.left(&key("a"), &attempt(1), now + 120 * SECOND), None);
+        assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
+        assert_eq!(backoff.succeeded(&key("a")), []);
+        assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
+        // What a change will mend waits for no time.
+        for (reason, retry) in [(Reason::Conflict, Retry::After(SECOND)), (Reason::InvalidSpec, Retry::OnChange)] {
+            let delay = backoff.failed(&key("c"), attempt(1), &disposition(reason, retry), now, 0.5);
+            assert_eq!((delay, backoff.left(&key("c"), &attempt(1), now)), (retry.delay(1), None));
+        }
+    }
+
+    #[test]
+    fn one_object_finds_out_that_an_outage_is_over() {
+        let backoff = Backoff::default();
+        let now = Instant::now();
+        let outage = disposition(Reason::ApiUnavailable, Retry::Doubling(5 * SECOND, 2 * MINUTE));
+        let failed = |name, now| backoff.failed(&key(name), attempt(1), &outage, now, 0.5).unwrap();
+        for _ in 0..6 {
+            assert_eq!(failed("a", now), PROBE);
+        }
+        assert_eq!((failed("b", now), failed("c", now), failed("c", now)), (5 * SECOND, 5 * SECOND, 10 * SECOND));
+        assert_eq!(backoff.succeeded(&key("b")), []);
+        assert_eq!(failed("b", now), 5 * SECOND);
+        let mut woken = backoff.succeeded(&key("a"));
+        woken.sort();
+        assert_eq!(woken, [key("b"), key("c")]);
+        assert_eq!(backoff.left(&key("c"), &attempt(1), now), None);
+        // A probe that is never tried again, since its object is gone, is followed by another one.
+        assert_eq!((failed("c", now), failed("b", now)), (PROBE, 10 * SECOND));
+        assert_eq!(failed("b", now + 10 * SECOND), PROBE);
+        // A probe that fails otherwise is none.
+        let refused = disposition(Reason::Refused, Retry::After(MINUTE));
+        backoff.failed(&key("b"), attempt(1), &refused, now, 0.5);
+        assert_eq!(failed("c", now), PROBE);
+    }
+}

@@ -1,0 +1,259 @@
+//! A cache of watched objects, reduced to what decisions read of them.
+//!
+//! kube's own reflector store keeps whole objects under their own names; here every object is also filed under the
+//! thing it belongs to (a release, a cluster), so that a reconcile reads a handful of entries and no request.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::runtime::watcher;
+use tokio::sync::watch;
+
+use super::key::Key;
+
+/// What of an object is kept.
+pub struct Entry<V> {
+    pub key: Key,
+    pub group: Option<Key>,
+    /// What decisions read of it; `None`: nothing, it counts as absent.
+    pub value: Option<V>,
+}
+
+/// Objects of one kind.
+pub struct Cache<V> {
+    contents: Mutex<Contents<V>>,
+    /// Counts changes; the first `InitDone` makes it greater than zero.
+    version: watch::Sender<u64>,
+}
+
+struct Contents<V> {
+    live: Index<V>,
+    /// A relist in progress: it takes the place of `live` when it is complete, so that no reader sees half a list.
+    staged: Option<Index<V>>,
+}
+
+struct Index<V> {
+    objects: HashMap<Key, (Option<Key>, V)>,
+    groups: HashMap<Key, BTreeMap<Key, V>>,
+}
+
+impl<V> Default for Index<V> {
+    fn default() -> Self {
+        Index { objects: HashMap::new(), groups: HashMap::new() }
+    }
+}
+
+impl<V: Clone> Index<V> {
+    fn insert(&mut self, Entry { key, group, value }: Entry<V>) {
+        self.remove(&key);
+        let Some(value) = value else { return };
+        if let Some(group) = &group {
+            self.groups.entry(group.clone()).or_default().insert(key.clone(), value.clone());
+        }
+        self.objects.insert(key, (group, value));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some((Some(group), _)) = self.objects.remove(key) else { return };
+        if let Some(members) = self.groups.get_mut(&group) {
+            members.remove(key);
+            if members.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+}
+
+impl<V> Default for Cache<V> {
+    fn default() -> Self {
+        Cache {
+            contents: Mutex::new(Contents { live: Index::default(), staged: None }),
+            version: watch::Sender::new(0),
+        }
+    }
+}
+
+/// What an event means to those who wait for changes.
+pub enum Change {
+    /// A (re)list is complete: anything may have changed.
+    Everything,
+    /// This object changed; it belongs to the group.
+    One(Key, Option<Key>),
+    Nothing,
+}
+
+impl<V: Clone> Cache<V> {
+    /// Takes in one event of a watch. `entry` reduces the object.
+    pub fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
+        let change = {
+            let mut contents = self.lock();
+            match event {
+                watcher::Event::Init => {
+                    contents.staged = Some(Index::default());
+                    Change::Nothing
+                }
+                watcher::Event::InitApply(object) => {
+                    contents.staged.get_or_insert_default().insert(entry(object));
+                    Change::Nothing
+                }
+                watcher::Event::InitDone => {
+                    contents.live = contents.staged.take().unwrap_or_default();
+                    Change::Everything
+                }
+                watcher::Event::Apply(object) => {
+                    let entry = entry(object);
+                    let change = Change::One(entry.key.clone(), entry.group.clone());
+                    contents.live.insert(entry);
+                    change
+                }
+                watcher::Event::Delete(object) => {
+                    let Entry { key, group, value: _ } = entry(object);
+                    contents.live.remove(&key);
+                    Change::One(key, group)
+                }
+            }
+        };
+        if !matches!(change, Change::Nothing) {
+            self.version.send_modify(|version| *version += 1);
+        }
+        change
+    }
+
+    /// Forgets everything, as when the kind is gone from the cluster.
+    pub fn clear(&self) {
+        *self.lock() = Contents { live: Index::default(), staged: None };
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lock().live.objects.is_empty()
+    }
+
+    pub fn get(&self, key: &Key) -> Option<V> {
+        self.lock().live.objects.get(key).map(|(_, value)| value.clone())
+    }
+
+    /// All objects, in the order of their names.
+    pub fn all(&self) -> Vec<(Key, V)> {
+        let mut all: Vec<_> =
+            self.lock().live.objects.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// The objects of a group, in the order of their names.
+    pub fn group(&self, group: &Key) -> Vec<(Key, V)> {
+        let contents = self.lock();
+        let members = contents.live.groups.get(group);
+        members.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Tells of every change, without saying which.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    pub fn is_synced(&self) -> bool {
+        *self.version.borrow() > 0
+    }
+
+    pub async fn synced(&self) {
+        // The sender lives in self, so this cannot fail.
+        let _ = self.version.subscribe().wait_for(|version| *version > 0).await;
+    }
+
+    /// Waits until `seen` finds what it looks for, or for `patience`.
+    pub async fn wait_for<T>(&self, patience: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        let mut changes = self.version.subscribe();
+        let found = async {
+            loop {
+                changes.mark_unchanged();
+                if let Some(found) = seen(self) {
+                    return Some(found);
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        tokio::time::timeout(patience, found).await.ok().flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents<V>> {
+        // Every change above is complete or not begun, whatever panicked.
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A value per key that lives as long as the process, such as what was last written.
+pub struct Memo<K, V>(Mutex<HashMap<K, V>>);
+
+impl<K, V> Default for Memo<K, V> {
+    fn default() -> Self {
+        Memo(Mutex::new(HashMap::new()))
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Memo<K, V> {
+    pub fn get(&self, key: &K) -> Option<V> {
+        self.lock().get(key).cloned()
+    }
+    pub fn put(&self, key: K, value: V) {
+        self.lock().insert(key, value);
+    }
+    pub fn take(&self, key: &K) -> Option<V> {
+        self.lock().remove(key)
+    }
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+
+    fn entry(name: &'static str) -> Entry<&'static str> {
+        Entry { key: Key::new("ns", name), group: Some(Key::new("ns", &name[..1])), value: Some(name) }
+    }
+
+    fn group(cache: &Cache<&'static str>, name: &str) -> Vec<&'static str> {
+        cache.group(&Key::new("ns", name)).into_iter().map(|(_, value)| value).collect()
+    }
+
+    #[test]
+    fn a_relist_is_seen_whole_or_not_at_all() {
+        let cache = Cache::default();
+        for event in [Event::Init, Event::InitApply("a1"), Event::InitApply("a2"), Event::InitDone] {
+            cache.apply(event, entry);
+        }
+        cache.apply(Event::Apply("b1"), entry);
+        assert_eq!((group(&cache, "a"), group(&cache, "b")), (vec!["a1", "a2"], vec!["b1"]));
+
+        cache.apply(Event::Init, entry);
+        cache.apply(Event::InitApply("a2"), entry);
+        assert_eq!(group(&cache, "a"), ["a1", "a2"]);
+        cache.apply(Event::InitDone, entry);
+        assert_eq!((group(&cache, "a"), group(&cache, "b")), (vec!["a2"], vec![]));
+
+        cache.apply(Event::Delete("a2"), entry);
+        assert_eq!(cache.get(&Key::new("ns", "a2")), None);
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_the_change() {
+        let cache = std::sync::Arc::new(Cache::default());
+        let waiter = tokio::spawn({
+            let cache = cache.clone();
+            async move { cache.wait_for(Duration::from_secs(60), |cache| cache.get(&Key::new("ns", "a1"))).await }
+        });
+        tokio::task::yield_now().await;
+        cache.apply(Event::Apply("a1"), entry);
+        assert_eq!(waiter.await.unwrap(), Some("a1"));
+        assert_eq!(cache.wait_for(Duration::ZERO, |_| None::<()>).await, None);
+    }
+}

@@ -1,0 +1,43 @@
+//! The operator's ways to the API server. An **effect**.
+
+use std::time::Duration;
+
+use kube::{Client, Config, client::ClientBuilder};
+use tower::{ServiceBuilder, timeout::TimeoutLayer};
+use tower_http::timeout::ResponseBodyTimeoutLayer;
+
+/// A request that has no answer by then has failed.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
+/// each watch after five.
+const WATCH_SILENCE: Duration = Duration::from_secs(300);
+
+/// A client for requests. Each has its own deadline: kube's read timeout counts from the last byte on a connection, which may
+/// have been idle for long.
+///
+/// # Errors
+/// The configuration makes no client.
+pub fn requests(config: &Config) -> kube::Result<Client> {
+    let config = without_retries(config, None);
+    let deadlines =
+        ServiceBuilder::new().layer(TimeoutLayer::new(DEADLINE)).layer(ResponseBodyTimeoutLayer::new(DEADLINE));
+    Ok(ClientBuilder::try_from(config)?.with_layer(&deadlines.into_inner()).build())
+}
+
+/// A client for watches.
+///
+/// # Errors
+/// The configuration makes no client.
+pub fn watches(config: &Config) -> kube::Result<Client> {
+    Client::try_from(without_retries(config, Some(WATCH_SILENCE)))
+}
+
+/// What is tried again in the client, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as long as
+/// a Retry-After says. Each caller has its own way to wait, and says that it does.
+fn without_retries(config: &Config, read_timeout: Option<Duration>) -> Config {
+    let mut config = config.clone();
+    config.default_retry = false;
+    config.connect_timeout = Some(DEADLINE);
+    config.read_timeout = read_timeout;
+    config
+}

@@ -1,0 +1,229 @@
+//! The one controller of every kind: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
+
+use std::{convert::Infallible, fmt::Debug, sync::Arc, time::Instant};
+
+use futures::{StreamExt as _, channel::mpsc};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Client, Resource,
+    runtime::{
+        Config, Controller, WatchStreamExt as _,
+        controller::Action,
+        events::Recorder,
+        reflector::{self, ObjectRef, Store, store::Writer},
+        watcher::{self, Event},
+    },
+};
+use rand::RngExt as _;
+use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::{
+    backoff::{Attempt, Backoff},
+    error::Disposition,
+    key::{Key, key_of},
+    panic::{Panic, caught},
+    watch::{driven, interrupted, stored_objects},
+};
+use crate::{crd::Guard, lease::Lead, metrics::Metrics};
+
+/// Reconciles of one kind at the same time. None of them waits for anything but answers to its requests.
+const CONCURRENT: u16 = 32;
+
+/// What a kind has to be, to be controlled.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+pub trait Failure: std::error::Error + Send + Sync + 'static {
+    /// What follows from it.
+    fn disposition(&self) -> Disposition;
+    /// A reconcile that has panicked.
+    fn panicked(panic: Panic) -> Self;
+}
+
+pub trait Kind: Send + Sync + 'static {
+    type Object: Object;
+    type Error: Failure;
+
+    /// Takes notice of an event before its object is reconciled.
+    fn seen(&self, _event: &Event<Guard<Self::Object>>) {}
+
+    /// Whether an object has changed by nothing but its status, as this operator wrote it.
+    fn wrote(&self, _object: &Guard<Self::Object>) -> bool {
+        false
+    }
+
+    /// Returns once reconciles have all that they read.
+    fn synced(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    fn reconcile(
+        &self,
+        key: &Key,
+        object: &Guard<Self::Object>,
+    ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
+}
+
+/// What every controller is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// The operator's way to the API server.
+    pub client: Client,
+    /// The same for watches, which are silent for long.
+    pub watch_client: Client,
+    pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
+    /// Whether this process still leads.
+    pub lead: Lead,
+}
+
+/// The objects of a kind, decodable or not, and the way to ask for a reconcile of some of them.
+pub struct Objects<K: Object> {
+    pub store: Store<Guard<K>>,
+    triggers: mpsc::UnboundedSender<ObjectRef<Guard<K>>>,
+}
+
+/// What [`control`] fills [`Objects`] from.
+pub struct Feed<K: Object> {
+    writer: Writer<Guard<K>>,
+    triggered: mpsc::UnboundedReceiver<ObjectRef<Guard<K>>>,
+}
+
+impl<K: Object> Clone for Objects<K> {
+    fn clone(&self) -> Self {
+        Objects { store: self.store.clone(), triggers: self.triggers.clone() }
+    }
+}
+
+impl<K: Object> Objects<K> {
+    pub fn new() -> (Objects<K>, Feed<K>) {
+        let (store, writer) = reflector::store();
+        let (triggers, triggered) = mpsc::unbounded();
+        (Objects { store, triggers }, Feed { writer, triggered })
+    }
+
+    pub fn trigger(&self, key: &Key) {
+        // The receiver ends with the controller; then nothing is reconciled any more.
+        let _ = self.triggers.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
+    }
+
+    /// Asks for a reconcile of the objects of which this is true.
+    pub fn trigger_where(&self, concerned: impl Fn(&Guard<K>) -> bool) {
+        for object in self.store.state().iter().filter(|object| concerned(object)) {
+            self.trigger(&key_of(object.as_ref()));
+        }
+    }
+}
+
+struct Driver<K: Kind> {
+    kind: Arc<K>,
+    objects: Objects<K::Object>,
+    backoff: Backoff,
+    synced: OnceCell<()>,
+    metrics: Arc<Metrics>,
+    lead: Lead,
+    stop: CancellationToken,
+}
+
+/// Controls the objects of a kind until `stop`, and returns when the last reconcile has ended.
+pub async fn control<K: Kind>(
+    kind: Arc<K>,
+    Parts { watch_client, metrics, lead, .. }: Parts,
+    (objects, Feed { writer, triggered }): (Objects<K::Object>, Feed<K::Object>),
+    stop: CancellationToken,
+) {
+    let store = objects.store.clone();
+    let driver = Arc::new(Driver {
+        kind,
+        objects,
+        backoff: Backoff::default(),
+        synced: OnceCell::new(),
+        metrics,
+        lead,
+        stop: stop.clone(),
+    });
+    let (seen, wrote) = (driver.clone(), driver.clone());
+    let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .inspect(move |event| match event {
+            Ok(event) => seen.see(event),
+            Err(error) => interrupted(&K::Object::plural(&()), error),
+        });
+    let changed = stored_objects(stream)
+        .filter(move |object| std::future::ready(!object.as_ref().is_ok_and(|object| wrote.kind.wrote(object))));
+    let controller = Controller::for_stream(changed, store.clone())
+        .with_config(Config::default().concurrency(CONCURRENT))
+        .reconcile_on(triggered)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(reconcile, |_, never: &Infallible, _| match *never {}, driver)
+        .for_each(|_| std::future::ready(()));
+    driven(controller, &store, &stop).await;
+}
+
+async fn reconcile<K: Kind>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>>) -> Result<Action, Infallible> {
+    Ok(driver.reconcile(&object).await)
+}
+
+impl<K: Kind> Driver<K> {
+    fn see(&self, event: &Event<Guard<K::Object>>) {
+        if let Event::Delete(object) = event {
+            self.wake(&self.backoff.succeeded(&key_of(object)));
+        }
+        self.kind.seen(event);
+    }
+
+    async fn reconcile(&self, object: &Guard<K::Object>) -> Action {
+        tokio::select! {
+            _ = self.synced.get_or_init(|| self.kind.synced()) => {}
+            // The watches end with the operator; one that had not begun by then never will.
+            () = self.stop.cancelled() => return Action::await_change(),
+        }
+        // Before the token does, the clock tells a process that was frozen.
+        if !self.lead.holds() {
+            return Action::await_change();
+        }
+        let key = key_of(object);
+        let attempt = Attempt::of(&object.metadata);
+        if let Some(left) = self.backoff.left(&key, &attempt, Instant::now()) {
+            return Action::requeue(left);
+        }
+        let span = tracing::info_span!("reconcile", kind = %K::Object::kind(&()), object = %key, generation = object.metadata.generation);
+        let _timer = self.metrics.reconcile();
+        let reconciled = caught(self.kind.reconcile(&key, object), K::Error::panicked);
+        match reconciled.instrument(span.clone()).await {
+            Ok(action) => {
+                self.wake(&self.backoff.succeeded(&key));
+                action
+            }
+            Err(error) => {
+                span.in_scope(|| tracing::warn!(%error, "reconcile failed"));
+                let disposition = error.disposition();
+                self.metrics.reconcile_failed(disposition.reason);
+                let unit = rand::rng().random();
+                let delay = self.backoff.failed(&key, attempt, &disposition, Instant::now(), unit);
+                delay.map_or_else(Action::await_change, Action::requeue)
+            }
+        }
+    }
+
+    fn wake(&self, keys: &[Key]) {
+        keys.iter().for_each(|key| self.objects.trigger(key));
+    }
+}

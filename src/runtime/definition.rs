@@ -1,0 +1,112 @@
+//! Whether the cluster knows a kind, by a watch of its definition: a watch of a kind that is not there would be a poll.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    cache::{Cache, Change, Entry},
+    key::key_of,
+    watch::interrupted,
+};
+
+/// A CustomResourceDefinition, there or not.
+pub struct Definition {
+    name: &'static str,
+    until_gone: bool,
+    found: Cache<()>,
+}
+
+impl Definition {
+    /// The definition of this name. The watch selects it alone, so permission for this name is enough.
+    pub fn new(name: &'static str) -> Self {
+        Definition { name, until_gone: false, found: Cache::default() }
+    }
+
+    /// The same, but a definition that is being deleted counts as there until it is gone: its objects are still served,
+    /// and have to be let go by those who have a finalizer on them.
+    pub fn until_gone(name: &'static str) -> Self {
+        Definition { until_gone: true, ..Self::new(name) }
+    }
+
+    pub fn resource(&self) -> &'static str {
+        self.name.split('.').next().unwrap_or(self.name)
+    }
+
+    pub fn installed(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// Returns once it is known whether the kind is there.
+    pub async fn synced(&self) {
+        self.found.synced().await;
+    }
+
+    /// Waits until the kind is there, or until it is gone.
+    pub async fn until(&self, installed: bool) {
+        const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+        self.found.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
+    }
+
+    /// Runs a controller of the kind while the kind is there, until `stop`. Its token ends when the kind is gone, too. Returns
+    /// when the last one has ended.
+    pub async fn control<F>(
+        &self,
+        client: Client,
+        stop: &CancellationToken,
+        controller: impl Fn(CancellationToken) -> F,
+    ) where
+        F: Future<Output = ()>,
+    {
+        let controlled = async {
+            while stop.run_until_cancelled(self.until(true)).await.is_some() {
+                let installed = stop.child_token();
+                let mut controller = std::pin::pin!(controller(installed.clone()));
+                tokio::select! {
+                    () = &mut controller => {}
+                    () = self.until(false) => {
+                        installed.cancel();
+                        controller.await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = controlled => {}
+            () = self.watch(client, || {}, |_| {}) => {}
+        }
+    }
+
+    /// Watches for good, and tells of each change, and of each failure or its end.
+    pub async fn watch(&self, client: Client, changed: impl Fn(), failed: impl Fn(Option<&watcher::Error>)) {
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only).default_backoff();
+        let mut definitions = std::pin::pin!(definitions);
+        while let Some(event) = definitions.next().await {
+            failed(event.as_ref().err());
+            match event {
+                Ok(event) => match self.found.apply(event, |definition| self.entry(definition)) {
+                    Change::Everything | Change::One(..) => changed(),
+                    Change::Nothing => {}
+                },
+                Err(error) => interrupted("customresourcedefinitions", &error),
+            }
+        }
+    }
+
+    fn entry(&self, definition: CustomResourceDefinition) -> Entry<()> {
+        let established = definition
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|condition| condition.type_ == "Established" && condition.status == "True");
+        let stays = self.until_gone || definition.metadata.deletion_timestamp.is_none();
+        Entry { key: key_of(&definition), group: None, value: (established && stays).then_some(()) }
+    }
+}

@@ -1,0 +1,42 @@
+//! Events about objects of any kind. An **effect**.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder};
+
+/// The API server refuses longer notes in events.
+const NOTE_BYTES: usize = 1000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What was done about it. Events that differ in nothing but their sentence are counted as one, so the revision
+    /// is in here.
+    pub action: String,
+    /// It is worth a look.
+    pub warning: bool,
+    pub reason: String,
+    /// The same sentence as in the status.
+    pub message: String,
+}
+
+/// Publishes events; a failure to publish is logged and never stops a reconcile.
+pub async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
+    for Note { action, warning, reason, message } in notes {
+        if *warning {
+            tracing::warn!(%reason, "{message}");
+        } else {
+            tracing::info!(%reason, "{message}");
+        }
+        let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= NOTE_BYTES;
+        let note = message.char_indices().take_while(fits).map(|(_, c)| c).collect();
+        let event = Event {
+            type_: if *warning { EventType::Warning } else { EventType::Normal },
+            reason: reason.clone(),
+            note: Some(note),
+            action: action.clone(),
+            secondary: None,
+        };
+        if let Err(error) = recorder.publish(&event, reference).await {
+            tracing::warn!(%error, "publish event {reason}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What objects are called here. **Pure.**
+
+use std::fmt;
+
+use kube::{Resource, ResourceExt as _};
+
+/// An object in a namespace, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+impl Key {
+    /// The object `name` in `namespace`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An object's namespace and name.
+pub fn key_of<K: Resource>(object: &K) -> Key {
+    Key::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

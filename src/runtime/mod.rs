@@ -1,0 +1,28 @@
+//! What the controllers of all kinds do alike.
+//!
+//! | | module | |
+//! |---|---|---|
+//! | what objects are called | [`key`] | pure |
+//! | what is watched | [`watch`], [`cache`], [`definition`] | effect, reads only |
+//! | how requests are made | [`client`] | effect |
+//! | watch → store → reconcile → backoff | [`controller`] | effect |
+//! | what an answer of the API server means | [`api`] | pure |
+//! | what follows from a failure | [`error`], [`backoff`] | pure |
+//! | what follows from a panic | [`mod@panic`] | effect |
+//! | what is written about an object | [`finalizer`], [`status`], [`events`] | effect |
+//! | what is made up | [`password`] | effect |
+
+pub(crate) mod api;
+pub(crate) mod backoff;
+pub(crate) mod cache;
+pub(crate) mod client;
+pub(crate) mod controller;
+pub(crate) mod definition;
+pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod finalizer;
+pub mod key;
+pub(crate) mod panic;
+pub(crate) mod password;
+pub mod status;
+pub(crate) mod watch;

@@ -1,0 +1,78 @@
+//! A panic in one reconcile fails that object, and no other. An **effect**.
+
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use futures::FutureExt as _;
+
+/// So much of a panic's words goes into a status.
+const LENGTH: usize = 300;
+
+/// A reconcile has panicked: the operator is wrong about something.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "internal error of the operator: {words}; tried again, while all else goes on: report it with the operator's log"
+)]
+pub struct Panic {
+    words: String,
+}
+
+pub fn words(payload: &(dyn Any + Send)) -> &str {
+    let literal = payload.downcast_ref::<&str>().copied();
+    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+}
+
+/// Runs one reconcile, and returns a panic in it as an error.
+///
+/// # Errors
+/// That of the reconcile, or what `failure` makes of a panic.
+pub async fn caught<T, E>(
+    reconcile: impl Future<Output = Result<T, E>>,
+    failure: impl FnOnce(Panic) -> E,
+) -> Result<T, E> {
+    // Unwind safe: what reconciles share are caches and counters, and each change of them is one step under a lock that a
+    // panic elsewhere leaves whole. What was in the middle of something was the reconcile itself, which ends here.
+    match AssertUnwindSafe(reconcile).catch_unwind().await {
+        Ok(result) => result,
+        Err(payload) => {
+            let line = words(payload.as_ref()).lines().next().unwrap_or_default();
+            Err(failure(Panic { words: line.chars().take(LENGTH).collect() }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn sentence(reconcile: impl Future<Output = Result<u8, String>>) -> String {
+        caught(reconcile, |panic| panic.to_string()).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_the_one_reconcile() {
+        assert_eq!(caught(async { Ok::<_, String>(1) }, |panic| panic.to_string()).await, Ok(1));
+        assert_eq!(sentence(async { Err("refused".to_owned()) }).await, "refused");
+        let revision = std::hint::black_box(i64::MAX);
+        for (reconcile, words) in [
+            (async move { Ok((revision + 1) as u8) }.boxed(), "attempt to add with overflow"),
+            (async { panic!("a sentence") }.boxed(), "a sentence;"),
+            (async { panic!("{} {}", "two", "words") }.boxed(), "two words;"),
+            (async { panic!("one line\nand another") }.boxed(), "one line;"),
+            (async { std::panic::panic_any(1) }.boxed(), "a panic without words"),
+            // Across a point at which it waits.
+            (
+                async {
+                    tokio::task::yield_now().await;
+                    panic!("later")
+                }
+                .boxed(),
+                "later;",
+            ),
+        ] {
+            let sentence = sentence(reconcile).await;
+            assert!(sentence.starts_with("internal error of the operator: ") && sentence.contains(words), "{sentence}");
+        }
+        let long = sentence(async { panic!("{}", "ä".repeat(1000)) }).await;
+        assert_eq!(long.matches('ä').count(), LENGTH);
+    }
+}

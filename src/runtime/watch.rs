@@ -1,0 +1,155 @@
+//! What becomes of a watch: events into caches, stores and controllers, and a word when it is interrupted. An **effect**,
+//! reads only.
+
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use kube::{
+    Resource, ResourceExt as _,
+    core::Status,
+    runtime::{WatchStreamExt as _, reflector::Store, watcher},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::cache::{Cache, Change, Entry};
+
+/// Takes one watch into a cache for good, and tells of each change.
+pub async fn keep<K, V: Clone>(
+    resource: &'static str,
+    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    cache: &Cache<V>,
+    entry: impl Fn(K) -> Entry<V>,
+    changed: impl Fn(Change),
+) {
+    let mut stream = std::pin::pin!(stream.default_backoff());
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => changed(cache.apply(event, &entry)),
+            Err(error) => interrupted(resource, &error),
+        }
+    }
+}
+
+/// Drives a controller of these objects until it ends, which it does after `stop`.
+pub async fn driven<K>(controller: impl Future<Output = ()>, objects: &Store<K>, stop: &CancellationToken)
+where
+    K: kube::runtime::reflector::Lookup + Clone + 'static,
+    K::DynamicType: Eq + std::hash::Hash + Clone,
+{
+    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
+    let never_began = async {
+        stop.cancelled().await;
+        if objects.wait_until_ready().now_or_never().is_some() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = controller => {}
+        () = never_began => {}
+    }
+}
+
+/// The objects that are or were changed, each once the store behind this stream has it: the objects of a list come when
+/// the list is complete. Asked for earlier, as with kube's `applied_objects`, an object of the first page of a new list would be
+/// reconciled as it was before, or not at all.
+pub fn stored_objects<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+) -> impl Stream<Item = watcher::Result<K>> {
+    let mut listed = Vec::new();
+    events.flat_map(move |event| {
+        let stored = match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.push(Ok(object));
+                Vec::new()
+            }
+            Ok(watcher::Event::InitDone) => std::mem::take(&mut listed),
+            Ok(watcher::Event::Apply(object)) => vec![Ok(object)],
+            Ok(watcher::Event::Delete(_)) => Vec::new(),
+            Err(error) => vec![Err(error)],
+        };
+        futures::stream::iter(stored)
+    })
+}
+
+/// Says that a watch was interrupted, and why. It is resumed by itself, with backoff.
+pub fn interrupted(resource: &str, error: &watcher::Error) {
+    tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
+}
+
+fn answer(error: &watcher::Error) -> Option<&Status> {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// The API server's sentence, if it is RBAC that refuses the watch.
+pub fn forbidden(error: &watcher::Error) -> Option<String> {
+    answer(error).filter(|status| status.code == 403).map(|status| status.message.clone())
+}
+
+/// The API server's own sentence where there is one: it names verb and resource of what RBAC refuses.
+fn watch_sentence(error: &watcher::Error) -> String {
+    match answer(error) {
+        None => error.to_string(),
+        Some(status) if status.code == 404 => {
+            "this cluster does not know the kind: apply its CustomResourceDefinition".to_owned()
+        }
+        Some(status) => status.message.clone(),
+    }
+}
+
+/// Kind, name and uid of the controlling or first owner.
+pub fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
+    let owners = object.owner_references();
+    let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
+    Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::reflector::{self, ObjectRef};
+    use serde_json::json;
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+
+    use super::*;
+
+    #[test]
+    fn an_object_comes_when_the_store_has_it() {
+        let object = |name: &str, data: &str| -> ConfigMap {
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "data": {"is": data}}))
+                .unwrap()
+        };
+        let (store, writer) = reflector::store();
+        let events = [
+            Init,
+            InitApply(object("a", "first")),
+            InitDone,
+            Apply(object("b", "first")),
+            // A new list that breaks off, and one that does not.
+            Init,
+            InitApply(object("gone", "first")),
+            Init,
+            InitApply(object("a", "second")),
+            InitApply(object("new", "first")),
+            InitDone,
+            Delete(object("new", "first")),
+        ];
+        let events = futures::stream::iter(events.map(Ok)).reflect(writer);
+        let came = stored_objects(events).map(|object| {
+            let object = object.unwrap();
+            let stored = store.get(&ObjectRef::from_obj(&object)).expect("it is in the store");
+            assert_eq!(*stored, object);
+            object.metadata.name.unwrap()
+        });
+        assert_eq!(block_on(came.collect::<Vec<_>>()), ["a", "b", "a", "new"]);
+    }
+}
