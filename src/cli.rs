@@ -15,13 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    clientapp::{
-        build,
-        desired::{StoredProfile, desired},
-    },
+    clientapp::desired::{StoredProfile, desired},
     config::{ChartArgs, Config, RunArgs, helm_flags},
     crd::{self, ClientApp, Profile, Reason, conditions::kind, reason::Class},
-    helm::{HelmCommand, ReleaseLabels, Upgrade},
+    helm::{self, HelmCommand, ReleaseLabels, Upgrade},
     plugin,
     run::run,
     runtime::key::key_of,
@@ -186,7 +183,7 @@ fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> R
 /// user wrote into `spec.values` is shown as it stands in the object.
 fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<String> {
     let desired = desired(app, profile, config)?;
-    let values = build::values::document(&desired.values);
+    let values = helm::values::document(&desired.values);
     let request = Upgrade {
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,

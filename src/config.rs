@@ -7,8 +7,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
-    clientapp::build::values,
-    helm::{ChartName, ChartSource, Flags, HelmSettings, InvalidSource},
+    helm::{ChartName, ChartSource, Flags, HelmSettings, InvalidSource, values},
     yaml,
 };
 

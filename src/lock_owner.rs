@@ -7,7 +7,16 @@ use std::{fs, path::Path, process};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{clientapp::world::Fate, runtime::key::hex};
+use crate::runtime::key::hex;
+
+/// What is known of the operator process that wrote a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Its helm is provably not running any more.
+    Dead,
+    /// It may still run.
+    Unknown,
+}
 
 /// An operator process: host, process namespace, process id and start time in clock ticks since boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,29 +53,29 @@ impl LockOwner {
 
     /// What is known of the process that wrote this label. Asked only between this process's own helm runs for the
     /// release, so this very process counts as not running one.
-    pub fn fate_of(&self, label: &str) -> Fate {
+    pub fn liveness_of(&self, label: &str) -> Liveness {
         let mut parts = label.rsplitn(4, '.');
         let (Some(start), Some(pid), Some(namespace), Some(host)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Fate::Unknown;
+            return Liveness::Unknown;
         };
         if host != self.host {
-            return Fate::Unknown;
+            return Liveness::Unknown;
         }
         if namespace != self.namespace {
-            return if self.in_pod { Fate::Dead } else { Fate::Unknown };
+            return if self.in_pod { Liveness::Dead } else { Liveness::Unknown };
         }
         let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else {
-            return Fate::Unknown;
+            return Liveness::Unknown;
         };
         if !Path::new("/proc/self/stat").exists() {
-            return Fate::Unknown;
+            return Liveness::Unknown;
         }
         if (pid, start) == (self.pid, self.start) || start_time(pid) != Some(start) {
-            Fate::Dead
+            Liveness::Dead
         } else {
-            Fate::Unknown
+            Liveness::Unknown
         }
     }
 }
@@ -118,15 +127,15 @@ mod tests {
         let began = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
         let parent = nix::unistd::getppid().as_raw() as u32;
         for (label, fate) in [
-            (me.label(), Fate::Dead),
-            (with(&|h| h.start += 1), Fate::Dead),
-            (with(&|h| (h.pid, h.start) = (parent, start_time(parent).unwrap())), Fate::Unknown),
-            (with(&|h| h.host = host_label("elsewhere")), Fate::Unknown),
-            (with(&|h| h.namespace = "1".to_owned()), Fate::Unknown),
-            (with(&|h| (h.pid, h.start) = (child.id(), began)), Fate::Dead),
-            ("garbage".to_owned(), Fate::Unknown),
+            (me.label(), Liveness::Dead),
+            (with(&|h| h.start += 1), Liveness::Dead),
+            (with(&|h| (h.pid, h.start) = (parent, start_time(parent).unwrap())), Liveness::Unknown),
+            (with(&|h| h.host = host_label("elsewhere")), Liveness::Unknown),
+            (with(&|h| h.namespace = "1".to_owned()), Liveness::Unknown),
+            (with(&|h| (h.pid, h.start) = (child.id(), began)), Liveness::Dead),
+            ("garbage".to_owned(), Liveness::Unknown),
         ] {
-            assert_eq!(me.fate_of(&label), fate, "{label}");
+            assert_eq!(me.liveness_of(&label), fate, "{label}");
         }
         for (stat, since) in [
             ("12 (a b) c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 3351 0 0", Some(3351)),
@@ -139,6 +148,6 @@ mod tests {
         }
         child.wait().unwrap();
         let pod = LockOwner { in_pod: true, ..me.clone() };
-        assert_eq!(pod.fate_of(&with(&|h| h.namespace = "1".to_owned())), Fate::Dead);
+        assert_eq!(pod.liveness_of(&with(&|h| h.namespace = "1".to_owned())), Liveness::Dead);
     }
 }

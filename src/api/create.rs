@@ -25,7 +25,8 @@ use super::{
 use crate::{
     clientapp::{
         build::secrets::{self, ADMIN_PASSWORD},
-        desired::{InvalidSpec, StoredProfile, desired, is_label},
+        desired::{StoredProfile, desired, is_label},
+        error::InvalidSpec,
         namespace::{self, Fate},
     },
     crd::{ClientApp, Guard, Profile, annotation, label},

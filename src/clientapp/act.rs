@@ -17,27 +17,25 @@ use tokio_util::sync::CancellationToken;
 use super::{
     attempt, build,
     context::{self, App, Ctx},
-    database::{DesiredObject, gate::Apply},
+    database::DesiredObject,
     desired::Desired,
     error::{self, Error, Refusal},
     helm_runs::{HelmRun, Upgraded},
-    inventory, observe,
-    plan::{Plan, Step},
+    inventory, live,
+    observed::{Observed, Phase, Target, Workload},
+    plan::{Apply, Plan, Step},
     report, retained, upgrade,
-    world::{Phase, Target, Workload, World},
 };
 use crate::{
-    crd::{Attempt, BackupRecord, ClientAppStatus},
+    crd::{Attempt, BackupRecord, ClientAppStatus, annotation},
     destroy::{self, permit::Kind},
-    helm::{Chart, ReleaseLabels, Upgrade, storage},
+    helm::{self, ReleaseLabels, Upgrade, storage},
     runtime::key::Key,
 };
 
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
 const BACKUP_MANAGER: &str = "clientapp-operator/backup";
 const RESTART_MANAGER: &str = "clientapp-operator/restart";
-/// On a pod template: uid of the Secret for which its pods were restarted.
-pub const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
 
 /// Performs the steps. `status` is what was put on record before.
 ///
@@ -47,7 +45,7 @@ pub async fn act(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,
-    world: &World,
+    observed: &Observed,
     plan: &Plan,
     status: &ClientAppStatus,
 ) -> Result<(), Error> {
@@ -58,7 +56,7 @@ pub async fn act(
                 create(ctx, app, build::secrets::redis(app.key, app.owner_reference())).await?;
             }
             Step::Adopt(found) => retained::adopt(ctx, &app.owner_reference(), desired, found).await?,
-            Step::Restart { secret, uid } => restart(ctx, app, world, (secret, uid)).await?,
+            Step::Restart { secret, uid } => restart(ctx, app, observed, (secret, uid)).await?,
             Step::ApplyDatabase(apply) => {
                 if let Some(object) = desired.database_object() {
                     apply_database(ctx, app, object, apply).await?;
@@ -70,15 +68,15 @@ pub async fn act(
                 }
             }
             Step::UnlockRelease { secret, revision } => unlock(ctx, app.key, secret, *revision).await?,
-            Step::FetchChart => fetch(ctx, app, desired, world),
-            Step::HelmUpgrade { revision, .. } => upgrade(ctx, app, desired, world, status, *revision).await?,
+            Step::FetchChart => fetch(ctx, app, desired, observed),
+            Step::HelmUpgrade { revision, .. } => upgrade(ctx, app, desired, observed, status, *revision).await?,
         }
     }
     // An app that does not wait for its teardown has no later reconcile that would name what was made for it.
     let stays = |step: &Step| {
         matches!(step, Step::CreateAdminSecret | Step::Adopt(_) | Step::ApplyDatabase(Apply { uid: None, .. }))
     };
-    match plan.steps.iter().any(stays) && observe::is_gone(ctx, app).await? {
+    match plan.steps.iter().any(stays) && live::is_gone(ctx, app).await? {
         true => Err(Error::Gone(app.key.clone())),
         false => Ok(()),
     }
@@ -123,11 +121,12 @@ async fn apply_database(
 }
 
 /// Restarts what the release runs, and says why.
-async fn restart(ctx: &Ctx, app: &App<'_>, world: &World, (secret, uid): (&str, &str)) -> Result<(), Error> {
+async fn restart(ctx: &Ctx, app: &App<'_>, observed: &Observed, (secret, uid): (&str, &str)) -> Result<(), Error> {
     let namespace = &app.key.namespace;
-    let patch = Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED_FOR: uid}}}}}));
+    let patch =
+        Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {annotation::RESTARTED_FOR: uid}}}}}));
     let params = PatchParams { field_manager: Some(RESTART_MANAGER.to_owned()), ..PatchParams::default() };
-    for Workload { kind, name, .. } in &world.workloads {
+    for Workload { kind, name, .. } in &observed.workloads {
         let restarted = match *kind {
             "Deployment" => {
                 let api: Api<Deployment> = Api::namespaced(ctx.client.clone(), namespace);
@@ -180,15 +179,15 @@ async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(),
 }
 
 /// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
-fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: &World) {
+fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.chart_version.clone();
-    let attempt = attempt::begun(desired, &world.recorded, None, ctx.now());
-    let installed = upgrade::installed(&world.recorded);
+    let attempt = attempt::begun(desired, &observed.recorded, None, ctx.now());
+    let installed = upgrade::installed(&observed.recorded);
     let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
     let work = |cancel: CancellationToken| async move {
         let Some(fetched) = cancel.run_until_cancelled(charts.get(&wanted)).await else { return HelmRun::Idle };
         let failed = match fetched {
-            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &target(&chart)) {
+            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &Target::from(chart.as_ref())) {
                 None => return HelmRun::Idle,
                 Some(message) => {
                     // The next attempt asks the repository again, where it may have been put right.
@@ -207,29 +206,18 @@ fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: &World) {
     ctx.helm_runs.begin((app.key, app.uid), HelmRun::FetchingChart(version), work, panicked);
 }
 
-/// What of a chart decides whether it may be installed.
-pub fn target(chart: &Chart) -> Target {
-    let Chart { name, version, app_version, digest, .. } = chart;
-    Target {
-        chart: name.to_string(),
-        version: version.clone(),
-        app_version: app_version.clone(),
-        digest: digest.clone(),
-    }
-}
-
 /// Begins to run helm, if it is the app's turn; else the app is in the queue.
 async fn upgrade(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,
-    world: &World,
+    observed: &Observed,
     status: &ClientAppStatus,
     revision: i64,
 ) -> Result<(), Error> {
-    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), world.target.clone()) else { return Ok(()) };
+    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
     let Some(slot) = ctx.helm_runs.slot(app.key) else { return Ok(()) };
-    keep_volumes(ctx, app.key, world).await?;
+    keep_volumes(ctx, app.key, observed).await?;
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
@@ -286,9 +274,9 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>) -> HelmRun {
 /// Only a deletion of the app takes volumes along: a volume that the next revision does not have any more, since persistence was turned
 /// off or the release's objects got other names, stays. Helm leaves what is marked so in the cluster
 /// (helm.sh/helm/v4/pkg/kube/client.go, `Update`); an uninstall goes by what the chart has rendered.
-async fn keep_volumes(ctx: &Ctx, key: &Key, world: &World) -> Result<(), Error> {
-    for name in world.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
-        let Some(claim) = observe::live(ctx, key, Kind::Volume, name).await? else { continue };
+async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
+    for name in observed.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
+        let Some(claim) = live::object(ctx, key, Kind::Volume, name).await? else { continue };
         let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(inventory::RESOURCE_POLICY));
         let kept = policy.is_some_and(|policy| policy == inventory::KEEP);
         if !kept && inventory::release_of(&claim).as_ref() == Some(key) {
@@ -303,12 +291,12 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, world: &World) -> Result<(), Error> 
 /// What helm is asked for, but for the chart's path.
 fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
-    let parsed = |error: crate::helm::command::InvalidArgument| error.to_string();
+    let parsed = |error: helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         chart: PathBuf::new(),
-        values: build::values::document(&desired.values),
+        values: helm::values::document(&desired.values),
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,
             holder: ctx.holder.label().parse().map_err(parsed)?,

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     desired::Desired,
     error::{self, Refusal},
-    world::Target,
+    observed::Target,
 };
 use crate::crd::{Attempt, ClientAppStatus, InstalledChart};
 

@@ -1,4 +1,4 @@
-//! What every reconcile of a ClientApp shares, and the controller's start. An **effect**.
+//! What every reconcile of a ClientApp shares.
 
 use std::sync::Arc;
 
@@ -7,41 +7,28 @@ use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{Client, Resource as _, runtime::events::Recorder};
+use kube::{
+    Client, Resource as _,
+    runtime::{events::Recorder, watcher::Event},
+};
 use tokio::sync::SetOnce;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     desired::{Desired, desired},
     helm_runs::HelmRuns,
     memory::Memory,
-    namespace,
     watches::Watches,
 };
 use crate::{
     config::Config,
-    crd::{
-        ClientApp, ClientAppStatus, Guard, Reason,
-        conditions::{find, kind},
-    },
+    crd::{ClientApp, ClientAppStatus, Guard, Reason},
+    destroy::permit::is_orphaned,
     helm::{ChartCache, Helm},
     lease::Lead,
     lock_owner::LockOwner,
     metrics::Metrics,
-    runtime::{
-        controller::{Objects, Parts, control},
-        key::Key,
-    },
+    runtime::key::{Key, key_of},
 };
-
-/// What the controller of ClientApps has besides what every controller has.
-pub struct Tools {
-    pub config: Arc<Config>,
-    pub helm: Helm,
-    pub charts: Arc<ChartCache>,
-    /// This process, as stamped on releases.
-    pub holder: LockOwner,
-}
 
 /// What every reconcile shares.
 pub struct Ctx {
@@ -76,6 +63,29 @@ impl Ctx {
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
         desired(app, profile.as_deref(), &self.config)
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
+    }
+
+    /// Takes notice of a change of an app, before it is reconciled: the change may free a hostname that other apps wait for.
+    pub fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
+        let app = match event {
+            Event::Apply(app) => app,
+            Event::Delete(app) => {
+                // No reconcile follows.
+                self.helm_runs.forget(&key_of(app));
+                app
+            }
+            Event::InitDone => {
+                // Again after each interruption.
+                let _ = self.listed.set(());
+                return;
+            }
+            Event::Init | Event::InitApply(_) => return,
+        };
+        let key = key_of(app);
+        if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
+            self.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
+        }
+        self.watches.trigger_hostname_waiters(&key);
     }
 
     pub fn forget(&self, key: &Key) {
@@ -132,61 +142,4 @@ impl<'a> App<'a> {
             block_owner_deletion: Some(true),
         }
     }
-}
-
-struct Aborted(Arc<HelmRuns>);
-
-impl Drop for Aborted {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// State and reason of `Ready` of each app.
-fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
-    let state = |app: &Arc<Guard<ClientApp>>| {
-        let status = app.status(|app| &app.status).unwrap_or_default();
-        let ready = find(&status.conditions, kind::READY);
-        ready
-            .map_or_else(|| ("Unknown".to_owned(), String::new()), |ready| (ready.status.clone(), ready.reason.clone()))
-    };
-    apps.store.state().iter().map(state).collect()
-}
-
-/// Runs the controller until `stop`, and returns when its last reconcile and its last helm have ended.
-pub async fn run(parts: Parts, Tools { config, helm, charts, holder }: Tools, stop: CancellationToken) {
-    let (apps, feed) = Objects::new();
-    let tasks = TaskTracker::new();
-    let watches = Watches::start(&parts.watch_client, apps.clone(), &tasks, &stop);
-    let changed = {
-        let apps = apps.clone();
-        move |key: &Key| apps.trigger(key)
-    };
-    let ctx = Arc::new(Ctx {
-        client: parts.client.clone(),
-        recorder: parts.recorder.clone(),
-        metrics: parts.metrics.clone(),
-        lead: parts.lead.clone(),
-        helm_runs: HelmRuns::new(config.max_concurrent, tasks.clone(), stop.clone(), changed),
-        config,
-        helm,
-        charts,
-        holder,
-        watches,
-        memory: Memory::default(),
-        listed: SetOnce::new(),
-    });
-    tasks.spawn({
-        let ctx = ctx.clone();
-        stop.clone().run_until_cancelled_owned(async move { namespace::sweep(&ctx).await })
-    });
-    // If this future is dropped, since the lead was lost and something hangs, no helm outlives it.
-    let _aborted = Aborted(ctx.helm_runs.clone());
-    let counted = apps.clone();
-    parts.metrics.apps(Some(Box::new(move || states(&counted))));
-    let metrics = parts.metrics.clone();
-    control(ctx, parts, (apps, feed), stop).await;
-    metrics.apps(None);
-    tasks.close();
-    tasks.wait().await;
 }

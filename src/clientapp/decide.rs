@@ -6,30 +6,30 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     build::secrets,
-    database::{
-        self,
-        gate::{Gate, gate},
-    },
+    database,
     desired::{Desired, SecretSource},
+    gate::{Gate, gate},
     helm_runs::HelmRun,
-    inventory, owned,
+    inventory,
+    observed::{Observed, Phase, ReleaseView, Retained, SecretView, Stamp, Workload},
+    owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step},
     upgrade::{self, Before},
-    world::{Fate, Phase, ReleaseView, Retained, SecretView, Stamp, Workload, World},
 };
 use crate::{
     config::Config,
     crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
+    lock_owner::Liveness,
     runtime::key::Key,
 };
 
 /// Longer than the longest wait for another attempt.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 
-pub fn decide(desired: &Desired, world: &World, config: &Config, now: Timestamp) -> Plan {
-    // A field that is added to the world has to be thought about here.
-    let World {
+pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
+    // A field that is added to the observed has to be thought about here.
+    let Observed {
         hostname_holder,
         admin_secret,
         redis_secret,
@@ -45,7 +45,7 @@ pub fn decide(desired: &Desired, world: &World, config: &Config, now: Timestamp)
         owned: _,
         retry,
         recorded,
-    } = world;
+    } = observed;
     let mut plan = Plan::default();
 
     if desired.suspend {
@@ -56,7 +56,7 @@ pub fn decide(desired: &Desired, world: &World, config: &Config, now: Timestamp)
         return plan.hold(hostname_conflict(desired, holder));
     }
 
-    let Gate { apply, hold: closed } = gate(desired, world, now);
+    let Gate { apply, hold: closed } = gate(desired, observed, now);
     if !retained.is_empty() {
         match adopt(desired, retained, closed.as_ref(), now) {
             // What it brings with it decides what comes next.
@@ -100,22 +100,29 @@ pub fn decide(desired: &Desired, world: &World, config: &Config, now: Timestamp)
     }
     plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, config.helm_deadline);
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
-        Some(helm) => before_helm(plan, helm, desired, world, config, now),
+        Some(helm) => before_helm(plan, helm, desired, observed, config, now),
         None => plan,
     }
 }
 
 /// What stands before a helm run: its chart, and what that asks for.
-fn before_helm(mut plan: Plan, helm: Step, desired: &Desired, world: &World, config: &Config, now: Timestamp) -> Plan {
+fn before_helm(
+    mut plan: Plan,
+    helm: Step,
+    desired: &Desired,
+    observed: &Observed,
+    config: &Config,
+    now: Timestamp,
+) -> Plan {
     let Desired { key, chart_version: version, .. } = desired;
-    let Some(target) = &world.target else {
-        if world.run != HelmRun::FetchingChart(version.clone()) {
+    let Some(target) = &observed.target else {
+        if observed.run != HelmRun::FetchingChart(version.clone()) {
             plan.steps.push(Step::FetchChart);
         }
         let message = format!("fetching chart {} {version}", config.chart);
         return plan.hold(Hold::new(Reason::FetchingChart, message));
     };
-    if let Some(Before { back_up, hold }) = upgrade::before(desired, world, target, now) {
+    if let Some(Before { back_up, hold }) = upgrade::before(desired, observed, target, now) {
         plan.steps.extend(back_up.map(Step::BackUp));
         return plan.hold(hold);
     }
@@ -291,7 +298,7 @@ fn release_steps(
         (Phase::Uninstalled, _) => upgrade(next, recorded_revision.map(|revision| Because::Uninstalled { revision })),
         (Phase::Pending, Some(Stamp { holder, .. })) => {
             let deadline = written.map(|written| written + helm_deadline);
-            if *holder == Fate::Dead || deadline.is_some_and(|deadline| deadline <= now) {
+            if *holder == Liveness::Dead || deadline.is_some_and(|deadline| deadline <= now) {
                 plan.steps.push(Step::UnlockRelease { secret: secret.clone(), revision: *revision });
                 plan.steps.push(Step::HelmUpgrade { revision: next, because: None });
                 None

@@ -2,34 +2,21 @@
 
 use semver::Version;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::{
     build::values,
     database::{self, DesiredDatabase, DesiredObject},
+    error::{InvalidSpec, invalid},
+    names::digest,
 };
 use crate::{
     config::Config,
     crd::{ClientApp, DeletionPolicy, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade, quantity},
-    runtime::key::{Key, hex},
+    runtime::key::Key,
 };
 
-/// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
-const DIGEST_LENGTH: usize = 40;
 /// Size of the files' volume where neither spec nor Profile says.
 const DEFAULT_SIZE: &str = "8Gi";
-
-/// A spec that cannot be carried out, with the field at fault.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}")]
-pub struct InvalidSpec {
-    /// The reason for the conditions.
-    pub reason: Reason,
-    /// Path of the field, such as `spec.hostname`.
-    pub field: &'static str,
-    /// What is wrong with it and what would be right.
-    pub problem: String,
-}
 
 /// What is stored under a Profile's name: the Profile, or one sentence on why it does not decode.
 pub type StoredProfile = Result<ProfileSpec, String>;
@@ -281,23 +268,6 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
         ),
     };
     Ok(DesiredUpgrade { backup: *backup, allow })
-}
-
-/// sha256 over length-prefixed parts, so that no two lists of parts read the same, cut to fit a label.
-/// JSON documents are canonical as they are: serde_json keeps its maps sorted.
-pub(super) fn digest(parts: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    let mut digest = hex(&hash.finalize());
-    digest.truncate(DIGEST_LENGTH);
-    digest
-}
-
-pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
-    InvalidSpec { reason: Reason::InvalidSpec, field, problem: problem.into() }
 }
 
 /// The ClientApp `tenants/acme` with this spec, for the tests of every stage.

@@ -19,6 +19,22 @@ use crate::{
     },
 };
 
+/// A spec that cannot be carried out, with the field at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct InvalidSpec {
+    /// The reason for the conditions.
+    pub reason: Reason,
+    /// Path of the field, such as `spec.hostname`.
+    pub field: &'static str,
+    /// What is wrong with it and what would be right.
+    pub problem: String,
+}
+
+pub fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
+    InvalidSpec { reason: Reason::InvalidSpec, field, problem: problem.into() }
+}
+
 /// A failure of one reconcile that helm has no part in.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -11,19 +11,13 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use semver::Version;
 use tokio::task::AbortHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    error::Refusal,
-    world::{Phase, ReleaseView},
-};
+use super::error::Refusal;
 use crate::{crd::Attempt, runtime::key::Key};
-
-/// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
-const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 
 /// How far an app's run is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,21 +45,6 @@ pub struct Upgraded {
     /// helm says that it has made it.
     pub succeeded: bool,
     pub at: Timestamp,
-}
-
-impl Upgraded {
-    /// Whether this shows the revision, and its end: what helm has ended is not pending, whatever a late watch shows.
-    pub fn is_shown(&self, release: Option<&ReleaseView>) -> bool {
-        self.revision.is_none_or(|revision| {
-            release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
-        })
-    }
-
-    /// Until when a watch that does not show the revision yet is waited for; `None`: it shows it, or is too late.
-    pub fn awaits(&self, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
-        let until = self.at + WATCH_PATIENCE;
-        (self.succeeded && !self.is_shown(release) && now < until).then_some(until)
-    }
 }
 
 pub struct HelmRuns {
@@ -245,8 +224,6 @@ impl HelmRuns {
 mod tests {
     use std::sync::mpsc;
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
 
     fn key(name: &str) -> Key {
@@ -285,46 +262,6 @@ mod tests {
         runs.forget(&key("e"));
         assert!(runs.slot(&key("d")).is_some());
         assert!(runs.slot(&key("d")).is_some(), "the slot before was dropped");
-    }
-
-    #[test]
-    fn a_late_watch_is_waited_for() {
-        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let attempt = Attempt {
-            digest: "d".to_owned(),
-            started_at: Time(now),
-            failures: 0,
-            retry_at: None,
-            reason: None,
-            chart: None,
-            message: None,
-        };
-        let release = |revision, phase| ReleaseView {
-            revision,
-            secret: String::new(),
-            secret_uid: String::new(),
-            phase,
-            status: String::new(),
-            stamp: None,
-            known: true,
-            written: None,
-        };
-        for (what, revision, succeeded, shown, seconds, waits, is_shown) in [
-            ("nothing yet", Some(4), true, None, 1, true, false),
-            ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
-            ("its lock", Some(4), true, Some((4, Phase::Pending)), 1, true, false),
-            ("its lock, too long", Some(4), true, Some((4, Phase::Pending)), 6, false, false),
-            ("its end", Some(4), true, Some((4, Phase::Deployed)), 1, false, true),
-            ("another client's next", Some(4), true, Some((5, Phase::Deployed)), 1, false, true),
-            ("a failure", Some(4), false, Some((3, Phase::Deployed)), 1, false, false),
-            ("no run", None, false, None, 1, false, true),
-        ] {
-            let at = now - SignedDuration::from_secs(seconds);
-            let upgraded = Upgraded { attempt: attempt.clone(), revision, succeeded, at };
-            let release = shown.map(|(revision, phase)| release(revision, phase));
-            assert_eq!(upgraded.awaits(release.as_ref(), now).is_some(), waits, "{what}");
-            assert_eq!(upgraded.is_shown(release.as_ref()), is_shown, "{what}");
-        }
     }
 
     #[tokio::test]

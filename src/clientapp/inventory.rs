@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::world::Workload;
+use super::observed::Workload;
 use crate::{
     crd::{Inventory, ReleaseObject},
     helm::storage::Stored,

@@ -3,8 +3,8 @@
 //! | stage | module | |
 //! |---|---|---|
 //! | what shall be | [`mod@desired`], with [`build`], [`database`] and [`names`] | pure |
-//! | what is there | [`observe`] → [`world`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with [`database::gate`] and [`upgrade`], into [`plan`] | pure |
+//! | what is there | [`observe`] → [`observed`] | effect, reads only |
+//! | what to do now | [`mod@decide`], with `gate` and [`upgrade`], into [`plan`] | pure |
 //! | say so | [`report`], with [`attempt`] | pure, then one write |
 //! | do it | [`act`] | effect |
 //! | how helm gets on | [`helm_runs`] | effect |
@@ -23,25 +23,34 @@ pub mod desired;
 pub(crate) mod error;
 pub mod fate;
 pub(crate) mod finalizer;
+mod gate;
 pub(crate) mod helm_runs;
 pub(crate) mod inventory;
+mod live;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod namespace;
 pub(crate) mod observe;
+pub(crate) mod observed;
 pub(crate) mod owned;
 pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod retained;
+mod start;
 mod teardown;
 pub(crate) mod upgrade;
 pub(crate) mod watches;
-pub(crate) mod world;
 
 use kube::runtime::{controller::Action, watcher::Event};
 
-pub(crate) use self::context::{Ctx, Tools, run};
-use self::{context::App, decide::decide, error::Error, plan::Plan, report::Pass};
+pub(crate) use self::start::{Tools, run};
+use self::{
+    context::{App, Ctx},
+    decide::decide,
+    error::Error,
+    plan::Plan,
+    report::Pass,
+};
 use crate::{
     crd::{ClientApp, Guard},
     runtime::{
@@ -56,7 +65,7 @@ impl Kind for Ctx {
     type Error = Error;
 
     fn seen(&self, event: &Event<Guard<ClientApp>>) {
-        watches::app_changed(self, event);
+        self.app_changed(event);
     }
 
     fn wrote(&self, app: &Guard<ClientApp>) -> bool {
@@ -103,15 +112,21 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         return Ok(wait);
     }
     let desired = ctx.desired(app.guard);
-    let world = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
-    let plan = desired.as_ref().map_or_else(|_| Plan::default(), |desired| decide(desired, &world, &ctx.config, now));
-    let pass =
-        Pass { key: app.key, generation: app.generation(), desired: desired.as_ref(), world: &world, plan: &plan };
+    let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
+    let plan =
+        desired.as_ref().map_or_else(|_| Plan::default(), |desired| decide(desired, &observed, &ctx.config, now));
+    let pass = Pass {
+        key: app.key,
+        generation: app.generation(),
+        desired: desired.as_ref(),
+        observed: &observed,
+        plan: &plan,
+    };
     let status = report::build_status(&pass, now);
     // What is to be done is on record before it is begun.
     report::report(ctx, app, &pass, &status).await?;
     if let Ok(desired) = &desired {
-        act::act(ctx, app, desired, &world, &plan, &status).await?;
+        act::act(ctx, app, desired, &observed, &plan, &status).await?;
     }
     Ok(plan.requeue(now))
 }

@@ -3,8 +3,10 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::runtime::key::{Key, hex};
+use crate::runtime::key::{self, Key, hex};
 
+/// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
+const DIGEST_LENGTH: usize = 40;
 /// Percona documents 22 characters for the name of a PerconaPGCluster, since it appears inside other names.
 const DATABASE_MAX: usize = 22;
 const DATABASE_SUFFIX: &str = "-pg";
@@ -34,6 +36,14 @@ impl Key {
         let head = self.name[..keep].trim_end_matches('-');
         format!("{head}-{}{DATABASE_SUFFIX}", &digest[..DIGEST])
     }
+}
+
+/// Of these parts, cut to fit a label. JSON documents are canonical as they are: serde_json keeps its maps sorted.
+pub(super) fn digest(parts: &[&str]) -> String {
+    let parts: Vec<_> = parts.iter().map(|part| part.as_bytes()).collect();
+    let mut digest = key::digest(&parts);
+    digest.truncate(DIGEST_LENGTH);
+    digest
 }
 
 #[cfg(test)]

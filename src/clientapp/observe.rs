@@ -1,38 +1,36 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
 //! a Secret that another client wrote) or what a cache seems to be late with (a revision this operator has seen).
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
-use kube::{
-    Api,
-    api::{ListParams, PartialObjectMeta},
-    runtime::controller::Action,
-};
+use kube::{Api, runtime::controller::Action};
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    act, attempt,
+    attempt,
     context::{App, Ctx},
-    database::{self, DatabaseObject, DatabaseView, DesiredDatabase, DesiredObject},
+    database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
     error::Error,
-    helm_runs::HelmRun,
-    inventory,
+    helm_runs::{HelmRun, Upgraded},
+    inventory, live,
+    observed::{BackupView, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target},
     owned::{self, Seen},
     retained, upgrade,
-    watches::{self, RevisionMeta, SecretMeta, Watched},
-    world::{BackupView, Phase, ReleaseView, SecretView, Stamp, World},
+    watches::{RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::{BackupRecord, ClientApp, ClientAppStatus, Guard, Inventory, Owned, annotation},
-    destroy::{self, permit::Kind},
-    helm::storage,
-    lock_owner::LockOwner,
+    crd::{BackupRecord, ClientAppStatus, Inventory, Owned, annotation},
+    destroy::permit::Kind,
+    lock_owner::{Liveness, LockOwner},
     runtime::key::{Key, key_of},
 };
+
+/// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
+const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record
 /// says so, and its end, or the watch, asks for the next reconcile.
@@ -41,15 +39,29 @@ pub fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> 
     match ctx.helm_runs.state(app.key, app.uid) {
         HelmRun::Upgrading => Some(Action::await_change()),
         HelmRun::Upgraded(upgraded) => {
-            let until = upgraded.awaits(cached().as_ref(), now)?;
+            let until = awaits(&upgraded, cached().as_ref(), now)?;
             Some(Action::requeue(Duration::try_from(until.duration_since(now)).unwrap_or_default()))
         }
         HelmRun::Idle | HelmRun::FetchingChart(_) | HelmRun::Uninstalling | HelmRun::Uninstalled(_) => None,
     }
 }
 
+/// Whether this shows the revision of a run that has ended, and its end: what helm has ended is not pending, whatever a late watch
+/// shows.
+fn is_shown(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
+    upgraded.revision.is_none_or(|revision| {
+        release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
+    })
+}
+
+/// Until when a watch that does not show the revision yet is waited for; `None`: it shows it, or is too late.
+fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
+    let until = upgraded.at + WATCH_PATIENCE;
+    (upgraded.succeeded && !is_shown(upgraded, release) && now < until).then_some(until)
+}
+
 /// Looks at everything that decisions about this app depend on; without a valid spec, at what needs none.
-pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: Timestamp) -> Result<World, Error> {
+pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: Timestamp) -> Result<Observed, Error> {
     let App { key, uid, .. } = *app;
     let run = ctx.helm_runs.state(key, uid);
     let mut recorded = app.before.clone();
@@ -60,17 +72,24 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let workloads = inventory::with_missing(inventory.as_ref(), key, ctx.watches.workloads(key));
     let owned = recorded.owned.clone();
-    let world = World { run, run_is_shown, workloads, release, inventory, owned, recorded, ..World::default() };
+    let observed =
+        Observed { run, run_is_shown, workloads, release, inventory, owned, recorded, ..Observed::default() };
     match desired {
-        Some(desired) => with_spec(ctx, app, desired, world, now).await,
-        None => Ok(world),
+        Some(desired) => with_spec(ctx, app, desired, observed, now).await,
+        None => Ok(observed),
     }
 }
 
 /// What there is to see for a spec.
-async fn with_spec(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: World, now: Timestamp) -> Result<World, Error> {
+async fn with_spec(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    observed: Observed,
+    now: Timestamp,
+) -> Result<Observed, Error> {
     let App { key, uid, .. } = *app;
-    let World { release, inventory, recorded, .. } = &world;
+    let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
         SecretSource::Generated(name) => match own_secret(ctx, key, name, uid) {
             // Made by a user, in place of a lost Secret or to begin with.
@@ -89,10 +108,10 @@ async fn with_spec(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: World, no
         made: ctx.memory.made(key, uid),
         named: &named(ctx, key),
     };
-    let chart = ctx.charts.at_hand(&desired.chart_version).map(|chart| act::target(&chart));
+    let chart = ctx.charts.at_hand(&desired.chart_version).map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
-    Ok(World {
+    Ok(Observed {
         hostname_holder: hostname_holder(ctx, desired, uid),
         admin_secret,
         redis_secret: own_secret(ctx, key, &key.redis_secret(), uid),
@@ -103,7 +122,7 @@ async fn with_spec(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: World, no
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
         owned: owned::on_record(&recorded.owned, &seen),
         retry: annotations.and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
-        ..world
+        ..observed
     })
 }
 
@@ -135,22 +154,6 @@ pub fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
     secrets.chain(databases).collect()
 }
 
-/// An object as the API server has it now; `None` also where the cluster does not know its kind.
-pub async fn live(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
-    match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
-        Ok(found) => Ok(Some(found.metadata)),
-    }
-}
-
-/// Whether the app is gone, as the API server has it now.
-pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
-    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
-    let found = api.get_metadata_opt(&app.key.name).await.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
-    Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(app.uid)))
-}
-
 /// What the release consists of: as recorded for this revision, else read from what Helm stored.
 pub async fn inventory(
     ctx: &Ctx,
@@ -165,7 +168,7 @@ pub async fn inventory(
     if ctx.memory.unreadable.get(key).as_ref() == Some(&release.secret_uid) {
         return Ok(recorded.inventory.clone());
     }
-    match stored(ctx, key, &release.secret).await? {
+    match live::stored(ctx, key, &release.secret).await? {
         Ok(inventory) => Ok(Some(inventory)),
         Err(problem) => {
             tracing::warn!(release = %key, secret = release.secret, "what revision {} consists of is not known: {problem}", release.revision);
@@ -173,19 +176,6 @@ pub async fn inventory(
             Ok(recorded.inventory.clone())
         }
     }
-}
-
-/// Reads what Helm stored of a revision; inside, what is wrong with it.
-pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let found = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
-    let Some(Secret { metadata, data, .. }) = found else { return Ok(Err("its Secret is gone".to_owned())) };
-    let payload = data.and_then(|mut data| data.remove("release"));
-    let stored = payload.ok_or_else(|| "its Secret has no key release".to_owned()).and_then(|payload| {
-        let stored = storage::read(&payload.0)?;
-        inventory::read(&metadata.uid.unwrap_or_default(), &stored)
-    });
-    Ok(stored)
 }
 
 async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> Result<DatabaseView, Error> {
@@ -238,24 +228,14 @@ async fn release(
         HelmRun::Upgraded(upgraded) => Some(upgraded),
         _ => None,
     };
-    let is_shown = upgraded.is_none_or(|upgraded| upgraded.is_shown(cached.as_ref()));
+    let is_shown = upgraded.is_none_or(|upgraded| is_shown(upgraded, cached.as_ref()));
     if is_shown && newest(&cached) >= known {
         return Ok((cached, is_shown));
     }
-    let live = release_view(&live_revisions(ctx, key).await?, &ctx.holder);
+    let live = release_view(&live::revisions(ctx, key).await?, &ctx.holder);
     // helm has not come to write it, or another Helm client has removed it.
     let is_none = upgraded.is_some_and(|upgraded| newest(&live) < upgraded.revision);
     Ok((live, is_shown || is_none))
-}
-
-/// The stored revisions of a release, asked of the API server.
-pub async fn live_revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));
-    let secrets =
-        api.list_metadata(&params).await.map_err(Error::api(format!("list the revisions of release {key}")))?;
-    let name = |secret: &PartialObjectMeta<Secret>| secret.metadata.name.clone().unwrap_or_default();
-    Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
 }
 
 /// The newest of the stored revisions. **Pure.**
@@ -266,7 +246,7 @@ pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &LockOwner) ->
     let stamp = match (&newest.digest, newest.stamped) {
         (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp {
             digest: digest.clone(),
-            holder: newest.holder.as_deref().map_or(super::world::Fate::Unknown, |label| holder.fate_of(label)),
+            holder: newest.holder.as_deref().map_or(Liveness::Unknown, |label| holder.liveness_of(label)),
         }),
         _ => None,
     };
@@ -331,4 +311,50 @@ fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
     });
     let (rank, holder) = claims.min_by(|(a, _), (b, _)| a.cmp(b))?;
     (rank.2.as_deref() != Some(uid)).then_some(holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crd::Attempt;
+
+    #[test]
+    fn a_late_watch_is_waited_for() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let attempt = Attempt {
+            digest: "d".to_owned(),
+            started_at: Time(now),
+            failures: 0,
+            retry_at: None,
+            reason: None,
+            chart: None,
+            message: None,
+        };
+        let view = |revision, phase| ReleaseView {
+            revision,
+            secret: String::new(),
+            secret_uid: String::new(),
+            phase,
+            status: String::new(),
+            stamp: None,
+            known: true,
+            written: None,
+        };
+        for (what, revision, succeeded, release, seconds, waits, shown) in [
+            ("nothing yet", Some(4), true, None, 1, true, false),
+            ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
+            ("its lock", Some(4), true, Some((4, Phase::Pending)), 1, true, false),
+            ("its lock, too long", Some(4), true, Some((4, Phase::Pending)), 6, false, false),
+            ("its end", Some(4), true, Some((4, Phase::Deployed)), 1, false, true),
+            ("another client's next", Some(4), true, Some((5, Phase::Deployed)), 1, false, true),
+            ("a failure", Some(4), false, Some((3, Phase::Deployed)), 1, false, false),
+            ("no run", None, false, None, 1, false, true),
+        ] {
+            let at = now - SignedDuration::from_secs(seconds);
+            let upgraded = Upgraded { attempt: attempt.clone(), revision, succeeded, at };
+            let release = release.map(|(revision, phase)| view(revision, phase));
+            assert_eq!(awaits(&upgraded, release.as_ref(), now).is_some(), waits, "{what}");
+            assert_eq!(is_shown(&upgraded, release.as_ref()), shown, "{what}");
+        }
+    }
 }

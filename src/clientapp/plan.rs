@@ -5,13 +5,22 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 
-use super::{database::gate::Apply, world::Retained};
+use super::observed::Retained;
 use crate::crd::{BackupRecord, Reason};
 
 /// How long a database object may stay without any status before that itself is reported.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// A hold is ended by a watch; this is the net under it.
 pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
+
+/// How a database object is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apply {
+    /// With room for backups or without.
+    pub backups: bool,
+    /// Of the object that is there; `None`: it is made.
+    pub uid: Option<String>,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

@@ -13,9 +13,9 @@ use super::{
     desired::Desired,
     error::Error,
     helm_runs::HelmRun,
+    observed::{Observed, Phase, ReleaseView},
     plan::{Because, Hold, Plan, Step},
     retained, upgrade,
-    world::{Phase, ReleaseView, World},
 };
 use crate::{
     crd::{
@@ -41,47 +41,47 @@ pub struct Pass<'a> {
     pub generation: Option<i64>,
     /// The validated spec, or why there is none.
     pub desired: Result<&'a Desired, &'a Invalid>,
-    pub world: &'a World,
+    pub observed: &'a Observed,
     pub plan: &'a Plan,
 }
 
 /// The status that tells the truth about a reconcile, and what it is about to do.
 pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
-    let Pass { key, generation, desired, world, plan } = *pass;
-    let previous = &world.recorded;
+    let Pass { key, generation, desired, observed, plan } = *pass;
+    let previous = &observed.recorded;
     if let Ok(desired) = desired
         && let Some(hold) =
             plan.hold.as_ref().filter(|hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading))
     {
         let mut begun = previous.clone();
         if plan.runs_helm() {
-            begun.owned = owned(world, plan);
-            begun.last_attempt = Some(attempt::begun(desired, previous, world.target.as_ref(), now));
+            begun.owned = owned(observed, plan);
+            begun.last_attempt = Some(attempt::begun(desired, previous, observed.target.as_ref(), now));
         }
         let said = progress(&begun, generation, hold.reason, &hold.message, now);
         return if is_on_record(&said, previous) { previous.clone() } else { said };
     }
     let mut status = ClientAppStatus {
         observed_generation: generation,
-        release: release(key, world),
-        installed: installed(world),
-        inventory: world.inventory.clone(),
-        owned: owned(world, plan),
+        release: release(key, observed),
+        installed: installed(observed),
+        inventory: observed.inventory.clone(),
+        owned: owned(observed, plan),
         orphaned: None,
         ..previous.clone()
     };
     let verdicts = match desired {
-        Err(Invalid { reason, message }) => invalid(*reason, message, world),
+        Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
-            status.backup = backup(desired, world, status.installed.as_ref(), now);
+            status.backup = backup(desired, observed, status.installed.as_ref(), now);
             status.spent_allow = upgrade::spent(desired, status.installed.as_ref(), previous);
             status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
-            if released(desired, world.release.as_ref()).is_some() {
+            if released(desired, observed.release.as_ref()).is_some() {
                 status.url = Some(desired.url.clone());
             }
-            valid(desired, world, plan)
+            valid(desired, observed, plan)
         }
     };
     for step in &plan.steps {
@@ -101,13 +101,13 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
 }
 
 /// What is the app's own. A Secret for which workloads are still to be restarted is not on record before they are.
-fn owned(world: &World, plan: &Plan) -> Vec<Owned> {
+fn owned(observed: &Observed, plan: &Plan) -> Vec<Owned> {
     let waits =
         |entry: &Owned| plan.steps.iter().any(|step| matches!(step, Step::Restart { uid, .. } if *uid == entry.uid));
     let before =
-        |entry: &Owned| world.recorded.owned.iter().find(|old| (&old.kind, &old.name) == (&entry.kind, &entry.name));
+        |entry: &Owned| observed.recorded.owned.iter().find(|old| (&old.kind, &old.name) == (&entry.kind, &entry.name));
     let entry = |entry: &Owned| if waits(entry) { before(entry) } else { Some(entry) }.cloned();
-    world.owned.iter().filter_map(entry).collect()
+    observed.owned.iter().filter_map(entry).collect()
 }
 
 /// Whether a status says all of an intent already, but for when it began.
@@ -185,18 +185,18 @@ fn amended(recorded: &ClientAppStatus, verdicts: Verdicts, generation: Option<i6
 
 type Verdicts = Vec<(&'static str, Verdict)>;
 
-fn invalid(reason: Reason, problem: &str, world: &World) -> Verdicts {
+fn invalid(reason: Reason, problem: &str, observed: &Observed) -> Verdicts {
     vec![
         (kind::READY, Verdict::no(reason, problem)),
-        (kind::POSTGRES_READY, kept(world, kind::POSTGRES_READY)),
-        (kind::RELEASED, kept(world, kind::RELEASED)),
-        (kind::WORKLOADS_READY, workloads(world)),
+        (kind::POSTGRES_READY, kept(observed, kind::POSTGRES_READY)),
+        (kind::RELEASED, kept(observed, kind::RELEASED)),
+        (kind::WORKLOADS_READY, workloads(observed)),
         (kind::RECONCILING, Verdict::no(reason, problem)),
         (kind::STALLED, Verdict::yes(reason, problem)),
     ]
 }
 
-fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
+fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     let hold = plan.hold.as_ref();
     let about = |type_: &str| {
         hold.filter(|hold| hold.condition == type_).map(|hold| {
@@ -209,9 +209,9 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
         None => Verdict::yes(Reason::Disabled, "no database is asked for"),
         Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
             // These end the plan before the database is looked at.
-            Some(Hold { condition: kind::RECONCILING, .. }) => kept(world, kind::POSTGRES_READY),
+            Some(Hold { condition: kind::RECONCILING, .. }) => kept(observed, kind::POSTGRES_READY),
             Some(Hold { reason: Reason::HostnameConflict | Reason::SecretNotOurs | Reason::DataRetained, .. }) => {
-                kept(world, kind::POSTGRES_READY)
+                kept(observed, kind::POSTGRES_READY)
             }
             _ => Verdict::yes(
                 Reason::Ready,
@@ -222,8 +222,8 @@ fn valid(desired: &Desired, world: &World, plan: &Plan) -> Verdicts {
             ),
         }),
     };
-    let released_verdict = about(kind::RELEASED).unwrap_or_else(|| release_verdict(desired, world, hold));
-    let workloads = about(kind::WORKLOADS_READY).unwrap_or_else(|| workloads(world));
+    let released_verdict = about(kind::RELEASED).unwrap_or_else(|| release_verdict(desired, observed, hold));
+    let workloads = about(kind::WORKLOADS_READY).unwrap_or_else(|| workloads(observed));
 
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
@@ -272,16 +272,16 @@ fn released<'a>(desired: &Desired, release: Option<&'a ReleaseView>) -> Option<&
     })
 }
 
-fn release_verdict(desired: &Desired, world: &World, hold: Option<&Hold>) -> Verdict {
+fn release_verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verdict {
     let chart = format!("chart version {}", desired.chart_version);
-    if let Some(release) = released(desired, world.release.as_ref()) {
+    if let Some(release) = released(desired, observed.release.as_ref()) {
         return Verdict::yes(Reason::Deployed, format!("revision {} with {chart} is deployed", release.revision));
     }
     let waits = hold.map_or_else(|| "helm is to be run".to_owned(), |hold| hold.message.clone());
     let reason = hold.map_or(Reason::Pending, |hold| {
         if hold.reason == Reason::Suspended { Reason::Suspended } else { Reason::Waiting }
     });
-    match &world.release {
+    match &observed.release {
         Some(release) if release.phase == Phase::Deployed => Verdict::no(
             reason,
             format!("revision {} is deployed, but not yet as the spec asks: {waits}", release.revision),
@@ -290,11 +290,11 @@ fn release_verdict(desired: &Desired, world: &World, hold: Option<&Hold>) -> Ver
     }
 }
 
-fn workloads(world: &World) -> Verdict {
-    if world.release.is_none() {
+fn workloads(observed: &Observed) -> Verdict {
+    if observed.release.is_none() {
         return Verdict::no(Reason::NoRelease, "there is no release yet");
     }
-    let waiting: Vec<_> = world
+    let waiting: Vec<_> = observed
         .workloads
         .iter()
         .filter_map(|workload| {
@@ -302,14 +302,14 @@ fn workloads(world: &World) -> Verdict {
             Some(format!("{} {}: {why}", workload.kind, workload.name))
         })
         .collect();
-    if waiting.is_empty() && world.inventory.is_none() {
+    if waiting.is_empty() && observed.inventory.is_none() {
         return Verdict::unknown(
             Reason::InventoryUnknown,
             "what the release consists of cannot be read from what Helm stored",
         );
     }
     if waiting.is_empty() {
-        return Verdict::yes(Reason::Ready, format!("{} workloads are ready", world.workloads.len()));
+        return Verdict::yes(Reason::Ready, format!("{} workloads are ready", observed.workloads.len()));
     }
     let mut message = waiting[..waiting.len().min(NAMED_WORKLOADS)].join("; ");
     if waiting.len() > NAMED_WORKLOADS {
@@ -319,8 +319,8 @@ fn workloads(world: &World) -> Verdict {
 }
 
 /// A condition that this pass did not look at stays what it was.
-fn kept(world: &World, type_: &str) -> Verdict {
-    let Some(condition) = find(&world.recorded.conditions, type_) else {
+fn kept(observed: &Observed, type_: &str) -> Verdict {
+    let Some(condition) = find(&observed.recorded.conditions, type_) else {
         return Verdict::unknown(Reason::NotChecked, "not looked at yet");
     };
     let Condition { status, reason, message, .. } = condition;
@@ -330,8 +330,8 @@ fn kept(world: &World, type_: &str) -> Verdict {
 
 /// The chart that is installed: the one of the last attempt, where storage shows that it has succeeded; else the one on
 /// record. The attempt was put down before helm began, so that nothing is forgotten by whom helm outlives.
-fn installed(world: &World) -> Option<InstalledChart> {
-    let World { release, recorded, .. } = world;
+fn installed(observed: &Observed) -> Option<InstalledChart> {
+    let Observed { release, recorded, .. } = observed;
     let deployed = release.as_ref().filter(|release| release.phase == Phase::Deployed);
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| {
         deployed.and_then(|release| release.stamp.as_ref()).is_some_and(|stamp| stamp.digest == attempt.digest)
@@ -339,14 +339,14 @@ fn installed(world: &World) -> Option<InstalledChart> {
     attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| upgrade::installed(recorded))
 }
 
-fn release(key: &Key, world: &World) -> Option<Release> {
-    let seen = world.release.as_ref()?;
+fn release(key: &Key, observed: &Observed) -> Option<Release> {
+    let seen = observed.release.as_ref()?;
     // A release that was never ours is not recorded: what is on record counts as ours from then on.
-    if !seen.known && world.recorded.release.is_none() {
+    if !seen.known && observed.recorded.release.is_none() {
         return None;
     }
-    let mut release = world.recorded.release.clone().unwrap_or_default();
-    if let Some(InstalledChart { name, version, app_version, digest }) = installed(world) {
+    let mut release = observed.recorded.release.clone().unwrap_or_default();
+    if let Some(InstalledChart { name, version, app_version, digest }) = installed(observed) {
         release.chart = Some(name);
         release.chart_version = Some(version);
         release.app_version = app_version;
@@ -365,23 +365,23 @@ fn release(key: &Key, world: &World) -> Option<Release> {
 /// installed or not asked for any more.
 fn backup(
     desired: &Desired,
-    world: &World,
+    observed: &Observed,
     installed: Option<&InstalledChart>,
     now: Timestamp,
 ) -> Option<BackupRecord> {
-    let looked_at = world.backup.as_ref().and_then(|view| upgrade::looked_at(view, &world.recorded, now));
-    let mut record = looked_at.or_else(|| world.recorded.backup.clone())?;
+    let looked_at = observed.backup.as_ref().and_then(|view| upgrade::looked_at(view, &observed.recorded, now));
+    let mut record = looked_at.or_else(|| observed.recorded.backup.clone())?;
     let over =
         installed.is_some_and(|chart| chart.version == record.to) || desired.chart_version.to_string() != record.to;
     if over && record.revision.is_none() {
-        record.revision = Some(world.release.as_ref().map_or(0, |release| release.revision));
+        record.revision = Some(observed.release.as_ref().map_or(0, |release| release.revision));
     }
     Some(record)
 }
 
 /// Puts a status on record, and publishes what in it is new.
 pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
-    let Pass { desired, world, plan, .. } = pass;
+    let Pass { desired, observed, plan, .. } = pass;
     if *status != app.before {
         let because = plan.steps.iter().find_map(|step| match step {
             Step::HelmUpgrade { because, .. } => because.as_ref(),
@@ -395,8 +395,8 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
         }
         written?;
     }
-    if let HelmRun::Upgraded(upgraded) = &world.run
-        && world.run_is_shown
+    if let HelmRun::Upgraded(upgraded) = &observed.run
+        && observed.run_is_shown
         && status.last_attempt.as_ref() == Some(&upgraded.attempt)
     {
         ctx.helm_runs.settle(app.key);

@@ -13,8 +13,9 @@ use super::{
     database::{self, Provider},
     desired::{Desired, SecretSource},
     error::Error,
-    observe, owned,
-    world::Retained,
+    live,
+    observed::Retained,
+    owned,
 };
 use crate::{
     crd::{ClientAppStatus, InstalledChart, Owned, annotation, label},
@@ -129,7 +130,7 @@ pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: 
         let mut patch = json!({"metadata": metadata});
         if database::is_database(*kind) {
             patch["metadata"]["labels"][label::APP] = json!(key.name);
-            if let Some(found) = observe::live(ctx, key, *kind, name).await? {
+            if let Some(found) = live::object(ctx, key, *kind, name).await? {
                 destroy::leaves_behind(*kind, &found, &mut patch);
             }
         }

@@ -17,13 +17,13 @@ use super::{
     database,
     error::Error,
     fate::{Deletion, Fate, Piece},
-    finalizer, namespace, observe,
+    finalizer, live, namespace, observe,
+    observed::ReleaseView,
     owned::{self, Seen},
     plan::{Hold, Plan, SAFETY_NET},
     report,
     retained::Leaving,
     upgrade,
-    world::ReleaseView,
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard, Reason},
@@ -135,7 +135,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
     }
 
-    let revisions = observe::live_revisions(ctx, key).await?;
+    let revisions = live::revisions(ctx, key).await?;
     let release = observe::release_view(&revisions, &ctx.holder);
     let status = recorded(ctx, app, release.as_ref()).await?;
     // What does not decode keeps everything anyway, and may take no status either.
@@ -180,7 +180,7 @@ pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
     let mut kept = Vec::new();
     let of_databases = database::ALL.into_iter().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
-        let found = observe::live(ctx, key, kind, &name).await?;
+        let found = live::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
             kept.push(Kept { kind, name, because: "stays: the ClientApp has not waited for its teardown".to_owned() });
         }
@@ -236,7 +236,7 @@ async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppSta
     let witness = owned::uid(&before.owned, Kind::Secret, &name).or_else(|| owned::uid(&made, Kind::Secret, &name));
     let of_app =
         |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
-    Ok(match observe::live(ctx, key, Kind::Secret, &name).await? {
+    Ok(match live::object(ctx, key, Kind::Secret, &name).await? {
         Some(found) if of_app(&found) => Some(false),
         Some(found) if witness.is_some() && found.uid.as_deref() == witness => Some(true),
         // Made anew by hand, it has seen nothing.

@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 use super::{
     database::DesiredObject,
     desired::Desired,
+    observed::{BackupView, Observed, Phase, ReleaseView, Target},
     plan::{Hold, SAFETY_NET},
-    world::{BackupView, Phase, ReleaseView, Target, World},
 };
 use crate::{
     crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, Release, annotation},
@@ -192,14 +192,14 @@ pub struct Before {
 }
 
 /// Looks whether helm may install the chart now; `None`: it may.
-pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp) -> Option<Before> {
-    if let Some(hold) = refusal(desired, target, &world.recorded) {
+pub fn before(desired: &Desired, observed: &Observed, target: &Target, now: Timestamp) -> Option<Before> {
+    if let Some(hold) = refusal(desired, target, &observed.recorded) {
         return Some(Before { back_up: None, hold });
     }
-    let BackupView { record, seen } = world.backup.as_ref()?;
+    let BackupView { record, seen } = observed.backup.as_ref()?;
     let object = desired.database_object()?;
     let facts = object.provider.facts();
-    let on_record = world.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
+    let on_record = observed.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
     let what = described(object, record);
     // It counts once it is on record: helm runs after that was written, never before.
     let (waits_for, seen) = match (on_record.map(|on_record| on_record.state), seen) {
@@ -215,13 +215,13 @@ pub fn before(desired: &Desired, world: &World, target: &Target, now: Timestamp)
             return Some(Before { back_up: None, hold: Hold::new(Reason::BackupFailed, message) });
         }
         (Some(_), Some(_)) => (None, true),
-        (None, _) if let Some(message) = outdated(desired, world) => {
+        (None, _) if let Some(message) = outdated(desired, observed) => {
             return Some(Before { back_up: None, hold: Hold::new(Reason::BackupOutdated, message) });
         }
-        _ => (world.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for), false),
+        _ => (observed.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for), false),
     };
     // What is seen is put on record by this pass, and helm's turn is the next.
-    let done = matches!(world.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
+    let done = matches!(observed.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
     let message = match waits_for {
         None => format!("{what} has to succeed before chart version {} is installed", record.to),
         Some(state) => format!("{what} is made once {} is {state}", object.described()),
@@ -244,11 +244,11 @@ fn described(object: &DesiredObject, record: &BackupRecord) -> String {
 
 /// Why no further backup is made by itself: a try after the last one has failed, so that the data may be upgraded in part. Of such
 /// data one backup after the other would push the good one out of the room for them, unseen.
-fn outdated(desired: &Desired, world: &World) -> Option<String> {
-    let record = of_this_upgrade(desired, &world.recorded)?;
-    let tried = world.release.as_ref().filter(|release| is_failed_try(release))?;
-    let attempt = world.recorded.last_attempt.as_ref()?;
-    let asked_again = attempt.digest != desired.digest || world.retry == Some(annotation::retry_after(attempt));
+fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
+    let record = of_this_upgrade(desired, &observed.recorded)?;
+    let tried = observed.release.as_ref().filter(|release| is_failed_try(release))?;
+    let attempt = observed.recorded.last_attempt.as_ref()?;
+    let asked_again = attempt.digest != desired.digest || observed.retry == Some(annotation::retry_after(attempt));
     let message = format!(
         "revision {} has failed, and {} is too old by now for another try to bring chart version {}: look at the app, whose data may be upgraded in part; `kubectl clientapp retry {} -n {}` takes another backup and tries again",
         tried.revision,
@@ -267,12 +267,13 @@ mod tests {
     use super::*;
     use crate::{
         clientapp::{
-            database::{DatabaseObject, DatabaseView},
+            database::DatabaseObject,
             desired::{app_for_tests, desired},
-            world::{Fate, Stamp},
+            observed::{DatabaseView, Stamp},
         },
         config::Config,
         crd::Attempt,
+        lock_owner::Liveness,
     };
 
     fn want(spec: Value) -> Desired {
@@ -443,7 +444,7 @@ mod tests {
             secret_uid: String::new(),
             phase,
             status: String::new(),
-            stamp: ours.then(|| Stamp { digest: "d".to_owned(), holder: Fate::Unknown }),
+            stamp: ours.then(|| Stamp { digest: "d".to_owned(), holder: Liveness::Unknown }),
             known: true,
             written: None,
         }
@@ -570,13 +571,13 @@ mod tests {
             let state = seen.as_ref().map(|(state, _)| *state).or(on_record).unwrap_or(running);
             let waits = (what == "too early").then_some("ReadyForBackup");
             let object = DatabaseObject { backup_waits_for: waits, ..DatabaseObject::default() };
-            let world = World {
+            let observed = Observed {
                 database: DatabaseView { object: Some(object), ..DatabaseView::default() },
                 backup: Some(BackupView { record: record(state), seen }),
                 recorded: recorded(on_record.map(record)),
-                ..World::default()
+                ..Observed::default()
             };
-            let before = before(&desired, &world, &target("5.5.3", Some("29.0.5")), noon());
+            let before = before(&desired, &observed, &target("5.5.3", Some("29.0.5")), noon());
             let asked = before.as_ref().and_then(|before| before.back_up.clone());
             assert_eq!(asked.is_some(), asks, "{what}");
             assert!(asked.is_none_or(|asked| asked.state == running), "{what}");
@@ -632,15 +633,15 @@ mod tests {
             let needed = backup(&desired, &meta(2), release.as_ref(), &status, noon()).unwrap();
             let seen = (Some(&needed) == status.backup.as_ref()).then_some((BackupState::Succeeded, None));
             let object = DatabaseObject::default();
-            let world = World {
+            let observed = Observed {
                 database: DatabaseView { object: Some(object), ..DatabaseView::default() },
                 backup: Some(BackupView { record: needed, seen }),
                 release,
                 retry,
                 recorded: status,
-                ..World::default()
+                ..Observed::default()
             };
-            let before = before(&desired, &world, &target("5.5.3", Some("29.0.5")), noon());
+            let before = before(&desired, &observed, &target("5.5.3", Some("29.0.5")), noon());
             assert_eq!(before.as_ref().is_some_and(|before| before.back_up.is_some()), asks, "{what}");
             assert_eq!(before.as_ref().map(|before| before.hold.reason.as_str()), reason, "{what}");
             assert!(before.is_none_or(|before| before.hold.stalled == (reason == Some("BackupOutdated"))), "{what}");

@@ -1,27 +1,21 @@
 //! Everything that is watched: one cache per kind, and the apps that a change concerns. The only reads at rest.
 
-use std::{collections::HashMap, fmt::Debug, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{PersistentVolumeClaim, PodTemplateSpec, Secret},
-    discovery::v1::EndpointSlice,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
-use serde::de::DeserializeOwned;
-use tokio::sync;
+use kube::{Client, CustomResourceExt as _, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    act::RESTARTED_FOR,
-    context::Ctx,
-    database::{self, Availability, BackupProgress, DatabaseObject, Provider},
+    database::{self, DatabaseObject, Provider, Watched},
     desired::StoredProfile,
     inventory::release_of,
-    world::Workload,
+    observed::Workload,
 };
 use crate::{
     crd::{
@@ -29,21 +23,19 @@ use crate::{
         conditions::{find, kind},
         label,
     },
-    destroy::permit::{self, is_orphaned},
+    destroy::permit,
     helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
     runtime::{
-        cache::{Cache, Change, Entry},
+        cache::{Cache, Entry},
         controller::Objects,
-        definition::Definition,
+        feeder::{Feeder, Optional},
         key::{Key, key_of},
-        watch::{forbidden, keep, owner},
+        watch::owner,
     },
 };
 
 /// Selects what Helm manages.
 const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
-/// On an EndpointSlice: its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Of any Secret: whose it is, and which version of it this is. Never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,15 +91,6 @@ pub struct Watches {
     profiles: Arc<Optional<Arc<StoredProfile>>>,
 }
 
-/// What is watched of a provider's databases.
-pub(crate) struct Watched {
-    pub(crate) objects: Arc<Optional<DatabaseObject>>,
-    /// `None`: the database objects themselves tell of the last backup.
-    pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
-    /// Whether an EndpointSlice has a ready address, filed under its Service. `None`: a database object that is ready has one.
-    pub(crate) endpoints: Option<Arc<Cache<bool>>>,
-}
-
 impl Watches {
     /// Starts every watch but that of the ClientApps, which the controller drives. The watches end with `stop`.
     pub fn start(
@@ -116,7 +99,7 @@ impl Watches {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let feeder = Feeder { client, apps: &apps, tasks, stop };
+        let feeder = Feeder { client, objects: &apps, tasks, stop };
         let all = watcher::Config::default();
         let helms = all.clone().labels(MANAGED_BY_HELM);
         Arc::new(Watches {
@@ -206,13 +189,6 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-pub(super) fn database_changed(apps: &Objects<ClientApp>, database: &Key) {
-    apps.trigger_where(|app| {
-        let key = key_of(app);
-        key.namespace == database.namespace && key.database() == database.name
-    });
-}
-
 /// A deletion may wait for a claim to be gone. An app that lives puts its own on record when its workloads are ready.
 fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
     apps.trigger_where(|app| {
@@ -225,183 +201,6 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
         let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
         named == Some(&profile.name)
     });
-}
-
-fn service_changed(apps: &Objects<ClientApp>, service: &Key) {
-    apps.trigger_where(|app| {
-        let key = key_of(app);
-        key.namespace == service.namespace
-            && database::ALL.iter().any(|provider| provider.service(&key) == service.name)
-    });
-}
-
-/// Takes notice of a change of an app, before it is reconciled: the change may free a hostname that other apps wait for.
-pub fn app_changed(ctx: &Ctx, event: &watcher::Event<Guard<ClientApp>>) {
-    let app = match event {
-        watcher::Event::Apply(app) => app,
-        watcher::Event::Delete(app) => {
-            // No reconcile follows.
-            ctx.helm_runs.forget(&key_of(app));
-            app
-        }
-        watcher::Event::InitDone => {
-            // Again after each interruption.
-            let _ = ctx.listed.set(());
-            return;
-        }
-        watcher::Event::Init | watcher::Event::InitApply(_) => return,
-    };
-    let key = key_of(app);
-    if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
-        ctx.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
-    }
-    ctx.watches.trigger_hostname_waiters(&key);
-}
-
-/// Asks for a reconcile of the apps that a change concerns: of the group an object is filed under, or else of the object itself.
-type Changed = fn(&Objects<ClientApp>, &Key);
-
-/// An object as a watch brings it.
-pub(crate) trait Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
-
-impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Object for K {}
-
-/// Starts watches, each into a cache of its own, for good.
-pub(crate) struct Feeder<'a> {
-    client: &'a Client,
-    apps: &'a Objects<ClientApp>,
-    tasks: &'a TaskTracker,
-    stop: &'a CancellationToken,
-}
-
-impl Feeder<'_> {
-    fn spawn(&self, feed: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(feed));
-    }
-
-    fn all<K: Object, V: Clone + Send + 'static>(
-        &self,
-        resource: &'static str,
-        config: watcher::Config,
-        entry: fn(K) -> Entry<V>,
-        changed: Changed,
-    ) -> Arc<Cache<V>> {
-        let cache = Arc::new(Cache::default());
-        let (fed, apps) = (cache.clone(), self.apps.clone());
-        let stream = watcher(Api::<K>::all(self.client.clone()), config);
-        self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&apps, &change, changed)).await });
-        cache
-    }
-
-    /// The EndpointSlices with this label.
-    pub(crate) fn endpoints(&self, label: &str) -> Arc<Cache<bool>> {
-        self.all("endpointslices", watcher::Config::default().labels(label), slice, service_changed)
-    }
-
-    /// Of a kind that the cluster may do without.
-    pub(crate) fn optional<K: Object, V: Clone + Send + 'static>(
-        &self,
-        definition: &'static str,
-        entry: fn(K) -> Entry<V>,
-        changed: Changed,
-    ) -> Arc<Optional<V>> {
-        let optional = Arc::new(Optional::new(definition));
-        let (fed, client, apps) = (optional.clone(), self.client.clone(), self.apps.clone());
-        self.spawn(async move { fed.feed(client, &apps, entry, changed).await });
-        optional
-    }
-}
-
-fn told(apps: &Objects<ClientApp>, change: &Change, changed: Changed) {
-    match change {
-        Change::Everything => apps.trigger_where(|_| true),
-        Change::One(key, group) => changed(apps, group.as_ref().unwrap_or(key)),
-        Change::Nothing => {}
-    }
-}
-
-/// A kind that a cluster may do without: whether it is there, and its objects while it is.
-pub(crate) struct Optional<V> {
-    definition: Definition,
-    pub(crate) objects: Cache<V>,
-    /// Why they cannot be seen, while RBAC refuses that. Only an app that needs them waits for it.
-    refused: sync::watch::Sender<Option<String>>,
-}
-
-impl<V: Clone + Send> Optional<V> {
-    fn new(definition: &'static str) -> Self {
-        Optional {
-            definition: Definition::new(definition),
-            objects: Cache::default(),
-            refused: sync::watch::Sender::new(None),
-        }
-    }
-
-    fn installed(&self) -> bool {
-        self.definition.installed()
-    }
-
-    pub(crate) fn availability(&self) -> Availability {
-        match &*self.refused.borrow() {
-            Some(sentence) => Availability::Refused(sentence.clone()),
-            None if self.installed() => Availability::Installed,
-            None => Availability::Missing,
-        }
-    }
-
-    async fn synced(&self) {
-        let known = async {
-            self.definition.synced().await;
-            if self.installed() {
-                self.objects.synced().await;
-            }
-        };
-        let mut refused = self.refused.subscribe();
-        tokio::select! {
-            () = known => {}
-            // The sender lives as long as this.
-            _ = refused.wait_for(Option::is_some) => {}
-        }
-    }
-
-    /// Takes note of what came of a watch, and tells whether that changes anything.
-    fn note(&self, failure: Option<&watcher::Error>) -> bool {
-        let sentence = failure.and_then(forbidden);
-        if failure.is_some() && sentence.is_none() {
-            // Whatever it is, it says nothing about rights.
-            return false;
-        }
-        self.refused.send_if_modified(|refused| std::mem::replace(refused, sentence.clone()) != sentence)
-    }
-
-    /// Watches the objects of the kind while it exists.
-    async fn feed<K: Object>(
-        &self,
-        client: Client,
-        apps: &Objects<ClientApp>,
-        entry: fn(K) -> Entry<V>,
-        changed: Changed,
-    ) {
-        let Optional { definition, objects, refused: _ } = self;
-        let note = |failure: Option<&watcher::Error>| {
-            if self.note(failure) {
-                apps.trigger_where(|_| true);
-            }
-        };
-        let definitions = definition.watch(client.clone(), || apps.trigger_where(|_| true), note);
-        let fed = async {
-            loop {
-                definition.until(true).await;
-                let stream = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-                let stream = stream.inspect(|event| note(event.as_ref().err()));
-                tokio::select! {
-                    () = keep(definition.resource(), stream, objects, entry, |change| told(apps, &change, changed)) => {}
-                    () = definition.until(false) => objects.clear(),
-                }
-            }
-        };
-        tokio::join!(definitions, fed);
-    }
 }
 
 fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
@@ -520,7 +319,7 @@ fn workload<K: Resource>(
     waiting: Option<String>,
 ) -> Entry<Workload> {
     let annotations = template.and_then(|template| template.metadata.as_ref()?.annotations.as_ref());
-    let restarted_for = annotations.and_then(|annotations| annotations.get(RESTARTED_FOR).cloned());
+    let restarted_for = annotations.and_then(|annotations| annotations.get(annotation::RESTARTED_FOR).cloned());
     // What Helm manages without naming its release cannot be filed, and is no app's.
     let group = release_of(object.meta());
     Entry {
@@ -533,17 +332,6 @@ fn workload<K: Resource>(
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {
     let key = key_of(&profile);
     Entry { key, group: None, value: Some(Arc::new(profile.object.map(|profile| profile.spec))) }
-}
-
-fn slice(slice: EndpointSlice) -> Entry<bool> {
-    let key = key_of(&slice);
-    let service = slice.labels().get(SERVICE_NAME).cloned();
-    // No condition means ready (k8s.io/api/discovery/v1, EndpointConditions).
-    let ready = slice
-        .endpoints
-        .iter()
-        .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
-    Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ pub mod annotation {
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
     /// On a PerconaPGCluster: this operator has set up its backups. A setup without it is a cluster admin's, and left alone.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
+    /// On the pod template of a release's workload: uid of the Secret for which its pods were restarted.
+    pub const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
 
     /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
     /// time of the asking, so that it asks for exactly one more, however wrong the user's clock or the operator's is.

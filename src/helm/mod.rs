@@ -10,6 +10,7 @@
 //! | `chart` | pulled once, identified by digest, checked before use | effect |
 //! | `archive` | what a packaged chart says about itself | pure |
 //! | `parse`, `sentence` | what helm's stderr means, and how to repeat it | pure |
+//! | [`values`] | the document of values | pure |
 //! | [`storage`] | what Helm stores of a revision | pure |
 //!
 //! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
@@ -32,6 +33,7 @@ mod process;
 mod sentence;
 pub mod source;
 pub mod storage;
+pub mod values;
 
 pub use access::{Access, AccessError};
 pub use chart::{Chart, ChartCache, ChartError};

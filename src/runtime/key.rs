@@ -3,6 +3,7 @@
 use std::fmt;
 
 use kube::{Resource, ResourceExt as _};
+use sha2::{Digest as _, Sha256};
 
 /// An object in a namespace, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +30,16 @@ impl fmt::Display for Key {
 /// An object's namespace and name.
 pub fn key_of<K: Resource>(object: &K) -> Key {
     Key::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// sha256 in hex over length-prefixed parts, so that no two lists of parts read the same.
+pub fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex(&hash.finalize())
 }
 
 /// Lower-case hexadecimal digits.

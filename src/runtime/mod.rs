@@ -3,7 +3,7 @@
 //! | | module | |
 //! |---|---|---|
 //! | what objects are called | [`key`] | pure |
-//! | what is watched | [`watch`], [`cache`], [`definition`] | effect, reads only |
+//! | what is watched | [`feeder`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | how requests are made | [`client`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
 //! | what an answer of the API server means | [`api`] | pure |
@@ -20,6 +20,7 @@ pub(crate) mod controller;
 pub(crate) mod definition;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod feeder;
 pub(crate) mod finalizer;
 pub mod key;
 pub(crate) mod panic;

@@ -5,16 +5,16 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::crd::{ProfileDefaults, ProfileResources};
+pub use crate::helm::values::document;
+use crate::{
+    crd::{ProfileDefaults, ProfileResources},
+    helm::values::unfit,
+};
 
 /// `spec.values` may nest this deep; the chart's own values are far below it.
 const MAX_DEPTH: usize = 32;
 /// `spec.values` may be this large, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
 const MAX_BYTES: usize = 256 * 1024;
-
-/// A key may be this long, in characters of the document for helm, quotes included: a reader of YAML looks no further for the
-/// colon (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).
-const MAX_KEY: usize = 1024;
 
 /// What the computed keys are computed from.
 #[derive(Clone, Debug)]
@@ -162,59 +162,6 @@ fn external_database(database: &Database) -> Value {
         }
     }
     values
-}
-
-/// The document for helm, which reads YAML 1.1: JSON, in which every text is in quotes and every key a text. Characters are
-/// escaped that YAML takes for the end of a line, or refuses.
-#[must_use]
-pub fn document(values: &Value) -> String {
-    let mut document = String::new();
-    for char in format!("{values:#}\n").chars() {
-        match char {
-            '\n' => document.push(char),
-            // Only inside of a text: JSON itself has none of them.
-            '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut document, char),
-            char if char.is_control() => escape(&mut document, char),
-            char => document.push(char),
-        }
-    }
-    document
-}
-
-fn escape(document: &mut String, char: char) {
-    document.push_str(&format!("\\u{:04x}", u32::from(char)));
-}
-
-/// The first value that would not reach the chart as it is written, in one sentence.
-#[must_use]
-pub fn unfit(values: &Map<String, Value>) -> Option<String> {
-    values.iter().find_map(|(key, value)| unfit_entry(key, key, value))
-}
-
-fn unfit_entry(path: &str, key: &str, value: &Value) -> Option<String> {
-    if document(&Value::from(key)).trim_end().chars().count() > MAX_KEY {
-        let beginning: String = path.chars().take(60).collect();
-        return Some(format!("{beginning}… has a key of {} characters, which helm cannot read", key.chars().count()));
-    }
-    unfit_value(path, value)
-}
-
-fn unfit_value(path: &str, value: &Value) -> Option<String> {
-    match value {
-        Value::Number(number) => {
-            // helm reads every number as a 64-bit float (`LoadValues` in helm.sh/helm/v4/pkg/chart/v2/loader).
-            let written = number.as_i128()?;
-            let read = number.as_f64()? as i128;
-            (written != read).then(|| {
-                format!("{path}: {written} would reach the chart as {read}, since helm reads numbers as 64-bit floats: write it as a text, in quotes")
-            })
-        }
-        Value::Array(list) => {
-            list.iter().enumerate().find_map(|(index, value)| unfit_value(&format!("{path}[{index}]"), value))
-        }
-        Value::Object(map) => map.iter().find_map(|(key, value)| unfit_entry(&format!("{path}.{key}"), key, value)),
-        Value::Null | Value::Bool(_) | Value::String(_) => None,
-    }
 }
 
 /// Keys that only the operator sets, whether or not it sets them now, and the field that decides each.
@@ -493,25 +440,6 @@ mod tests {
         assert_eq!(check_user_values(fit.as_object().unwrap(), true), Ok(()));
         let own = json!({"externalDatabase": {"host": "x"}});
         assert_eq!(check_user_values(own.as_object().unwrap(), false), Ok(()));
-    }
-
-    #[test]
-    fn the_document_for_helm_has_one_meaning() {
-        for value in [
-            json!({"no": "NO", "y": ["yes", "1_000", "0o14", "1e3", "null", "~", "2001-01-01", ""], "1": 1, "true": true}),
-            json!({"<<": {"a": 1}, "": null, "ü": "😀 \u{10ffff}", "sp": " \" \\ ' # : {{ ", "---": "\n---\n"}),
-            json!({"odd": "\u{0}\u{1f}\u{7f}\u{85}\u{9f}\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}\t\r\n"}),
-            json!({"n": [0, -1, 1.5, -0.0, 1e21, 1e-7, i64::MIN, u64::MAX]}),
-        ] {
-            let document = document(&value);
-            assert_eq!(serde_json::from_str::<Value>(&document).unwrap(), value);
-            // What a reader of YAML refuses, or takes for the end of a line.
-            let odd = |char: &char| {
-                char.is_control() && *char != '\n' || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(*char)
-            };
-            assert_eq!(document.chars().find(odd), None, "{document}");
-        }
-        assert_eq!(document(&json!({"a": {"b": "no"}})), "{\n  \"a\": {\n    \"b\": \"no\"\n  }\n}\n");
     }
 
     #[test]

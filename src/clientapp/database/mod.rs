@@ -3,11 +3,10 @@
 //! **Pure**, but for the watches that a provider starts. A database that exists already has no provider ([`external`]).
 
 mod external;
-pub(crate) mod gate;
 mod percona;
 mod standalone;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use kube::{
@@ -18,16 +17,17 @@ use serde_json::{Value, json};
 
 use super::{
     build::values,
-    desired::{InvalidSpec, digest, invalid},
-    watches::{Feeder, Watched},
-    world::SecretView,
+    error::{InvalidSpec, invalid},
+    names::digest,
 };
 use crate::{
     config::Config,
     crd::{BackupRecord, BackupState, ClientApp, Guard, Postgres, PostgresProvider, annotation, label, quantity},
     destroy::permit::Kind,
     runtime::{
-        cache::Entry,
+        cache::{Cache, Entry},
+        controller::Objects,
+        feeder::{Feeder, Optional},
         key::{Key, key_of},
         watch::owner,
     },
@@ -75,7 +75,7 @@ pub(crate) trait Provider: Sync {
     fn document(&self, app: &Key, postgres: &Postgres, config: &Config, backups: bool) -> Value;
 
     /// Starts the watches that tell how databases are.
-    fn watch(&self, feeder: &Feeder<'_>) -> Watched;
+    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched;
 
     /// How a backup is asked for: the object to patch, and with what.
     fn back_up(&self, app: &Key, record: &BackupRecord) -> (ApiResource, String, Patch<Value>);
@@ -115,6 +115,15 @@ pub(crate) struct Facts {
     pub(crate) to_change_version: &'static str,
     /// How another backup is made after a failed one.
     pub(crate) to_repeat_backup: &'static str,
+}
+
+/// What is watched of a provider's databases.
+pub(crate) struct Watched {
+    pub(crate) objects: Arc<Optional<DatabaseObject>>,
+    /// `None`: the database objects themselves tell of the last backup.
+    pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
+    /// Whether an EndpointSlice has a ready address, filed under its Service. `None`: a database object that is ready has one.
+    pub(crate) endpoints: Option<Arc<Cache<bool>>>,
 }
 
 impl fmt::Debug for dyn Provider {
@@ -243,33 +252,6 @@ fn document(resource: &ApiResource, app: &Key, name: &str, spec: Value) -> Value
     })
 }
 
-/// The database and what leads to it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DatabaseView {
-    /// Whether the cluster knows the kind that it is made from.
-    pub(crate) kind: Availability,
-    /// uid of the ClientApp, which a database of its own is stamped with.
-    pub(crate) app_uid: String,
-    /// uid of the database that this ClientApp has on record as its own.
-    pub(crate) on_record: Option<String>,
-    pub(crate) object: Option<DatabaseObject>,
-    /// The Secret that opens it.
-    pub(crate) secret: SecretView,
-    /// Whether the Service that the app uses has a ready address.
-    pub(crate) reachable: bool,
-}
-
-/// Whether the objects of a kind can be told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Availability {
-    /// The cluster does not know the kind.
-    #[default]
-    Missing,
-    Installed,
-    /// RBAC refuses it, in the API server's words.
-    Refused(String),
-}
-
 /// What a database is made from, as it is stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DatabaseObject {
@@ -349,4 +331,12 @@ pub(crate) enum DatabaseState {
     /// It goes on only after a user or a cluster admin changes something: the same.
     Stalled(String),
     Ready,
+}
+
+/// Asks for a reconcile of the app that a database object is for.
+fn changed(apps: &Objects<ClientApp>, database: &Key) {
+    apps.trigger_where(|app| {
+        let key = key_of(app);
+        key.namespace == database.namespace && key.database() == database.name
+    });
 }

@@ -1,14 +1,20 @@
 //! The Percona Operator for PostgreSQL, 2.6 to 3.x (`pgv2.percona.com/v2`). **Pure.**
 
-use kube::api::{ApiResource, DynamicObject, Patch};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{
+    ResourceExt as _,
+    api::{ApiResource, DynamicObject, Patch},
+    runtime::watcher,
+};
 use serde_json::{Value, json};
 
-use super::{BackupProgress, DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, document};
+use super::{
+    BackupProgress, DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, Watched, changed, document,
+};
 use crate::{
-    clientapp::watches::{Feeder, Watched, database_changed},
     config::Config,
     crd::{
-        BackupRecord, BackupState, Postgres, PostgresProvider, annotation,
+        BackupRecord, BackupState, ClientApp, Postgres, PostgresProvider, annotation,
         percona::{
             self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, PGBOUNCER_SELECTOR, PerconaPGBackup, PerconaPGCluster,
             READY_FOR_BACKUP, USER_SELECTOR,
@@ -18,12 +24,16 @@ use crate::{
     destroy::permit::Kind,
     runtime::{
         cache::Entry,
+        controller::Objects,
+        feeder::Feeder,
         key::{Key, key_of},
     },
 };
 
 /// On a backup: between which chart versions it was taken.
 const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
+/// On an EndpointSlice: its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The one repository for backups, of the four that Percona allows.
 const BACKUP_REPOSITORY: &str = "repo1";
 
@@ -118,11 +128,16 @@ impl Provider for Percona {
         cluster
     }
 
-    fn watch(&self, feeder: &Feeder<'_>) -> Watched {
+    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched {
         Watched {
-            objects: feeder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), database_changed),
-            backups: Some(feeder.optional(BACKUP_CRD_NAME, backup, database_changed)),
-            endpoints: Some(feeder.endpoints(PGBOUNCER_SELECTOR)),
+            objects: feeder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
+            backups: Some(feeder.optional(BACKUP_CRD_NAME, backup, changed)),
+            endpoints: Some(feeder.all(
+                "endpointslices",
+                watcher::Config::default().labels(PGBOUNCER_SELECTOR),
+                slice,
+                service_changed,
+            )),
         }
     }
 
@@ -189,4 +204,22 @@ fn backup(backup: PerconaPGBackup) -> Entry<BackupProgress> {
     // A backup on its way out is none.
     let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
     Entry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
+}
+
+fn slice(slice: EndpointSlice) -> Entry<bool> {
+    let key = key_of(&slice);
+    let service = slice.labels().get(SERVICE_NAME).cloned();
+    // No condition means ready (k8s.io/api/discovery/v1, EndpointConditions).
+    let ready = slice
+        .endpoints
+        .iter()
+        .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
+    Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
+}
+
+fn service_changed(apps: &Objects<ClientApp>, service: &Key) {
+    apps.trigger_where(|app| {
+        let key = key_of(app);
+        key.namespace == service.namespace && Percona.service(&key) == service.name
+    });
 }

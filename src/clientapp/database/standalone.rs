@@ -6,18 +6,17 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, document};
+use super::{DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, Watched, changed, document};
 use crate::{
-    clientapp::watches::{Feeder, Watched, database_changed},
     config::Config,
     crd::{
-        BackupRecord, BackupState, DeletionPolicy, DumpState, Phase, Postgres, PostgresProvider, Postgresql,
+        BackupRecord, BackupState, ClientApp, DeletionPolicy, DumpState, Phase, Postgres, PostgresProvider, Postgresql,
         conditions::{find, kind},
         label, quantity,
     },
     destroy::permit::Kind,
     postgresql::{desired::VERSIONS, names},
-    runtime::key::Key,
+    runtime::{feeder::Feeder, key::Key},
 };
 
 static FACTS: Facts = Facts {
@@ -75,10 +74,10 @@ impl Provider for Standalone {
         document(&(FACTS.resource)(), app, &app.database(), spec)
     }
 
-    fn watch(&self, feeder: &Feeder<'_>) -> Watched {
+    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched {
         let crd = Postgresql::crd_name();
         Watched {
-            objects: feeder.optional(crd, |guard| DatabaseObject::entry(&guard, read), database_changed),
+            objects: feeder.optional(crd, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: None,
             // It is Up while the pod behind its Service is ready.
             endpoints: None,

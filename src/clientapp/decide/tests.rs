@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
-        database::{Availability, DatabaseObject, DatabaseState, DatabaseView, gate::Apply},
+        database::{DatabaseObject, DatabaseState},
         desired::{app_for_tests, desired},
-        world::{Target, Workload},
+        observed::{DatabaseView, Target, Workload},
+        plan::Apply,
     },
     config::Config,
     crd::{ClientAppStatus, InstalledChart, Inventory, Owned, Release},
+    runtime::feeder::Availability,
 };
 
 /// With a deadline for helm of 430 s.
@@ -71,7 +73,7 @@ fn release(desired: &Desired) -> ReleaseView {
         secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: desired.digest.clone(), holder: Fate::Unknown }),
+        stamp: Some(Stamp { digest: desired.digest.clone(), holder: Liveness::Unknown }),
         known: true,
         written: Some(ago(300)),
     }
@@ -87,8 +89,8 @@ fn chart(desired: &Desired) -> Target {
 }
 
 /// Everything is there and as it should be.
-fn settled(desired: &Desired) -> World {
-    World {
+fn settled(desired: &Desired) -> Observed {
+    Observed {
         hostname_holder: None,
         admin_secret: own("admin-uid"),
         redis_secret: own("redis-uid"),
@@ -150,11 +152,11 @@ fn brief(plan: &Plan) -> String {
 }
 
 #[track_caller]
-fn row(what: &str, spec: Value, change: impl FnOnce(&mut World), plan: &str) {
+fn row(what: &str, spec: Value, change: impl FnOnce(&mut Observed), plan: &str) {
     let desired = want(spec);
-    let mut world = settled(&desired);
-    change(&mut world);
-    let decided = decide(&desired, &world, &config(), now());
+    let mut observed = settled(&desired);
+    change(&mut observed);
+    let decided = decide(&desired, &observed, &config(), now());
     assert_eq!(brief(&decided), plan, "{what}: {decided:#?}");
 }
 
@@ -182,11 +184,11 @@ fn from_nothing_to_settled() {
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
 
-fn nothing() -> World {
-    World {
+fn nothing() -> Observed {
+    Observed {
         target: Some(chart(&want(none()))),
         database: DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() },
-        ..World::default()
+        ..Observed::default()
     }
 }
 
@@ -198,7 +200,7 @@ fn what_comes_before_everything() {
     row(
         "hostname taken, nothing made yet",
         none(),
-        |w| *w = World { hostname_holder: other(), ..nothing() },
+        |w| *w = Observed { hostname_holder: other(), ..nothing() },
         "hold Released/HostnameConflict!",
     );
 }
@@ -240,7 +242,7 @@ fn external() -> Value {
 #[test]
 fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
-        move |w: &mut World| w.database.object.as_mut().map(change).unwrap_or_default()
+        move |w: &mut Observed| w.database.object.as_mut().map(change).unwrap_or_default()
     };
     let waits = || DatabaseState::Waiting(" is initializing".to_owned());
     const WAIT: &str = "hold PostgresReady/Provisioning";
@@ -275,7 +277,7 @@ fn the_database_gate() {
         }
         row(what, external(), change, "");
     }
-    let of = |change: fn(&mut DatabaseView)| move |w: &mut World| change(&mut w.database);
+    let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.database);
     for (what, change, made, theirs) in [
         (
             "not installed",
@@ -326,7 +328,7 @@ fn what_a_closed_gate_says() {
     for (spec, change, message) in [
         (
             standalone(),
-            (|w| w.database.kind = Availability::Missing) as fn(&mut World),
+            (|w| w.database.kind = Availability::Missing) as fn(&mut Observed),
             "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is made at once",
         ),
         (
@@ -346,9 +348,9 @@ fn what_a_closed_gate_says() {
         ),
     ] {
         let desired = want(spec);
-        let mut world = settled(&desired);
-        change(&mut world);
-        assert_eq!(decide(&desired, &world, &config(), now()).hold.unwrap().message, message);
+        let mut observed = settled(&desired);
+        change(&mut observed);
+        assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().message, message);
     }
 }
 
@@ -364,7 +366,7 @@ fn what_an_earlier_app_has_left() {
     };
     let volume = || retained(Kind::Volume, "acme-nextcloud");
     let left = |database: bool| {
-        move |w: &mut World| {
+        move |w: &mut Observed| {
             let found = w.database.object.take();
             *w = nothing();
             w.retained = vec![volume()];
@@ -386,7 +388,7 @@ fn what_an_earlier_app_has_left() {
     row("volumes alone", adopting("percona"), left(false), "adopt 1");
     row("another provider's", adopting("standalone"), left(true), LEFT);
     row("none of its own", json!({"postgres": {"enabled": false, "adopt": true}}), left(true), LEFT);
-    let shrunk = |w: &mut World| {
+    let shrunk = |w: &mut Observed| {
         left(true)(w);
         w.database.object.as_mut().unwrap().storage_bytes = Some(1e12);
     };
@@ -397,9 +399,9 @@ fn what_an_earlier_app_has_left() {
 #[test]
 fn missing_keys_are_named() {
     let desired = want(json!({"adminSecret": "mine"}));
-    let mut world = settled(&desired);
-    world.admin_secret = keys(&[]);
-    let hold = decide(&desired, &world, &config(), now()).hold.unwrap();
+    let mut observed = settled(&desired);
+    observed.admin_secret = keys(&[]);
+    let hold = decide(&desired, &observed, &config(), now()).hold.unwrap();
     assert_eq!(
         hold.message,
         "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password"
@@ -408,7 +410,7 @@ fn missing_keys_are_named() {
 
 #[test]
 fn the_release() {
-    let of = |change: fn(&mut ReleaseView)| move |w: &mut World| change(w.release.as_mut().unwrap());
+    let of = |change: fn(&mut ReleaseView)| move |w: &mut Observed| change(w.release.as_mut().unwrap());
     let stale = |release: &mut ReleaseView| release.stamp.as_mut().unwrap().digest = "old".to_owned();
     row("the spec changed", none(), move |w| stale(w.release.as_mut().unwrap()), "helm 4");
     for (what, change, plan) in [
@@ -426,7 +428,7 @@ fn the_release() {
         ),
         (
             "a dead operator's lock",
-            of(|r| (r.phase, r.stamp.as_mut().unwrap().holder) = (Phase::Pending, Fate::Dead)),
+            of(|r| (r.phase, r.stamp.as_mut().unwrap().holder) = (Phase::Pending, Liveness::Dead)),
             "unlock 3, helm 4",
         ),
     ] {
@@ -450,7 +452,7 @@ const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
 #[test]
 fn failures_are_not_repeated_before_their_time() {
     let failed = |failures: u32, retry_in: i64, reason: &'static str, digest: Option<&'static str>| {
-        move |w: &mut World| {
+        move |w: &mut Observed| {
             let release = w.release.as_mut().unwrap();
             release.phase = Phase::Failed;
             let digest = digest.map_or_else(|| release.stamp.as_ref().unwrap().digest.clone(), str::to_owned);
@@ -477,7 +479,7 @@ fn failures_are_not_repeated_before_their_time() {
     }
     let asked = |failures: u32, reason: &'static str, since: i64| {
         let change = failed(failures, 1800, reason, None);
-        move |w: &mut World| {
+        move |w: &mut Observed| {
             change(w);
             // Finer than it is stored, as right after a run.
             w.recorded.last_attempt.as_mut().unwrap().started_at.0 += SignedDuration::from_millis(250);
@@ -499,7 +501,7 @@ fn failures_are_not_repeated_before_their_time() {
 
 #[test]
 fn what_is_lost_of_generated_secrets() {
-    let absent = |w: &mut World| w.admin_secret = SecretView::Absent;
+    let absent = |w: &mut Observed| w.admin_secret = SecretView::Absent;
     const LOST: &str = "hold Released/AdminSecretLost!";
     row("in use", none(), absent, LOST);
     let (mut attempted, mut handed_out, mut gone) = (nothing(), nothing(), nothing());
@@ -519,27 +521,28 @@ fn what_is_lost_of_generated_secrets() {
         app_version: None,
         digest: String::new(),
     });
-    for world in [attempted, handed_out, gone] {
-        row("once in use", none(), |w| *w = world, LOST);
+    for observed in [attempted, handed_out, gone] {
+        row("once in use", none(), |w| *w = observed, LOST);
     }
     row("made by hand, without keys", none(), |w| w.admin_secret = keys(&[]), "hold Released/AdminSecretKeyMissing!");
-    let by_hand = |w: &mut World| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
+    let by_hand = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
     row("made by hand", none(), by_hand, "");
     row("Redis", none(), |w| w.redis_secret = SecretView::Absent, "redis");
-    let replaced = |w: &mut World| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
+    let replaced = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
     row("Redis, made anew", none(), replaced, "restart for acme-redis-secret");
-    let restarted =
-        |uid: &'static str| move |w: &mut World| (replaced(w), w.workloads[0].restarted_for = Some(uid.to_owned())).0;
+    let restarted = |uid: &'static str| {
+        move |w: &mut Observed| (replaced(w), w.workloads[0].restarted_for = Some(uid.to_owned())).0
+    };
     row("Redis, made anew, and restarted for it", none(), restarted("redis-uid"), "");
     row("Redis, made anew once more", none(), restarted("between"), "restart for acme-redis-secret");
-    let unchanged = |w: &mut World| w.recorded.owned = vec![entry("acme-redis-secret", "redis-uid")];
+    let unchanged = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "redis-uid")];
     row("Redis, unchanged", none(), unchanged, "");
 }
 
 #[test]
 fn a_chart_is_fetched_before_helm_runs() {
     let version = want(none()).chart_version.to_string();
-    let old = |w: &mut World| w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
+    let old = |w: &mut Observed| w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
     let fetching = |version: &str| HelmRun::FetchingChart(version.parse().unwrap());
     for (what, run, plan) in [
         ("the chart is not at hand", HelmRun::Idle, "fetch, hold Released/FetchingChart"),
@@ -559,7 +562,7 @@ fn entry(name: &str, uid: &str) -> Owned {
 /// A cluster small enough to run in a test: what the steps do, and where they may be cut off.
 struct Sim {
     desired: Desired,
-    world: World,
+    observed: Observed,
     now: Timestamp,
     /// How often each generated Secret was created.
     created: [u32; 2],
@@ -590,11 +593,11 @@ enum HelmEnd {
 
 impl Sim {
     fn new() -> Sim {
-        Sim { desired: want(none()), world: nothing(), now: now(), created: [0, 0], helm_runs: 0 }
+        Sim { desired: want(none()), observed: nothing(), now: now(), created: [0, 0], helm_runs: 0 }
     }
 
     fn plan(&self) -> Plan {
-        decide(&self.desired, &self.world, &config(), self.now)
+        decide(&self.desired, &self.observed, &config(), self.now)
     }
 
     fn handle(&mut self, event: &Event) {
@@ -605,7 +608,7 @@ impl Sim {
                 }
             }
             Event::Percona => {
-                let database = &mut self.world.database;
+                let database = &mut self.observed.database;
                 if let Some(object) = &mut database.object {
                     object.state = DatabaseState::Ready;
                     database.secret = keys(&["user", "password"]);
@@ -614,12 +617,13 @@ impl Sim {
             }
             Event::ForeignUpgrade => {
                 // A lock keeps every client out.
-                if let Some(release) = self.world.release.as_mut().filter(|release| release.phase == Phase::Deployed) {
+                if let Some(release) = self.observed.release.as_mut().filter(|release| release.phase == Phase::Deployed)
+                {
                     release.revision += 1;
                     release.stamp = None;
                 }
             }
-            Event::ForeignUninstall => self.world.release = None,
+            Event::ForeignUninstall => self.observed.release = None,
             Event::Wait => self.now += SignedDuration::from_mins(40),
         }
     }
@@ -629,16 +633,16 @@ impl Sim {
         match step {
             Step::CreateAdminSecret => {
                 self.created[0] += 1;
-                self.world.admin_secret = made();
+                self.observed.admin_secret = made();
             }
             Step::CreateRedisSecret => {
                 self.created[1] += 1;
-                self.world.redis_secret = made();
+                self.observed.redis_secret = made();
             }
             Step::ApplyDatabase(Apply { backups, .. }) => {
                 let made = DatabaseObject { state: DatabaseState::Silent, ..object(&self.desired).unwrap() };
                 let applied = self.desired.database_object().unwrap().document(*backups);
-                let object = self.world.database.object.get_or_insert(made);
+                let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
             Step::Adopt(_) | Step::BackUp(_) | Step::Restart { .. } => {
@@ -646,7 +650,7 @@ impl Sim {
             }
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::UnlockRelease { revision, .. } => {
-                let release = self.world.release.as_mut().unwrap();
+                let release = self.observed.release.as_mut().unwrap();
                 assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));
                 release.phase = Phase::Failed;
             }
@@ -655,9 +659,9 @@ impl Sim {
     }
 
     fn helm(&mut self, revision: i64, end: HelmEnd) {
-        let newest = self.world.release.as_ref().map_or(0, |release| release.revision);
+        let newest = self.observed.release.as_ref().map_or(0, |release| release.revision);
         assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
-        assert!(self.world.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
+        assert!(self.observed.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
         self.helm_runs += 1;
         let phase = match end {
             HelmEnd::Succeeds => Phase::Deployed,
@@ -666,12 +670,12 @@ impl Sim {
         };
         let mut made = release(&self.desired);
         (made.revision, made.phase) = (revision, phase);
-        made.stamp.as_mut().unwrap().holder = Fate::Dead;
-        self.world.release = Some(made);
-        self.world.workloads = settled(&self.desired).workloads;
+        made.stamp.as_mut().unwrap().holder = Liveness::Dead;
+        self.observed.release = Some(made);
+        self.observed.workloads = settled(&self.desired).workloads;
         let failed = end == HelmEnd::Fails;
         let retry_at = self.now + SignedDuration::from_mins(10);
-        self.world.recorded.last_attempt = (end != HelmEnd::Killed).then(|| Attempt {
+        self.observed.recorded.last_attempt = (end != HelmEnd::Killed).then(|| Attempt {
             digest: self.desired.digest.clone(),
             started_at: Time(self.now),
             failures: failed.into(),
@@ -680,7 +684,7 @@ impl Sim {
             chart: None,
             message: None,
         });
-        self.world.recorded.release = Some(Release { revision, ..Release::default() });
+        self.observed.recorded.release = Some(Release { revision, ..Release::default() });
     }
 }
 
@@ -712,7 +716,7 @@ proptest! {
         prop_assert_eq!(brief(&sim.plan()), "", "after {:?}", history);
         prop_assert!(sim.helm_runs <= runs + 1, "one helm run is enough");
         prop_assert_eq!(sim.created, [1, 1], "a password was made twice");
-        let release = sim.world.release.clone().unwrap();
+        let release = sim.observed.release.clone().unwrap();
         prop_assert_eq!((release.phase, release.stamp.unwrap().digest), (Phase::Deployed, sim.desired.digest.clone()));
     }
 }

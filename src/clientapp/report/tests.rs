@@ -8,14 +8,16 @@ use serde_json::json;
 use super::*;
 use crate::{
     clientapp::{
-        database::{Availability, DatabaseObject, DatabaseState, DatabaseView},
+        database::{DatabaseObject, DatabaseState},
         decide::decide,
         desired::{app_for_tests, desired},
         error::Error,
-        world::{Fate, SecretView, Stamp, Target, Workload},
+        observed::{DatabaseView, SecretView, Stamp, Target, Workload},
     },
     config::Config,
     crd::{Attempt, BackupState, Inventory},
+    lock_owner::Liveness,
+    runtime::feeder::Availability,
 };
 
 fn config() -> Config {
@@ -43,7 +45,7 @@ fn release(digest: &str) -> ReleaseView {
         secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: digest.to_owned(), holder: Fate::Unknown }),
+        stamp: Some(Stamp { digest: digest.to_owned(), holder: Liveness::Unknown }),
         known: true,
         written: Some(now() - SignedDuration::from_secs(60)),
     }
@@ -58,29 +60,29 @@ fn target(desired: &Desired) -> Target {
     }
 }
 
-fn settled(desired: &Desired) -> World {
+fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), waiting: None, restarted_for: None };
-    World {
+    Observed {
         admin_secret: SecretView::Own { uid: "admin-uid".to_owned() },
         redis_secret: SecretView::Own { uid: "redis-uid".to_owned() },
         inventory: Some(Inventory::default()),
         target: Some(target(desired)),
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
-        ..World::default()
+        ..Observed::default()
     }
 }
 
-fn status(desired: &Desired, world: &World) -> ClientAppStatus {
-    let plan = decide(desired, world, &config(), now());
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), world, plan: &plan };
+fn status(desired: &Desired, observed: &Observed) -> ClientAppStatus {
+    let plan = decide(desired, observed, &config(), now());
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), observed, plan: &plan };
     build_status(&pass, now())
 }
 
 /// The status when there is nothing to do.
-fn at_rest(desired: &Desired, world: &World) -> ClientAppStatus {
+fn at_rest(desired: &Desired, observed: &Observed) -> ClientAppStatus {
     let (key, plan) = (&key(), &Plan::default());
-    build_status(&Pass { key, generation: Some(7), desired: Ok(desired), world, plan }, now())
+    build_status(&Pass { key, generation: Some(7), desired: Ok(desired), observed, plan }, now())
 }
 
 fn conditions(status: &ClientAppStatus) -> String {
@@ -94,11 +96,11 @@ fn conditions(status: &ClientAppStatus) -> String {
 #[test]
 fn what_the_conditions_say() {
     let mut text = String::new();
-    let mut say = |what: &str, spec: serde_json::Value, change: &dyn Fn(&mut World)| {
+    let mut say = |what: &str, spec: serde_json::Value, change: &dyn Fn(&mut Observed)| {
         let desired = want(spec);
-        let mut world = settled(&desired);
-        change(&mut world);
-        writeln!(text, "{what}\n{}", conditions(&status(&desired, &world))).unwrap();
+        let mut observed = settled(&desired);
+        change(&mut observed);
+        writeln!(text, "{what}\n{}", conditions(&status(&desired, &observed))).unwrap();
     };
     let database = json!({"postgres": {"enabled": true}});
     let percona = |state: &str| DatabaseView {
@@ -114,10 +116,10 @@ fn what_the_conditions_say() {
         ..DatabaseView::default()
     };
     say("everything is well", json!({}), &|_| {});
-    say("nothing exists", json!({}), &|w| *w = World::default());
-    say("no Percona", database.clone(), &|w| *w = World::default());
+    say("nothing exists", json!({}), &|w| *w = Observed::default());
+    say("no Percona", database.clone(), &|w| *w = Observed::default());
     say("the database starts", database.clone(), &|w| {
-        *w = World { database: percona("initializing"), ..World::default() };
+        *w = Observed { database: percona("initializing"), ..Observed::default() };
     });
     say("the database fails later", database, &|w| w.database = percona("initializing"));
     say("the spec has changed", json!({}), &|w| w.release = Some(release("old")));
@@ -137,7 +139,7 @@ fn what_the_conditions_say() {
             .collect();
     });
     say("the hostname is taken", json!({}), &|w| {
-        *w = World { hostname_holder: Some(Key::new("other", "first")), ..World::default() };
+        *w = Observed { hostname_holder: Some(Key::new("other", "first")), ..Observed::default() };
     });
     say("somebody is at work", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
@@ -162,7 +164,7 @@ fn what_the_conditions_say() {
 #[test]
 fn a_whole_status() {
     let desired = want(json!({"ingressClassName": "traefik"}));
-    let world = settled(&desired);
+    let observed = settled(&desired);
     let plan = Plan::default();
     let chart = InstalledChart {
         name: "nextcloud".to_owned(),
@@ -172,20 +174,22 @@ fn a_whole_status() {
     };
     let mut attempt = attempt(&desired);
     attempt.chart = Some(chart.clone());
-    let world =
-        World { recorded: ClientAppStatus { last_attempt: Some(attempt), ..ClientAppStatus::default() }, ..world };
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan };
+    let observed = Observed {
+        recorded: ClientAppStatus { last_attempt: Some(attempt), ..ClientAppStatus::default() },
+        ..observed
+    };
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), observed: &observed, plan: &plan };
     insta::assert_yaml_snapshot!(build_status(&pass, now()));
 }
 
 #[test]
 fn a_status_that_says_the_same_is_the_same() {
     let desired = want(json!({}));
-    let mut world = settled(&desired);
-    let first = status(&desired, &world);
-    world.recorded = first.clone();
-    let plan = decide(&desired, &world, &config(), now());
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), world: &world, plan: &plan };
+    let mut observed = settled(&desired);
+    let first = status(&desired, &observed);
+    observed.recorded = first.clone();
+    let plan = decide(&desired, &observed, &config(), now());
+    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), observed: &observed, plan: &plan };
     // An hour later: nothing in it may depend on the time at which it is looked at.
     assert_eq!(build_status(&pass, now() + SignedDuration::from_hours(1)), first);
 }
@@ -193,12 +197,12 @@ fn a_status_that_says_the_same_is_the_same() {
 #[test]
 fn an_invalid_spec_keeps_what_is_known() {
     let desired = want(json!({}));
-    let mut world = settled(&desired);
-    world.recorded = status(&desired, &world);
+    let mut observed = settled(&desired);
+    observed.recorded = status(&desired, &observed);
     let plan = Plan::default();
     let message = "spec.chartVersion: must be one exact version such as 5.5.2".to_owned();
     let invalid = Invalid { reason: Reason::InvalidSpec, message };
-    let pass = Pass { key: &key(), generation: Some(8), desired: Err(&invalid), world: &world, plan: &plan };
+    let pass = Pass { key: &key(), generation: Some(8), desired: Err(&invalid), observed: &observed, plan: &plan };
     let status = build_status(&pass, now());
     insta::assert_snapshot!(conditions(&status));
     assert_eq!(status.observed_generation, Some(8));
@@ -228,11 +232,11 @@ fn a_failed_pass_does_not_claim_to_have_seen_the_spec() {
 fn events_are_for_transitions() {
     let desired = want(json!({}));
     let well = status(&desired, &settled(&desired));
-    let mut world = settled(&desired);
-    world.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
-    let waiting = status(&desired, &world);
-    world.workloads[0].waiting = Some("its controller has not seen it yet".to_owned());
-    let waiting_otherwise = status(&desired, &world);
+    let mut observed = settled(&desired);
+    observed.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+    let waiting = status(&desired, &observed);
+    observed.workloads[0].waiting = Some("its controller has not seen it yet".to_owned());
+    let waiting_otherwise = status(&desired, &observed);
     let mut upgraded = well.clone();
     upgraded.release.as_mut().unwrap().revision = 4;
 
@@ -272,24 +276,24 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
         app_version: None,
         digest: "sha".to_owned(),
     };
-    let said = |change: &dyn Fn(&mut World)| {
-        let mut world = settled(&desired);
+    let said = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = settled(&desired);
         let attempt = Attempt { chart: Some(chart("5.5.3")), ..attempt(&desired) };
-        world.recorded = ClientAppStatus {
+        observed.recorded = ClientAppStatus {
             installed: Some(chart("5.5.2")),
             last_attempt: Some(attempt),
             ..ClientAppStatus::default()
         };
-        change(&mut world);
-        at_rest(&desired, &world).installed.map(|chart| chart.version)
+        change(&mut observed);
+        at_rest(&desired, &observed).installed.map(|chart| chart.version)
     };
     // The status after the run was never written: the intent, and storage, tell.
     assert_eq!(said(&|_| {}).as_deref(), Some("5.5.3"));
     for change in [
-        (|world| world.release.as_mut().unwrap().phase = Phase::Failed) as fn(&mut World),
-        |world| world.release.as_mut().unwrap().stamp = None,
-        |world| world.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "other".to_owned(),
-        |world| world.release = None,
+        (|observed| observed.release.as_mut().unwrap().phase = Phase::Failed) as fn(&mut Observed),
+        |observed| observed.release.as_mut().unwrap().stamp = None,
+        |observed| observed.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "other".to_owned(),
+        |observed| observed.release = None,
     ] {
         assert_eq!(said(&change).as_deref(), Some("5.5.2"));
     }
@@ -300,9 +304,9 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
         chart_digest: Some("sha".to_owned()),
         ..Release::default()
     };
-    let before = |world: &mut World| {
-        world.recorded = ClientAppStatus { release: Some(release.clone()), ..ClientAppStatus::default() };
-        world.release = None;
+    let before = |observed: &mut Observed| {
+        observed.recorded = ClientAppStatus { release: Some(release.clone()), ..ClientAppStatus::default() };
+        observed.release = None;
     };
     assert_eq!(said(&before).as_deref(), Some("5.5.1"));
 }
@@ -330,23 +334,23 @@ fn a_backup_is_one_upgrades_only() {
         ("another one", "5.5.3", "5.5.1", Some(3)),
     ] {
         let desired = want(json!({"chartVersion": asked}));
-        let mut world = settled(&desired);
-        world.release.as_mut().unwrap().stamp = None;
-        world.recorded =
+        let mut observed = settled(&desired);
+        observed.release.as_mut().unwrap().stamp = None;
+        observed.recorded =
             ClientAppStatus { installed: chart(installed), backup: Some(record(None)), ..ClientAppStatus::default() };
-        assert_eq!(at_rest(&desired, &world).backup, Some(record(revision)), "{what}");
+        assert_eq!(at_rest(&desired, &observed).backup, Some(record(revision)), "{what}");
     }
 }
 
 /// The status of an app at this generation that is about to be upgraded.
 fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Timestamp) -> ClientAppStatus {
     let desired = want(json!({"chartVersion": "5.5.3"}));
-    let mut world = World { recorded: recorded.clone(), ..settled(&desired) };
-    world.release = Some(ReleaseView { revision: revision - 1, ..release("before") });
-    let plan = decide(&desired, &world, &config(), now);
+    let mut observed = Observed { recorded: recorded.clone(), ..settled(&desired) };
+    observed.release = Some(ReleaseView { revision: revision - 1, ..release("before") });
+    let plan = decide(&desired, &observed, &config(), now);
     assert!(plan.runs_helm(), "{plan:?}");
     let (key, generation) = (&key(), Some(generation));
-    build_status(&Pass { key, generation, desired: Ok(&desired), world: &world, plan: &plan }, now)
+    build_status(&Pass { key, generation, desired: Ok(&desired), observed: &observed, plan: &plan }, now)
 }
 
 #[test]

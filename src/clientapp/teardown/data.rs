@@ -12,7 +12,7 @@ use crate::{
         Ctx,
         database::{self, Facts, Provider},
         error::Error,
-        inventory, observe, owned,
+        inventory, live, owned,
         plan::{Hold, SAFETY_NET},
         retained::{self, Leaving},
     },
@@ -33,7 +33,7 @@ pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Resul
     // Credentials first: without them the rest could be found, but not opened.
     for provider in database::ALL {
         let (kind, name) = (provider.kind(), key.database());
-        match observe::live(ctx, key, kind, &name).await? {
+        match live::object(ctx, key, kind, &name).await? {
             None => leftovers(ctx, going, leaving, provider).await?,
             Some(object) if going.owns(kind, &object) => {
                 of_database(ctx, leaving, provider).await?;
@@ -53,7 +53,7 @@ pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Resul
 }
 
 async fn leave_one(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, kind: Kind, name: &str) -> Result<(), Error> {
-    match observe::live(ctx, going.key, kind, name).await? {
+    match live::object(ctx, going.key, kind, name).await? {
         Some(meta) if going.owns(kind, &meta) => retained::leave(ctx, leaving, kind, &meta).await,
         _ => Ok(()),
     }
@@ -63,7 +63,7 @@ async fn leave_one(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, kind: Ki
 async fn of_database(ctx: &Ctx, leaving: &Leaving<'_>, provider: &dyn Provider) -> Result<(), Error> {
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
-        if let Some(secret) = observe::live(ctx, key, Kind::Secret, &name).await? {
+        if let Some(secret) = live::object(ctx, key, Kind::Secret, &name).await? {
             retained::leave(ctx, leaving, Kind::Secret, &secret).await?;
         }
     }
@@ -100,7 +100,7 @@ pub async fn destroy(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, foreig
             }
         }
         let name = going.key.admin_secret();
-        if let Some(meta) = observe::live(ctx, going.key, Kind::Secret, &name).await?
+        if let Some(meta) = live::object(ctx, going.key, Kind::Secret, &name).await?
             && let Some(hold) = one(ctx, going, Kind::Secret, meta, &mut kept).await?
         {
             return Ok(Progress::Hold(hold));
@@ -114,7 +114,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
     let key = going.key;
     let mut waits = None;
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
-        let Some(meta) = observe::live(ctx, key, Kind::Volume, &entry.name).await? else { continue };
+        let Some(meta) = live::object(ctx, key, Kind::Volume, &entry.name).await? else { continue };
         // Another of its name was made since.
         if !going.owns(Kind::Volume, &meta) {
             continue;
@@ -143,7 +143,7 @@ async fn database(
 ) -> Result<Option<Hold>, Error> {
     let (kind, name) = (provider.kind(), going.key.database());
     // No such object, or no such kind: then there is no database of this provider.
-    let Some(meta) = observe::live(ctx, going.key, kind, &name).await? else {
+    let Some(meta) = live::object(ctx, going.key, kind, &name).await? else {
         return leftovers(ctx, going, leaving, provider).await.map(|()| None);
     };
     if meta.deletion_timestamp.is_none()
@@ -208,7 +208,7 @@ async fn one(
         Kind::Secret => Reason::DeletingSecrets,
         _ => Reason::DeletingDatabase,
     };
-    if kind == Kind::Secret && observe::live(ctx, going.key, kind, &name).await?.is_none() {
+    if kind == Kind::Secret && live::object(ctx, going.key, kind, &name).await?.is_none() {
         return Ok(None);
     }
     let message = format!("waiting for {} {name} to be gone", kind.as_str());

@@ -17,13 +17,14 @@ use crate::{
         context::{App, Ctx},
         error::{self, Error},
         helm_runs::HelmRun,
-        inventory, observe,
+        inventory, live,
+        observed::{Phase, ReleaseView},
         plan::{Hold, SAFETY_NET},
-        world::{Fate, Phase, ReleaseView},
     },
     crd::{ClientApp, FINALIZER, Reason, ReleaseObject},
     destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
+    lock_owner::Liveness,
     runtime::key::Key,
 };
 
@@ -81,7 +82,7 @@ pub async fn may_be_uninstalled(
 
 /// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
 fn busy(release: &ReleaseView, now: jiff::Timestamp, helm_deadline: jiff::SignedDuration) -> Option<jiff::Timestamp> {
-    let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == Fate::Dead);
+    let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == Liveness::Dead);
     let until = release.written.map(|written| written + helm_deadline)?;
     (release.phase == Phase::Pending && !dead && until > now).then_some(until)
 }
@@ -101,7 +102,7 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         _ => false,
     };
     if let Some(release) = release.filter(|_| !ended) {
-        let readable = observe::stored(ctx, key, &release.secret).await?;
+        let readable = live::stored(ctx, key, &release.secret).await?;
         match readable {
             Ok(_) => {
                 return run(ctx, going).await.map(Some);
@@ -118,7 +119,7 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         ));
     }
     if release.is_some()
-        && let Some((secret, _)) = observe::live_revisions(ctx, key).await?.first()
+        && let Some((secret, _)) = live::revisions(ctx, key).await?.first()
     {
         return storage(ctx, going, secret).await;
     }
@@ -129,7 +130,7 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
 async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hold>, Error> {
     let key = going.key;
     let mut left = Vec::new();
-    for (secret, revision) in observe::live_revisions(ctx, key).await? {
+    for (secret, revision) in live::revisions(ctx, key).await? {
         // A revision that this operator did not stamp is another Helm client's, or forged.
         if revision.digest.is_some() && revision.stamped.is_some() {
             crate::destroy::Destroyer { client: &ctx.client, lead: &ctx.lead }

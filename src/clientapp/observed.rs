@@ -6,18 +6,20 @@ use jiff::Timestamp;
 use semver::Version;
 
 use super::{
-    database::{BackupProgress, DatabaseView},
+    database::{BackupProgress, DatabaseObject},
     helm_runs::HelmRun,
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned},
     destroy::permit::Kind,
-    runtime::key::Key,
+    helm::Chart,
+    lock_owner::Liveness,
+    runtime::{feeder::Availability, key::Key},
 };
 
 /// Everything that decisions depend on, as it was at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct Observed {
     /// Another ClientApp that has the hostname.
     pub hostname_holder: Option<Key>,
     pub admin_secret: SecretView,
@@ -75,6 +77,22 @@ impl SecretView {
     }
 }
 
+/// The database and what leads to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DatabaseView {
+    /// Whether the cluster knows the kind that it is made from.
+    pub(crate) kind: Availability,
+    /// uid of the ClientApp, which a database of its own is stamped with.
+    pub(crate) app_uid: String,
+    /// uid of the database that this ClientApp has on record as its own.
+    pub(crate) on_record: Option<String>,
+    pub(crate) object: Option<DatabaseObject>,
+    /// The Secret that opens it.
+    pub(crate) secret: SecretView,
+    /// Whether the Service that the app uses has a ready address.
+    pub(crate) reachable: bool,
+}
+
 /// A backup, as it is wanted and as it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackupView {
@@ -91,6 +109,17 @@ pub struct Target {
     pub version: Version,
     pub app_version: Option<String>,
     pub digest: String,
+}
+
+impl From<&Chart> for Target {
+    fn from(Chart { name, version, app_version, digest, .. }: &Chart) -> Target {
+        Target {
+            chart: name.to_string(),
+            version: version.clone(),
+            app_version: app_version.clone(),
+            digest: digest.clone(),
+        }
+    }
 }
 
 /// Something that outlived a ClientApp.
@@ -156,16 +185,7 @@ pub struct Stamp {
     /// Digest of what was asked of helm.
     pub digest: String,
     /// What is known of the operator process that ran helm.
-    pub holder: Fate,
-}
-
-/// What is known of the operator process that holds a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Its helm is provably not running any more.
-    Dead,
-    /// It may still run.
-    Unknown,
+    pub holder: Liveness,
 }
 
 /// A Deployment or StatefulSet of the release.

@@ -6,24 +6,16 @@
 
 use jiff::Timestamp;
 
-use super::{Availability, DatabaseObject, DatabaseState, DatabaseView, DesiredDatabase, DesiredObject};
-use crate::{
-    clientapp::{
-        desired::Desired,
-        plan::{Hold, SAFETY_NET, SILENT_AFTER},
-        world::{SecretView, World},
-    },
-    crd::{Reason, conditions, label},
+use super::{
+    database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
+    desired::Desired,
+    observed::{DatabaseView, Observed, SecretView},
+    plan::{Apply, Hold, SAFETY_NET, SILENT_AFTER},
 };
-
-/// How a database object is applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Apply {
-    /// With room for backups or without.
-    pub(crate) backups: bool,
-    /// Of the object that is there; `None`: it is made.
-    pub(crate) uid: Option<String>,
-}
+use crate::{
+    crd::{Reason, conditions, label},
+    runtime::feeder::Availability,
+};
 
 #[derive(Default)]
 pub(crate) struct Gate {
@@ -40,9 +32,9 @@ fn stalled(reason: Reason, message: String) -> Gate {
     Gate { apply: None, hold: Some(Hold { stalled: true, ..closed(reason, message) }) }
 }
 
-pub(crate) fn gate(desired: &Desired, world: &World, now: Timestamp) -> Gate {
+pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Gate {
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Gate::default() };
-    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable } = &world.database;
+    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable } = &observed.database;
     let Some(object) = object else {
         let name = &address.secret;
         return match secret_problem(secret, &address.keys()) {

@@ -1,0 +1,59 @@
+//! What the API server has now, where a cache may be late and much depends on it. **Effects**, reads only.
+
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api,
+    api::{ListParams, PartialObjectMeta},
+};
+
+use super::{
+    context::{App, Ctx},
+    error::Error,
+    inventory,
+    watches::{self, RevisionMeta},
+};
+use crate::{
+    crd::{ClientApp, Guard, Inventory},
+    destroy::{self, permit::Kind},
+    helm::storage,
+    runtime::key::Key,
+};
+
+/// An object as the API server has it now; `None` also where the cluster does not know its kind.
+pub async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
+    match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
+        Ok(found) => Ok(Some(found.metadata)),
+    }
+}
+
+/// Whether the app is gone, as the API server has it now.
+pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
+    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
+    let found = api.get_metadata_opt(&app.key.name).await.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
+    Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(app.uid)))
+}
+
+/// Reads what Helm stored of a revision; inside, what is wrong with it.
+pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
+    let Some(Secret { metadata, data, .. }) = found else { return Ok(Err("its Secret is gone".to_owned())) };
+    let payload = data.and_then(|mut data| data.remove("release"));
+    let stored = payload.ok_or_else(|| "its Secret has no key release".to_owned()).and_then(|payload| {
+        let stored = storage::read(&payload.0)?;
+        inventory::read(&metadata.uid.unwrap_or_default(), &stored)
+    });
+    Ok(stored)
+}
+
+/// The stored revisions of a release, asked of the API server.
+pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));
+    let secrets =
+        api.list_metadata(&params).await.map_err(Error::api(format!("list the revisions of release {key}")))?;
+    let name = |secret: &PartialObjectMeta<Secret>| secret.metadata.name.clone().unwrap_or_default();
+    Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
+}

@@ -1,0 +1,170 @@
+//! Watches, each into a cache of its own, and the reconciles that a change asks for. An **effect**, reads only.
+
+use std::{fmt::Debug, sync::Arc};
+
+use futures::StreamExt as _;
+use kube::{Api, Client, Resource, runtime::watcher};
+use serde::de::DeserializeOwned;
+use tokio::sync;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    cache::{Cache, Change, Entry},
+    controller::{Object, Objects},
+    definition::Definition,
+    key::Key,
+    watch::{forbidden, keep},
+};
+
+/// Asks for a reconcile of the objects that a change concerns: of the group that what has changed is filed under, or else of itself.
+pub type Changed<K> = fn(&Objects<K>, &Key);
+
+/// An object as a watch brings it.
+pub trait Seen: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+
+impl<S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Seen for S {}
+
+/// Starts watches for the controller of a kind, for good.
+pub struct Feeder<'a, K: Object> {
+    pub client: &'a Client,
+    /// Those that are reconciled.
+    pub objects: &'a Objects<K>,
+    pub tasks: &'a TaskTracker,
+    pub stop: &'a CancellationToken,
+}
+
+impl<K: Object> Feeder<'_, K> {
+    fn spawn(&self, feed: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(feed));
+    }
+
+    /// Of a kind that every cluster has.
+    pub fn all<S: Seen, V: Clone + Send + 'static>(
+        &self,
+        resource: &'static str,
+        config: watcher::Config,
+        entry: fn(S) -> Entry<V>,
+        changed: Changed<K>,
+    ) -> Arc<Cache<V>> {
+        let cache = Arc::new(Cache::default());
+        let (fed, objects) = (cache.clone(), self.objects.clone());
+        let stream = watcher(Api::<S>::all(self.client.clone()), config);
+        self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
+        cache
+    }
+
+    /// Of a kind that a cluster may do without.
+    pub fn optional<S: Seen, V: Clone + Send + 'static>(
+        &self,
+        definition: &'static str,
+        entry: fn(S) -> Entry<V>,
+        changed: Changed<K>,
+    ) -> Arc<Optional<V>> {
+        let optional = Arc::new(Optional::new(definition));
+        let (fed, client, objects) = (optional.clone(), self.client.clone(), self.objects.clone());
+        self.spawn(async move { fed.feed(client, &objects, entry, changed).await });
+        optional
+    }
+}
+
+fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
+    match change {
+        Change::Everything => objects.trigger_where(|_| true),
+        Change::One(key, group) => changed(objects, group.as_ref().unwrap_or(key)),
+        Change::Nothing => {}
+    }
+}
+
+/// Whether the objects of a kind can be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Availability {
+    /// The cluster does not know the kind.
+    #[default]
+    Missing,
+    Installed,
+    /// RBAC refuses it, in the API server's words.
+    Refused(String),
+}
+
+/// A kind that a cluster may do without: whether it is there, and its objects while it is.
+pub struct Optional<V> {
+    definition: Definition,
+    pub objects: Cache<V>,
+    /// Why they cannot be seen, while RBAC refuses that. Only what needs them waits for it.
+    refused: sync::watch::Sender<Option<String>>,
+}
+
+impl<V: Clone + Send> Optional<V> {
+    fn new(definition: &'static str) -> Self {
+        Optional {
+            definition: Definition::new(definition),
+            objects: Cache::default(),
+            refused: sync::watch::Sender::new(None),
+        }
+    }
+
+    pub fn availability(&self) -> Availability {
+        match &*self.refused.borrow() {
+            Some(sentence) => Availability::Refused(sentence.clone()),
+            None if self.definition.installed() => Availability::Installed,
+            None => Availability::Missing,
+        }
+    }
+
+    /// Returns once it is known whether the kind is there, and its objects are, or that they cannot be seen.
+    pub async fn synced(&self) {
+        let known = async {
+            self.definition.synced().await;
+            if self.definition.installed() {
+                self.objects.synced().await;
+            }
+        };
+        let mut refused = self.refused.subscribe();
+        tokio::select! {
+            () = known => {}
+            // The sender lives as long as this.
+            _ = refused.wait_for(Option::is_some) => {}
+        }
+    }
+
+    /// Takes note of what came of a watch, and tells whether that changes anything.
+    fn note(&self, failure: Option<&watcher::Error>) -> bool {
+        let sentence = failure.and_then(forbidden);
+        if failure.is_some() && sentence.is_none() {
+            // Whatever it is, it says nothing about rights.
+            return false;
+        }
+        self.refused.send_if_modified(|refused| std::mem::replace(refused, sentence.clone()) != sentence)
+    }
+
+    /// Watches the objects of the kind while it exists.
+    async fn feed<S: Seen, K: Object>(
+        &self,
+        client: Client,
+        reconciled: &Objects<K>,
+        entry: fn(S) -> Entry<V>,
+        changed: Changed<K>,
+    ) {
+        let Optional { definition, objects, refused: _ } = self;
+        let everything = || reconciled.trigger_where(|_| true);
+        let note = |failure: Option<&watcher::Error>| {
+            if self.note(failure) {
+                everything();
+            }
+        };
+        let definitions = definition.watch(client.clone(), everything, note);
+        let fed = async {
+            loop {
+                definition.until(true).await;
+                let stream = watcher(Api::<S>::all(client.clone()), watcher::Config::default());
+                let stream = stream.inspect(|event| note(event.as_ref().err()));
+                let told = |change| told(reconciled, &change, changed);
+                tokio::select! {
+                    () = keep(definition.resource(), stream, objects, entry, told) => {}
+                    () = definition.until(false) => objects.clear(),
+                }
+            }
+        };
+        tokio::join!(definitions, fed);
+    }
+}
