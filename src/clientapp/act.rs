@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::Secret,
-};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -30,7 +27,10 @@ use crate::{
     crd::{Attempt, BackupRecord, ClientAppStatus, annotation},
     destroy::{self, permit::Kind},
     helm::{self, ReleaseLabels, Upgrade, storage},
-    runtime::key::Key,
+    runtime::{
+        api::{unless_gone, unless_there},
+        key::Key,
+    },
 };
 
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
@@ -87,14 +87,11 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let App { key, uid, .. } = *app;
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    match api.create(&PostParams::default(), &secret).await {
-        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
-        Err(error) => Err(Error::api(format!("create Secret {}/{name}", key.namespace))(error)),
-        Ok(made) => {
-            ctx.memory.put_made(key, uid, Kind::Secret.owned(&made.metadata));
-            Ok(())
-        }
+    let made = unless_there(api.create(&PostParams::default(), &secret).await);
+    if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
+        ctx.memory.put_made(key, uid, Kind::Secret.owned(&made.metadata));
     }
+    Ok(())
 }
 
 /// Without force: a field that a user or another operator has taken over is theirs, and the conflict is reported.
@@ -126,21 +123,10 @@ async fn restart(ctx: &Ctx, app: &App<'_>, observed: &Observed, (secret, uid): (
     let patch =
         Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {annotation::RESTARTED_FOR: uid}}}}}));
     let params = PatchParams { field_manager: Some(RESTART_MANAGER.to_owned()), ..PatchParams::default() };
-    for Workload { kind, name, .. } in &observed.workloads {
-        let restarted = match *kind {
-            "Deployment" => {
-                let api: Api<Deployment> = Api::namespaced(ctx.client.clone(), namespace);
-                api.patch_metadata(name, &params, &patch).await.map(|_| ())
-            }
-            _ => {
-                let api: Api<StatefulSet> = Api::namespaced(ctx.client.clone(), namespace);
-                api.patch_metadata(name, &params, &patch).await.map(|_| ())
-            }
-        };
-        match restarted {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            restarted => restarted.map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?,
-        }
+    for workload in &observed.workloads {
+        let Workload { kind, name, .. } = workload;
+        let restarted = workload.api(&ctx.client, namespace).patch_metadata(name, &params, &patch).await;
+        unless_gone(restarted).map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?;
     }
     report::publish(ctx, &app.reference, &[report::restarted(secret)]).await;
     Ok(())

@@ -118,7 +118,8 @@ pub fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Work
         if seen.iter().any(|workload| workload.kind == kind && workload.name == object.name) {
             continue;
         }
-        seen.push(Workload { kind, name: object.name.clone(), waiting: Some(MISSING.to_owned()), restarted_for: None });
+        let (name, waiting) = (object.name.clone(), Some(MISSING.to_owned()));
+        seen.push(Workload { kind, name, waiting, ..Workload::default() });
     }
     seen.sort();
     seen
@@ -212,7 +213,7 @@ metadata: {name: far, namespace: elsewhere}
 
     #[test]
     fn a_workload_that_is_missing_is_not_ready() {
-        let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None, restarted_for: None }];
+        let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), ..Workload::default() }];
         let all = with_missing(Some(&inventory()), &Key::new("tenants", "acme"), seen.clone());
         let waiting: Vec<_> = all.iter().map(|workload| (workload.name.as_str(), workload.waiting.is_some())).collect();
         assert_eq!(waiting, [("acme", false), ("acme-cache", true), ("acme-redis-master", true)]);

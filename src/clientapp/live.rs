@@ -1,5 +1,7 @@
 //! What the API server has now, where a cache may be late and much depends on it. **Effects**, reads only.
 
+use std::collections::HashMap;
+
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api,
@@ -10,22 +12,21 @@ use super::{
     context::{App, Ctx},
     error::Error,
     inventory,
+    observed::Workload,
     watches::{self, RevisionMeta},
 };
 use crate::{
     crd::{ClientApp, Guard, Inventory},
     destroy::{self, permit::Kind},
     helm::storage,
-    runtime::key::Key,
+    runtime::{api::unless_gone, key::Key},
 };
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
 pub async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
-    match destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace))(error)),
-        Ok(found) => Ok(Some(found.metadata)),
-    }
+    let found = unless_gone(destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
+    let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
+    Ok(found.map(|found| found.metadata))
 }
 
 /// Whether the app is gone, as the API server has it now.
@@ -56,4 +57,16 @@ pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta
         api.list_metadata(&params).await.map_err(Error::api(format!("list the revisions of release {key}")))?;
     let name = |secret: &PartialObjectMeta<Secret>| secret.metadata.name.clone().unwrap_or_default();
     Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
+}
+
+/// The generation of each of these workloads, by uid.
+pub async fn generations(ctx: &Ctx, key: &Key, workloads: &[Workload]) -> Result<HashMap<String, i64>, Error> {
+    let mut generations = HashMap::new();
+    for workload in workloads {
+        let found = workload.api(&ctx.client, &key.namespace).get_metadata_opt(&workload.name).await;
+        let failed = Error::api(format!("look for {} {}/{}", workload.kind, key.namespace, workload.name));
+        let meta = found.map_err(failed)?.map(|found| found.metadata);
+        generations.extend(meta.and_then(|meta| Some((meta.uid?, meta.generation?))));
+    }
+    Ok(generations)
 }

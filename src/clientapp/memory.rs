@@ -1,7 +1,10 @@
 //! What the operator remembers between reconciles. All of it can be lost at any time: it saves work,
 //! and what it alone knows errs on the side of keeping.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use kube::api::ApiResource;
 
@@ -26,6 +29,9 @@ pub struct Memory {
     pub unburdened: Memo<Key, String>,
     /// What was made for an app of this uid, until a cache shows it: an app may be deleted before that.
     made: Memo<Key, (String, Vec<Owned>)>,
+    /// Of the newest revision that this process has seen helm make, by the uid of its Secret: the generation of each of its
+    /// workloads by uid, which a late watch may not have yet.
+    pub generations: Memo<Key, (String, Arc<HashMap<String, i64>>)>,
     /// What was last said of each app.
     pub statuses: Statuses<ClientAppStatus>,
 }
@@ -48,6 +54,7 @@ impl Memory {
         self.orphaned.take(key);
         self.unburdened.take(key);
         self.made.take(key);
+        self.generations.take(key);
         self.statuses.forget(key);
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
 use kube::{Api, runtime::controller::Action};
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     attempt,
@@ -17,7 +17,7 @@ use super::{
     error::Error,
     helm_runs::{HelmRun, Upgraded},
     inventory, live,
-    observed::{BackupView, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target},
+    observed::{BackupView, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
     owned::{self, Seen},
     retained, upgrade,
     watches::{RevisionMeta, SecretMeta},
@@ -70,7 +70,7 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
-    let workloads = inventory::with_missing(inventory.as_ref(), key, ctx.watches.workloads(key));
+    let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run).await?;
     let owned = recorded.owned.clone();
     let observed =
         Observed { run, run_is_shown, workloads, release, inventory, owned, recorded, ..Observed::default() };
@@ -78,6 +78,35 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
         Some(desired) => with_spec(ctx, app, desired, observed, now).await,
         None => Ok(observed),
     }
+}
+
+/// The release's workloads. Those that helm has just upgraded are asked for once, so that a late watch does not tell the new
+/// revision ready by what a workload was before.
+async fn workloads(
+    ctx: &Ctx,
+    key: &Key,
+    (release, inventory): (Option<&ReleaseView>, Option<&Inventory>),
+    run: &HelmRun,
+) -> Result<Vec<Workload>, Error> {
+    let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
+    let mut known = ctx.memory.generations.get(key);
+    if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
+        && upgraded.succeeded
+        // A new release has no workload from before.
+        && release.revision > 1
+        && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
+    {
+        let asked = (release.secret_uid.clone(), Arc::new(live::generations(ctx, key, &workloads).await?));
+        ctx.memory.generations.put(key.clone(), asked.clone());
+        known = Some(asked);
+    }
+    for workload in &mut workloads {
+        let newest = known.as_ref().and_then(|(_, generations)| generations.get(&workload.uid));
+        if newest.is_some_and(|newest| workload.generation < *newest) {
+            workload.waiting = Some("its newest version is not seen yet".to_owned());
+        }
+    }
+    Ok(workloads)
 }
 
 /// What there is to see for a spec.

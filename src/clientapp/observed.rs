@@ -3,6 +3,11 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject},
+};
 use semver::Version;
 
 use super::{
@@ -189,7 +194,7 @@ pub struct Stamp {
 }
 
 /// A Deployment or StatefulSet of the release.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Workload {
     /// `Deployment` or `StatefulSet`.
     pub kind: &'static str,
@@ -198,4 +203,17 @@ pub struct Workload {
     pub waiting: Option<String>,
     /// uid of the Secret for which its pods were last restarted.
     pub restarted_for: Option<String>,
+    pub uid: String,
+    /// `metadata.generation`, as the watch has it.
+    pub generation: i64,
+}
+
+impl Workload {
+    pub fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        let resource = match self.kind {
+            "Deployment" => ApiResource::erase::<Deployment>(&()),
+            _ => ApiResource::erase::<StatefulSet>(&()),
+        };
+        Api::namespaced_with(client.clone(), namespace, &resource)
+    }
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     crd::{ClientAppStatus, InstalledChart, Owned, annotation, label},
     destroy::{self, permit::Kind},
-    runtime::key::Key,
+    runtime::{api::unless_gone, key::Key},
 };
 
 /// What was left: by the caches, and of volumes by the API server, for an app that has no release yet. What a cache does not
@@ -188,9 +188,7 @@ pub async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -
         return Err(Error::Shutdown);
     }
     let patch = Patch::Merge(patch);
-    match destroy::api(&ctx.client, &key.namespace, kind).patch_metadata(name, &PatchParams::default(), &patch).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(operation)(error)),
-        Ok(_) => Ok(()),
-    }
+    let api = destroy::api(&ctx.client, &key.namespace, kind);
+    let marked = api.patch_metadata(name, &PatchParams::default(), &patch).await;
+    unless_gone(marked).map(|_| ()).map_err(Error::api(operation))
 }

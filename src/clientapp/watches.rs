@@ -322,11 +322,15 @@ fn workload<K: Resource>(
     let restarted_for = annotations.and_then(|annotations| annotations.get(annotation::RESTARTED_FOR).cloned());
     // What Helm manages without naming its release cannot be filed, and is no app's.
     let group = release_of(object.meta());
-    Entry {
-        key: key_of(object),
-        value: group.is_some().then(|| Workload { kind, name: object.name_any(), waiting, restarted_for }),
-        group,
-    }
+    let workload = || Workload {
+        kind,
+        name: object.name_any(),
+        waiting,
+        restarted_for,
+        uid: object.uid().unwrap_or_default(),
+        generation: object.meta().generation.unwrap_or_default(),
+    };
+    Entry { key: key_of(object), value: group.is_some().then(workload), group }
 }
 
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {

@@ -83,7 +83,6 @@ async fn a_watch_that_is_late_with_workloads_makes_no_new_app_ready() {
 }
 
 #[tokio::test]
-#[ignore = "until the watch has caught up, the new revision is told Ready by the workload of the one before"]
 async fn a_watch_that_is_late_with_workloads_makes_no_upgrade_ready() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-upgrade", &[]).await;
     installed(&tenant, "acme").await;

@@ -108,7 +108,7 @@ fn settled(desired: &Desired) -> Observed {
         run: HelmRun::Idle,
         run_is_shown: true,
         release: Some(release(desired)),
-        workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), waiting: None, restarted_for: None }],
+        workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), ..Workload::default() }],
         inventory: Some(Inventory::default()),
         owned: Vec::new(),
         retry: None,

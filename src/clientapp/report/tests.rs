@@ -61,7 +61,7 @@ fn target(desired: &Desired) -> Target {
 }
 
 fn settled(desired: &Desired) -> Observed {
-    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), waiting: None, restarted_for: None };
+    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
         admin_secret: SecretView::Own { uid: "admin-uid".to_owned() },
         redis_secret: SecretView::Own { uid: "redis-uid".to_owned() },
@@ -134,7 +134,7 @@ fn what_the_conditions_say() {
                 kind: "Deployment",
                 name: format!("d{n}"),
                 waiting: Some("0 of 1 replicas are available".to_owned()),
-                restarted_for: None,
+                ..Workload::default()
             })
             .collect();
     });
