@@ -202,6 +202,11 @@ pub fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     Some((refusal, with_causes(error)))
 }
 
+/// Class and sentence of a helm run that has panicked.
+pub fn panicked() -> (Refusal, String) {
+    (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())
+}
+
 /// Class and sentence of a chart that could not be had, or `None` where the operator itself stopped the attempt.
 pub fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {

@@ -6,7 +6,7 @@
 //! | what is there | [`observe`] → [`observed`] | effect, reads only |
 //! | what to do now | [`mod@decide`], with `gate` and [`upgrade`], into [`plan`] | pure |
 //! | say so | [`report`], with [`attempt`] | pure, then one write |
-//! | do it | [`act`] | effect |
+//! | do it | [`act`], with `release` | effect |
 //! | how helm gets on | [`helm_runs`] | effect |
 //! | deletion | `teardown` | effect |
 //! | what becomes of what | [`fate`] | pure |
@@ -34,6 +34,7 @@ pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod owned;
 pub(crate) mod plan;
+mod release;
 pub(crate) mod report;
 pub(crate) mod retained;
 mod start;

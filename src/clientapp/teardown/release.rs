@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use super::{Going, Piece};
 use crate::{
     clientapp::{
-        act,
         context::{App, Ctx},
         error::{self, Error},
         helm_runs::HelmRun,
@@ -191,7 +190,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
             }
         }
     };
-    ctx.helm_runs.begin((key, uid), HelmRun::Uninstalling, work, || HelmRun::Uninstalled(Err(act::PANICKED())));
+    ctx.helm_runs.begin((key, uid), HelmRun::Uninstalling, work, || HelmRun::Uninstalled(Err(error::panicked())));
     Ok(Hold::new(Reason::Uninstalling, format!("helm uninstalls release {}", key.name)))
 }
 

@@ -1,0 +1,175 @@
+//! Stage 4 where helm comes in: what [`act`](super::act) begins in [`helm_runs`](super::helm_runs), and the release made ready for
+//! it. An **effect**.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, api::PostParams};
+use rand::RngExt as _;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    attempt,
+    context::{self, App, Ctx},
+    desired::Desired,
+    error::{self, Error, Refusal},
+    helm_runs::{HelmRun, Upgraded},
+    inventory, live,
+    observed::{Observed, Phase, Target},
+    retained, upgrade,
+};
+use crate::{
+    crd::{Attempt, ClientAppStatus},
+    destroy::permit::Kind,
+    helm::{self, ReleaseLabels, Upgrade, storage},
+    runtime::key::Key,
+};
+
+/// Rewrites a revision that a dead helm left pending as failed, as helm itself would have on a polite signal. Deleting
+/// it would lose the record of what it had created already.
+pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(), Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
+    let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
+    let Some(mut stored) = stored else { return Ok(()) };
+    // What a late watch shows as pending may have ended long ago.
+    let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
+    if status.is_none_or(|status| Phase::parse(status) != Phase::Pending) {
+        return Ok(());
+    }
+    let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
+    let payload = payload.ok_or_else(|| failed("its Secret has no key release".to_owned()))?;
+    payload.0 = storage::mark_failed(&payload.0).map_err(failed)?;
+    stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
+    // The object carries the resourceVersion that was read: if a helm is alive after all, one of both fails here.
+    api.replace(secret, &PostParams::default(), &stored)
+        .await
+        .map_err(Error::api(format!("mark revision {revision} of release {key} as failed")))?;
+    tracing::warn!(release = %key, revision, "revision left pending by a helm that is gone is marked as failed");
+    Ok(())
+}
+
+/// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
+pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
+    let version = desired.chart_version.clone();
+    let attempt = attempt::begun(desired, &observed.recorded, None, ctx.now());
+    let installed = upgrade::installed(&observed.recorded);
+    let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
+    let work = |cancel: CancellationToken| async move {
+        let Some(fetched) = cancel.run_until_cancelled(charts.get(&wanted)).await else { return HelmRun::Idle };
+        let failed = match fetched {
+            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &Target::from(chart.as_ref())) {
+                None => return HelmRun::Idle,
+                Some(message) => {
+                    // The next attempt asks the repository again, where it may have been put right.
+                    charts.forget(&wanted).await;
+                    (Refusal::ChartDigestChanged, message)
+                }
+            },
+            Err(error) => match error::of_chart_error(&error) {
+                None => return HelmRun::Idle,
+                Some(failed) => failed,
+            },
+        };
+        ended(attempt, Err(Some(failed)), None)
+    };
+    let panicked = move || ended(panicked, Err(Some(error::panicked())), None);
+    ctx.helm_runs.begin((app.key, app.uid), HelmRun::FetchingChart(version), work, panicked);
+}
+
+/// Begins to run helm, if it is the app's turn; else the app is in the queue.
+pub async fn upgrade(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    status: &ClientAppStatus,
+    revision: i64,
+) -> Result<(), Error> {
+    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
+    let Some(slot) = ctx.helm_runs.slot(app.key) else { return Ok(()) };
+    keep_volumes(ctx, app.key, observed).await?;
+    if !ctx.lead.holds() {
+        return Err(Error::Shutdown);
+    }
+    let request = request(ctx, desired, revision);
+    let (charts, helm, metrics) = (ctx.charts.clone(), ctx.helm.clone(), ctx.metrics.clone());
+    let begun = attempt.clone();
+    let work = |cancel: CancellationToken| async move {
+        let run = async {
+            let request = request.map_err(|problem| Some((Refusal::ChartInvalid, problem)))?;
+            let chart = charts.get(&target.version).await.map_err(|error| error::of_chart_error(&error))?;
+            if chart.digest != target.digest {
+                let message =
+                    format!("chart {} {} was replaced while helm was to install it", chart.name, chart.version);
+                return Err(Some((Refusal::ChartUnavailable, message)));
+            }
+            let request = Upgrade { chart: chart.path.clone(), ..request };
+            let started = std::time::Instant::now();
+            let result = helm.upgrade(&request, &cancel).await;
+            metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
+            result.map(|_| ()).map_err(|error| error::of_helm_error(&error))
+        };
+        let result: Ended = run.await;
+        // helm has ended: others may run theirs while this one's end is looked at and told.
+        drop(slot);
+        ended(attempt, result, Some(revision))
+    };
+    let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision));
+    ctx.helm_runs.begin((app.key, app.uid), HelmRun::Upgrading, work, panicked);
+    Ok(())
+}
+
+/// Class and sentence of a failure; `None`: the operator has stopped it.
+type Ended = Result<(), Option<(Refusal, String)>>;
+
+/// What has come of an attempt.
+fn ended(attempt: Attempt, result: Ended, revision: Option<i64>) -> HelmRun {
+    let (at, succeeded) = (context::now(), result.is_ok());
+    let attempt = match result {
+        Ok(()) => Attempt { failures: 0, ..attempt },
+        // Such as by a deletion: the next reconcile takes the app down.
+        Err(None) => attempt,
+        Err(Some((refusal, message))) => {
+            tracing::warn!(reason = %refusal.reason(), "{message}");
+            attempt::failed(attempt, refusal, message, at, rand::rng().random())
+        }
+    };
+    HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at }))
+}
+
+/// Only a deletion of the app takes volumes along: a volume that the next revision does not have any more, since persistence was turned
+/// off or the release's objects got other names, stays. Helm leaves what is marked so in the cluster
+/// (helm.sh/helm/v4/pkg/kube/client.go, `Update`); an uninstall goes by what the chart has rendered.
+async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
+    for name in observed.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
+        let Some(claim) = live::object(ctx, key, Kind::Volume, name).await? else { continue };
+        let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(inventory::RESOURCE_POLICY));
+        let kept = policy.is_some_and(|policy| policy == inventory::KEEP);
+        if !kept && inventory::release_of(&claim).as_ref() == Some(key) {
+            let keep = json!({inventory::RESOURCE_POLICY: inventory::KEEP});
+            let patch = json!({"metadata": {"uid": claim.uid, "annotations": keep}});
+            retained::mark(ctx, key, Kind::Volume, name, &patch).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What helm is asked for, but for the chart's path.
+fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, String> {
+    let operation = format!("{:016x}", rand::rng().random::<u64>());
+    let parsed = |error: helm::command::InvalidArgument| error.to_string();
+    Ok(Upgrade {
+        release: desired.key.name.parse().map_err(parsed)?,
+        namespace: desired.key.namespace.parse().map_err(parsed)?,
+        chart: PathBuf::new(),
+        values: helm::values::document(&desired.values),
+        labels: ReleaseLabels {
+            digest: desired.digest.parse().map_err(parsed)?,
+            holder: ctx.holder.label().parse().map_err(parsed)?,
+            operation: operation.parse().map_err(parsed)?,
+            revision: u32::try_from(revision).map_err(|error| format!("revision {revision}: {error}"))?,
+        },
+    })
+}
