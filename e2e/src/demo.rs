@@ -61,7 +61,7 @@ struct Stage {
     files: Vec<&'static str>,
     /// How long a version may need to become ready.
     patience: Duration,
-    /// Directories of the programs, for whoever looks around.
+    /// Directories of the programs, for a user who looks around.
     path: Vec<PathBuf>,
 }
 

@@ -487,7 +487,7 @@ async fn the_definition_refuses_what_the_real_one_refuses() {
 }
 
 #[tokio::test]
-async fn backups_bring_a_volume_a_host_and_a_first_backup_that_nobody_asked_for() {
+async fn backups_bring_a_volume_a_host_and_a_first_backup_without_being_asked() {
     let tenant = Tenant::new("kept").await;
     tenant.create(&["percona.com/delete-pvc"], backed_up(true)).await;
     let status = tenant.ready_for_backup().await;

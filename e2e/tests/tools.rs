@@ -63,7 +63,7 @@ impl Fixture {
 }
 
 #[test]
-fn each_module_is_built_once_whoever_asks() {
+fn each_module_is_built_once_for_all_who_ask() {
     let fixture = Fixture::new();
     let processes: Vec<_> = (0..3).map(|_| fixture.tools().spawn().unwrap()).collect();
     let outputs: Vec<_> = processes.into_iter().map(|process| process.wait_with_output().unwrap()).collect();

@@ -1,7 +1,7 @@
 //! The namespace that was made for an app, and goes with it. An **effect**, with a pure rule.
 //!
 //! A namespace takes everything in it along, so it is deleted only where it carries the mark of having been made for an
-//! app ([`label::INSTANCE`]) and nothing is in it that could be anybody's.
+//! app ([`label::INSTANCE`]) and nothing is in it that could be a user's.
 
 pub mod contents;
 

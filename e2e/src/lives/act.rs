@@ -148,7 +148,7 @@ impl Life {
             if self.stage.until(left, quiet).await.is_none() {
                 return Ok(self.busy());
             }
-            // Whoever is about to do something does so before another round is over.
+            // A controller that is about to do something does so before another round is over.
             let before = self.newest();
             self.seen().await?;
             if self.newest() == before && self.busy().is_none() {
@@ -248,7 +248,7 @@ impl Life {
         let answer = request.json(&body).timeout(PATIENCE).send().await?;
         let status = answer.status();
         let problem: Value = answer.json().await.unwrap_or_default();
-        // The password in it is nobody's business.
+        // The password in it is not looked at.
         Ok(format!("{status} {}", problem["detail"].as_str().unwrap_or_default()))
     }
 

@@ -162,7 +162,7 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_slow_repository_holds_up_nobody_else() {
+async fn a_slow_repository_holds_up_no_other_app() {
     let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("slow-repository").await;
     let arguments = vec!["--max-concurrent".into(), "1".into()];
     let _operator = leading(&Options { arguments, ..options }).await;

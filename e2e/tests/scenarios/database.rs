@@ -132,7 +132,7 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
 }
 
 #[tokio::test]
-async fn somebody_elses_database_is_never_touched() {
+async fn a_database_of_another_owner_is_never_touched() {
     let tenant = Lab::shared().await.tenant("their-database").await;
     tenant.lab.percona.as_ref().unwrap().set_for("theirs-pg", Knobs { ignore: true, ..Knobs::default() });
     let resource = ApiResource::erase::<PerconaPGCluster>(&());

@@ -40,7 +40,7 @@ async fn the_older_has_it_and_the_younger_takes_over() {
 }
 
 #[tokio::test]
-async fn whoever_serves_it_already_is_not_displaced_by_an_older_one() {
+async fn the_app_that_serves_it_already_is_not_displaced_by_an_older_one() {
     let tenant = Lab::shared().await.tenant("incumbent").await;
     tenant.create("older", small(&tenant, "first")).await.unwrap();
     tenant.ready("older", 1).await;

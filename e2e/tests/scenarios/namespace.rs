@@ -45,7 +45,7 @@ async fn it_goes_with_the_last_instance_in_it() {
 }
 
 #[tokio::test]
-async fn it_stays_with_what_is_somebodys() {
+async fn it_stays_with_what_a_user_has_put_there() {
     let (tenant, namespaces) = made("made-kept").await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;

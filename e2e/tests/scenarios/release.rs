@@ -31,7 +31,7 @@ async fn drifted(tenant: &Tenant, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn somebody_elses_upgrade_and_rollback_are_put_right_once_each() {
+async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     let tenant = Lab::shared().await.tenant("helm-by-hand").await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -75,7 +75,7 @@ async fn somebody_elses_upgrade_and_rollback_are_put_right_once_each() {
 }
 
 #[tokio::test]
-async fn somebody_elses_uninstall_is_put_right_once() {
+async fn another_helm_clients_uninstall_is_put_right_once() {
     let tenant = Lab::shared().await.tenant("uninstalled-by-hand").await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -172,7 +172,7 @@ async fn readiness_follows_the_workloads_without_helm() {
 }
 
 #[tokio::test]
-async fn an_app_that_never_becomes_ready_holds_up_nobody() {
+async fn an_app_that_never_becomes_ready_holds_up_no_other() {
     let tenant = Lab::shared().await.tenant("never-ready").await;
     // More of them than helms may run at the same time.
     for name in ["a", "b", "c", "d"] {

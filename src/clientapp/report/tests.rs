@@ -141,7 +141,7 @@ fn what_the_conditions_say() {
     say("the hostname is taken", json!({}), &|w| {
         *w = Observed { hostname_holder: Some(Key::new("other", "first")), ..Observed::default() };
     });
-    say("somebody is at work", json!({}), &|w| {
+    say("another Helm client is at work", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
         (release.phase, release.status, release.stamp) = (Phase::Pending, "pending-upgrade".to_owned(), None);
     });
@@ -225,7 +225,7 @@ fn a_failed_pass_does_not_claim_to_have_seen_the_spec() {
 
     let conflict = kube::core::Status { code: 409, ..kube::core::Status::default() };
     let error = Error::api("write the status")(kube::Error::Api(Box::new(conflict)));
-    assert_eq!(failed(&recorded, Some(8), &error, now()), recorded, "a conflict is nobody's business");
+    assert_eq!(failed(&recorded, Some(8), &error, now()), recorded, "a conflict is not told");
 }
 
 #[test]
