@@ -86,7 +86,6 @@ fn what_each_command_says() {
 /// What the pinned helm really said, captured against a real API server; a new file needs a row here.
 #[test]
 fn every_fixture() {
-    use HelmFailure::*;
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/fixtures/helm-4.3.1");
     for file in std::fs::read_dir(&fixtures).unwrap() {
         let path = file.unwrap().path();
