@@ -74,26 +74,19 @@ impl Access {
     /// the original is used from the next run on.
     pub(super) fn grant(&self, dir: &Path) -> Result<Grant, AccessError> {
         let kubeconfig = match self {
-            Self::Kubeconfig { path, context } => minified(read(path.as_deref())?, context.as_deref())?,
+            Self::Kubeconfig { path, context } => {
+                let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+                minified(read.map_err(|source| AccessError::Read { source })?, context.as_deref())?
+            }
             Self::InCluster => in_cluster(Path::new(SERVICE_ACCOUNT), |variable| env::var(variable).ok())?,
         };
         let write = |source| AccessError::Write { source };
         // tempfile makes files of mode 0600. JSON is YAML without its surprises.
         let mut file = tempfile::Builder::new().prefix("kubeconfig-").tempfile_in(dir).map_err(write)?;
         file.write_all(&serde_json::to_vec(&kubeconfig).map_err(|error| write(error.into()))?).map_err(write)?;
-        Ok(Grant { kubeconfig: file, plugin: has_plugin(&kubeconfig) })
+        let plugin = kubeconfig.auth_infos.iter().flat_map(|named| &named.auth_info).any(|user| user.exec.is_some());
+        Ok(Grant { kubeconfig: file, plugin })
     }
-}
-
-fn read(path: Option<&Path>) -> Result<Kubeconfig, AccessError> {
-    match path {
-        // kube resolves the files a kubeconfig names against its path: an absolute one makes them absolute.
-        Some(path) => std::path::absolute(path)
-            .map_err(|source| KubeconfigError::ReadConfig(source, path.to_owned()))
-            .and_then(Kubeconfig::read_from),
-        None => Kubeconfig::read(),
-    }
-    .map_err(|source| AccessError::Read { source })
 }
 
 /// The kubeconfig with nothing but one context and what it refers to.
@@ -103,15 +96,23 @@ fn minified(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Kubeconfig,
     let context = kubeconfig.contexts.iter().find(|named| named.name == wanted).and_then(|named| named.context.clone());
     let context = context.ok_or_else(|| undefined("context", wanted))?;
     let cluster = kubeconfig.clusters.into_iter().find(|named| named.name == context.cluster);
-    let cluster = cluster.and_then(|named| named.cluster).ok_or_else(|| undefined("cluster", &context.cluster))?;
-    let user = match &context.user {
+    let mut cluster = cluster.and_then(|named| named.cluster).ok_or_else(|| undefined("cluster", &context.cluster))?;
+    let mut user = match &context.user {
         Some(wanted) => {
             let user = kubeconfig.auth_infos.into_iter().find(|named| named.name == *wanted);
             user.and_then(|named| named.auth_info).ok_or_else(|| undefined("user", wanted))?
         }
         None => AuthInfo::default(),
     };
-    Ok(only(absolute_cluster(cluster), absolute_user(user)))
+    // Helm runs in a directory of its own, where a relative path would mean something else. A plugin without a / is in PATH.
+    let plugin = user.exec.as_mut().and_then(|exec| exec.command.as_mut()).filter(|command| command.contains('/'));
+    let credentials = [&mut user.client_certificate, &mut user.client_key, &mut user.token_file].into_iter().flatten();
+    for path in credentials.chain(&mut cluster.certificate_authority).chain(plugin) {
+        if let Ok(absolute) = std::path::absolute(&*path) {
+            *path = absolute.to_string_lossy().into_owned();
+        }
+    }
+    Ok(only(cluster, user))
 }
 
 /// The pod's service account. CA and token are named, not copied: both are rotated while we run.
@@ -146,31 +147,6 @@ fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
         current_context: Some(name()),
         ..Kubeconfig::default()
     }
-}
-
-/// Helm runs in a directory of its own, where a relative path would mean something else.
-fn absolute(path: &mut Option<String>) {
-    if let Some(path) = path
-        && let Ok(absolute) = std::path::absolute(&*path)
-    {
-        *path = absolute.to_string_lossy().into_owned();
-    }
-}
-
-fn absolute_cluster(mut cluster: Cluster) -> Cluster {
-    absolute(&mut cluster.certificate_authority);
-    cluster
-}
-
-fn absolute_user(mut user: AuthInfo) -> AuthInfo {
-    absolute(&mut user.client_certificate);
-    absolute(&mut user.client_key);
-    absolute(&mut user.token_file);
-    user
-}
-
-fn has_plugin(kubeconfig: &Kubeconfig) -> bool {
-    kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()).any(|user| user.exec.is_some())
 }
 
 #[cfg(test)]
