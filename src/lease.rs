@@ -29,7 +29,6 @@ use k8s_openapi::api::coordination::v1 as coordination;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
-    core::Status,
 };
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -49,6 +48,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const FIELD_MANAGER: &str = "clientapp-operator/lease";
+/// The answer where another operator's request came first.
+const CONFLICT: u16 = 409;
+const NOT_FOUND: u16 = 404;
 
 // No helm of ours runs any more when another operator may lead; a second is for killing what is deaf.
 const _: () = assert!(TERM.as_secs() + GRACE.as_secs() < DURATION.as_secs());
@@ -129,23 +131,16 @@ impl Held {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
+    #[error("it could not be renewed for {} s: {_0}", TERM.as_secs())]
     NotRenewed(String),
-    /// The Lease is another's, or free.
-    Holder(Option<String>),
+    #[error("{_0} holds it")]
+    Holder(String),
+    #[error("its holder was taken out")]
+    Free,
+    #[error("it was deleted")]
     Deleted,
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Lost::NotRenewed(problem) => write!(f, "it could not be renewed for {} s: {problem}", TERM.as_secs()),
-            Lost::Holder(Some(holder)) => write!(f, "{holder} holds it"),
-            Lost::Holder(None) => f.write_str("its holder was taken out"),
-            Lost::Deleted => f.write_str("it was deleted"),
-        }
-    }
 }
 
 enum Renewal {
@@ -164,23 +159,8 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    fn answer(&self) -> Option<&Status> {
-        match self {
-            Error::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(status),
-                _ => None,
-            },
-            Error::Silent { .. } => None,
-        }
-    }
-
-    /// Another operator's request came first.
-    fn conflict(&self) -> bool {
-        self.answer().is_some_and(|status| status.code == 409)
-    }
-
-    fn gone(&self) -> bool {
-        self.answer().is_some_and(|status| status.code == 404)
+    fn answered(&self, code: u16) -> bool {
+        matches!(self, Error::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == code))
     }
 }
 
@@ -227,7 +207,7 @@ impl Lease {
         };
         match taken {
             Ok(lease) => Ok(Some(Held { lead: Lead::until(sent + TERM), lease })),
-            Err(error) if error.conflict() || error.gone() => Ok(None),
+            Err(error) if error.answered(CONFLICT) || error.answered(NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -272,8 +252,8 @@ impl Lease {
                 held.lease = lease;
                 return Ok(Renewal::Confirmed);
             }
-            Err(error) if error.gone() => return Ok(Renewal::Lost(Lost::Deleted)),
-            Err(error) if error.conflict() => {}
+            Err(error) if error.answered(NOT_FOUND) => return Ok(Renewal::Lost(Lost::Deleted)),
+            Err(error) if error.answered(CONFLICT) => {}
             Err(error) => return Err(error),
         }
         Ok(match self.get(limit).await? {
@@ -284,7 +264,8 @@ impl Lease {
                         held.lease = lease;
                         Renewal::Again
                     }
-                    holder => Renewal::Lost(Lost::Holder(holder.map(str::to_owned))),
+                    Some(holder) => Renewal::Lost(Lost::Holder(holder.to_owned())),
+                    None => Renewal::Lost(Lost::Free),
                 }
             }
             _ => Renewal::Lost(Lost::Deleted),
@@ -298,7 +279,7 @@ impl Lease {
             let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());
             match self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await {
                 // The answer to the last renewal may not have been awaited.
-                Err(error) if error.conflict() => match self.get(REQUEST_TIMEOUT).await? {
+                Err(error) if error.answered(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
                     Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
                         held.lease = lease;
                         self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await.map(|_| ())
@@ -351,11 +332,10 @@ impl Lease {
         verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
+        let place = self.place.clone();
         match timeout(limit, request).await {
-            Ok(answer) => {
-                answer.map_err(|source| Error::Api { verb, place: self.place.clone(), source: Box::new(source) })
-            }
-            Err(_) => Err(Error::Silent { verb, place: self.place.clone(), after: limit }),
+            Ok(answer) => answer.map_err(|source| Error::Api { verb, place, source: Box::new(source) }),
+            Err(_) => Err(Error::Silent { verb, place, after: limit }),
         }
     }
 }
