@@ -29,6 +29,7 @@ use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
 use super::{ChartName, ChartSource, HelmError, Pulled, archive};
+use crate::runtime::key::hex;
 
 /// The largest packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;
@@ -125,14 +126,13 @@ impl ChartCache {
         let ready = self.state().ready.get(version).cloned();
         if let Some(chart) = ready {
             let (shelf, expected) = (Arc::clone(&self.shelf), Arc::clone(&chart));
-            if blocking(move || shelf.holds(&expected.digest)).await {
+            if blocking(move || shelf.intact(&expected.digest)).await.is_some() {
                 return Ok(chart);
             }
             tracing::warn!(chart = %chart.name, %version, "the cached chart is missing or has been changed; fetching it again");
             self.state().ready.remove(version);
         }
-        let fetch = self.fetch(version);
-        fetch.await
+        self.fetch(version).await
     }
 
     /// A version that has been had already, so that [`ChartCache::get`], which verifies it, will hardly take time.
@@ -144,12 +144,10 @@ impl ChartCache {
     pub async fn forget(&self, version: &Version) {
         self.state().ready.remove(version);
         let record = self.shelf.record(version);
-        let removed = blocking(move || fs::remove_file(record)).await;
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%version, %error, "cannot forget what a chart version was");
-            }
-            _ => {}
+        if let Err(error) = blocking(move || fs::remove_file(record)).await
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%version, %error, "cannot forget what a chart version was");
         }
     }
 
@@ -235,16 +233,14 @@ impl Shelf {
         }
     }
 
-    fn holds(&self, digest: &str) -> bool {
-        matches!(bounded(&self.content(digest)), Ok(Some(content)) if sha256(&content) == digest)
+    /// The content of this digest, unless it is missing or has been changed.
+    fn intact(&self, digest: &str) -> Option<Vec<u8>> {
+        bounded(&self.content(digest)).ok().flatten().filter(|content| sha256(content) == digest)
     }
 
     fn recorded_chart(&self, version: &Version) -> Result<Option<Chart>, ChartError> {
         let Some(digest) = self.recorded(version)? else { return Ok(None) };
-        match bounded(&self.content(&digest)) {
-            Ok(Some(content)) if sha256(&content) == digest => self.chart(version, digest, &content).map(Some),
-            _ => Ok(None),
-        }
+        self.intact(&digest).map(|content| self.chart(version, digest, &content)).transpose()
     }
 
     fn admit(&self, file: &Path, version: &Version) -> Result<Chart, ChartError> {
@@ -252,8 +248,8 @@ impl Shelf {
             io::ErrorKind::NotFound => ChartError::NotFound { path: file.to_owned() },
             _ => cache_error(file.to_owned(), error),
         })?;
-        let content =
-            content.ok_or_else(|| ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() })?;
+        let too_large = || ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() };
+        let content = content.ok_or_else(too_large)?;
         let found = sha256(&content);
         if let Some(recorded) = self.recorded(version)?.filter(|recorded| *recorded != found) {
             return Err(ChartError::DigestChanged { version: version.clone(), recorded, found });
@@ -270,20 +266,15 @@ impl Shelf {
         match archive::inspect(chart.as_str(), content) {
             Err(source) => Err(ChartError::Invalid { chart, version, source: Arc::new(source) }),
             // Some charts write their version with a v, which helm takes for the same version.
-            Ok(metadata)
-                if metadata.name == chart.as_str()
-                    && metadata
-                        .version
-                        .trim_start_matches('v')
-                        .parse()
-                        .is_ok_and(|found: Version| found == version) =>
+            Ok(archive::Metadata { name, version: found, app_version, kube_version })
+                if name == chart.as_str()
+                    && found.trim_start_matches('v').parse().is_ok_and(|found: Version| found == version) =>
             {
                 let path = self.content(&digest);
-                let archive::Metadata { name: _, version: _, app_version, kube_version } = metadata;
                 Ok(Chart { name: chart, version, app_version, kube_version, digest, path })
             }
-            Ok(archive::Metadata { name, version: other, .. }) => {
-                let found = format!("{name} {other}").chars().take(200).collect();
+            Ok(archive::Metadata { name, version: found, .. }) => {
+                let found = format!("{name} {found}").chars().take(200).collect();
                 Err(ChartError::WrongChart { chart, version, found })
             }
         }
@@ -314,7 +305,7 @@ fn cache_error(path: PathBuf, source: io::Error) -> ChartError {
 }
 
 fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(content))
 }
 
 fn is_digest(text: &str) -> bool {

@@ -15,7 +15,7 @@
 //! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
 //! which is the caller's business.
 
-use std::{env, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use tempfile::TempDir;
@@ -84,9 +84,6 @@ pub struct HelmSettings {
     pub memory: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HelmVersion(pub semver::Version);
-
 /// A packaged chart in a directory of its own, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Pulled {
@@ -153,7 +150,7 @@ impl Helm {
     }
 
     /// Whether there is a helm that can be used, and which.
-    pub async fn check(&self) -> Result<HelmVersion, HelmUnavailable> {
+    pub async fn check(&self) -> Result<semver::Version, HelmUnavailable> {
         let path = || self.0.settings.binary.clone();
         let never = CancellationToken::new();
         match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
@@ -241,7 +238,7 @@ fn environment(
 }
 
 fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished, HelmError> {
-    match (finished.cause, process::signal(finished.status)) {
+    match (finished.cause, finished.status.signal()) {
         // Stopped, but it was through already: what it did is done.
         (_, None) if finished.status.success() => Ok(finished),
         (Cause::Cancelled, _) => Err(HelmError::Cancelled { verb }),
@@ -255,14 +252,14 @@ fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished
 }
 
 /// Judges the answer of `helm version --template '{{.Version}}'`, which is `v4.3.1`, or `v4.3` of a build without a stamp.
-fn usable(answer: &str, path: PathBuf) -> Result<HelmVersion, HelmUnavailable> {
+fn usable(answer: &str, path: PathBuf) -> Result<semver::Version, HelmUnavailable> {
     let answer = answer.trim();
     let text = answer.strip_prefix('v').unwrap_or(answer);
     let version = text.parse::<semver::Version>().or_else(|_| format!("{text}.0").parse());
     match version {
         // A pre-release of the minimum is as old as what came before it.
         Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
-        Ok(version) => Ok(HelmVersion(version)),
+        Ok(found) => Ok(found),
         Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence::sentence(answer).chars().take(80).collect() }),
     }
 }

@@ -17,10 +17,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Seek, Write},
-    os::{
-        fd::OwnedFd,
-        unix::process::{CommandExt, ExitStatusExt},
-    },
+    os::{fd::OwnedFd, unix::process::CommandExt},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -370,10 +367,6 @@ impl Kept {
         self.head.append(&mut self.tail);
         String::from_utf8_lossy(&self.head).into_owned()
     }
-}
-
-pub(super) fn signal(status: ExitStatus) -> Option<i32> {
-    status.signal()
 }
 
 #[cfg(test)]
