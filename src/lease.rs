@@ -51,6 +51,7 @@ const FIELD_MANAGER: &str = "clientapp-operator/lease";
 /// The answer where another operator's request came first.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
+const DELETED: &str = "it was deleted";
 
 // No helm of ours runs any more when another operator may lead; a second is for killing what is deaf.
 const _: () = assert!(TERM.as_secs() + GRACE.as_secs() < DURATION.as_secs());
@@ -121,33 +122,16 @@ pub(crate) struct Lease {
 }
 
 pub(crate) struct Held {
-    lead: Lead,
+    pub lead: Lead,
     lease: coordination::Lease,
-}
-
-impl Held {
-    pub fn lead(&self) -> Lead {
-        self.lead.clone()
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Lost {
-    #[error("it could not be renewed for {} s: {_0}", TERM.as_secs())]
-    NotRenewed(String),
-    #[error("{_0} holds it")]
-    Holder(String),
-    #[error("its holder was taken out")]
-    Free,
-    #[error("it was deleted")]
-    Deleted,
 }
 
 enum Renewal {
     Confirmed,
     /// The Lease had changed, and is still ours.
     Again,
-    Lost(Lost),
+    /// With why.
+    Lost(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +160,6 @@ impl Lease {
         self.get(REQUEST_TIMEOUT).await.map(|_| ())
     }
 
-    /// Waits for the lock.
     pub async fn acquire(&self) -> Held {
         let mut sight = Sight::default();
         let mut failing = Failing::default();
@@ -190,7 +173,6 @@ impl Lease {
         }
     }
 
-    /// Takes the lock if it is free.
     async fn attempt(&self, sight: &mut Sight) -> Result<Option<Held>, Error> {
         let found = self.get(REQUEST_TIMEOUT).await?;
         let record = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
@@ -212,21 +194,22 @@ impl Lease {
         }
     }
 
-    /// Keeps the lock until it is lost, which ends the lead. May be dropped at any moment, and called again.
-    pub async fn keep(&self, held: &mut Held) -> Lost {
+    /// Keeps the lock until it is lost, which ends the lead, and says why. May be dropped at any moment, and called again.
+    pub async fn keep(&self, held: &mut Held) -> String {
         let lost = self.renewed(held).await;
         held.lead.end();
         lost
     }
 
-    async fn renewed(&self, held: &mut Held) -> Lost {
+    async fn renewed(&self, held: &mut Held) -> String {
         let mut failing = Failing::default();
         let mut pause = RENEWAL;
         loop {
             sleep(pause.min(held.lead.left())).await;
             let left = held.lead.left();
             if left.is_zero() {
-                return Lost::NotRenewed(failing.last.unwrap_or_else(|| "this process stood still".to_owned()));
+                let problem = failing.last.as_deref().unwrap_or("this process stood still");
+                return format!("it could not be renewed for {} s: {problem}", TERM.as_secs());
             }
             let sent = since_boot();
             pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
@@ -252,7 +235,7 @@ impl Lease {
                 held.lease = lease;
                 return Ok(Renewal::Confirmed);
             }
-            Err(error) if error.answered(NOT_FOUND) => return Ok(Renewal::Lost(Lost::Deleted)),
+            Err(error) if error.answered(NOT_FOUND) => return Ok(Renewal::Lost(DELETED.to_owned())),
             Err(error) if error.answered(CONFLICT) => {}
             Err(error) => return Err(error),
         }
@@ -264,11 +247,11 @@ impl Lease {
                         held.lease = lease;
                         Renewal::Again
                     }
-                    Some(holder) => Renewal::Lost(Lost::Holder(holder.to_owned())),
-                    None => Renewal::Lost(Lost::Free),
+                    Some(holder) => Renewal::Lost(format!("{holder} holds it")),
+                    None => Renewal::Lost("its holder was taken out".to_owned()),
                 }
             }
-            _ => Renewal::Lost(Lost::Deleted),
+            _ => Renewal::Lost(DELETED.to_owned()),
         })
     }
 

@@ -13,17 +13,18 @@ use prometheus_client::{
 
 use crate::{crd::Reason, lease::Lead};
 
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 
 /// The counters. Cheap to update, and never labelled by app: a thousand apps are not a thousand series.
 pub struct Metrics {
     registry: Registry,
     reconciles: Histogram,
-    failures: Family<[(&'static str, &'static str); 1], Counter>,
+    failures: Family<Labels<1>, Counter>,
     apps: Family<[(&'static str, String); 2], Gauge>,
     /// State and reason of `Ready` of each ClientApp, while this operator controls them.
     states: Mutex<Option<States>>,
-    helm_runs: Family<[(&'static str, &'static str); 2], Histogram, fn() -> Histogram>,
+    helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
     leader: Gauge,
     lead: Mutex<Option<Lead>>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Health and the HTTP API are served by every replica; the controllers run on the one that leads.
 
-use std::{fmt::Display, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use kube::{
@@ -28,13 +28,6 @@ use crate::{
     runtime::{client, controller::Parts, error::api_sentence},
     shutdown,
 };
-
-/// How long to wait before looking for a usable helm again.
-const HELM_RECHECK: Duration = Duration::from_secs(10);
-/// The same for the Lease.
-const LEASE_RECHECK: Duration = Duration::from_secs(1);
-/// The same for the kind ClientApp.
-const SERVED_RECHECK: Duration = Duration::from_secs(2);
 
 pub async fn run(args: &RunArgs) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
@@ -89,11 +82,11 @@ async fn lead(
     let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.label());
     let usable = async {
         let helm = async || helm.check().await.map_err(|error| ("HelmUnavailable", error.to_string()));
-        let version = until(ready, HELM_RECHECK, helm).await;
+        let version = until(ready, Duration::from_secs(10), helm).await;
         tracing::info!(%version, "helm");
         let looked = async || lease.look().await.map_err(|error| ("LeaseUnavailable", error.to_string()));
-        until(ready, LEASE_RECHECK, looked).await;
-        until(ready, SERVED_RECHECK, async || served(&requests).await).await;
+        until(ready, Duration::from_secs(1), looked).await;
+        until(ready, Duration::from_secs(2), async || served(&requests).await).await;
     };
     if stop.run_until_cancelled(usable).await.is_none() {
         return Ok(());
@@ -106,7 +99,7 @@ async fn lead(
     // Controls until `leading` ends, and returns when the last helm has ended.
     let control = |lead: Lead, leading: CancellationToken| {
         let (repository, chart) = (args.chart_repository.clone(), args.chart.chart.clone());
-        let charts = ChartCache::new(Arc::new(helm.clone()), repository, chart, cache.clone(), leading.clone());
+        let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
         let tools = clientapp::Tools { config, helm, charts, holder };
         let (client, watch_client) = (requests.clone(), watches.clone());
@@ -122,10 +115,10 @@ async fn lead(
             return Ok(());
         };
         tracing::info!("leading");
-        metrics.leads(held.lead());
+        metrics.leads(held.lead.clone());
         // Everything that acts stops with the lead, and helm with it.
         let leading = stop.child_token();
-        let mut running = tokio::spawn(control(held.lead(), leading.clone()));
+        let mut running = tokio::spawn(control(held.lead.clone(), leading.clone()));
         let lost = tokio::select! {
             // In this order: the stop ends the controllers, too, which is no end by themselves.
             biased;
@@ -204,37 +197,27 @@ async fn served(client: &Client) -> Result<(), (&'static str, String)> {
 /// The operator's access to the cluster, and the same for helm.
 async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-    let kubeconfig = Access::Kubeconfig { path: args.kubeconfig.clone(), context: args.context.clone() };
-    if let Some(path) = &args.kubeconfig {
-        let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-        let config = kube::Config::from_custom_kubeconfig(file, &options)
-            .await
-            .with_context(|| chosen(path.display(), args.context.as_deref()))?;
-        return Ok((config, kubeconfig));
-    }
-    if args.context.is_some() {
-        let config = kube::Config::from_kubeconfig(&options)
-            .await
-            .with_context(|| chosen("$KUBECONFIG or ~/.kube/config", args.context.as_deref()))?;
-        return Ok((config, kubeconfig));
-    }
-    match kube::Config::incluster() {
-        Ok(config) => Ok((config, Access::InCluster)),
-        Err(in_cluster) => match kube::Config::from_kubeconfig(&options).await {
-            Ok(config) => Ok((config, kubeconfig)),
-            Err(error) => {
-                tracing::debug!(%in_cluster, "not in a pod");
-                Err(error)
-                    .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")
-            }
+    let config = match (&args.kubeconfig, &args.context) {
+        (Some(path), context) => {
+            let shown = path.display();
+            let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {shown}"))?;
+            let found = kube::Config::from_custom_kubeconfig(file, &options).await;
+            found.with_context(|| match context {
+                None => format!("--kubeconfig {shown}"),
+                Some(context) => format!("--context {context} in {shown}"),
+            })?
+        }
+        (None, Some(context)) => {
+            let found = kube::Config::from_kubeconfig(&options).await;
+            found.with_context(|| format!("--context {context} in $KUBECONFIG or ~/.kube/config"))?
+        }
+        (None, None) => match kube::Config::incluster() {
+            Ok(config) => return Ok((config, Access::InCluster)),
+            Err(in_cluster) => kube::Config::from_kubeconfig(&options)
+                .await
+                .inspect_err(|_| tracing::debug!(%in_cluster, "not in a pod"))
+                .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")?,
         },
-    }
-}
-
-/// What was asked for, for an error about it.
-fn chosen(kubeconfig: impl Display, context: Option<&str>) -> String {
-    match context {
-        None => format!("--kubeconfig {kubeconfig}"),
-        Some(context) => format!("--context {context} in {kubeconfig}"),
-    }
+    };
+    Ok((config, Access::Kubeconfig { path: args.kubeconfig.clone(), context: args.context.clone() }))
 }

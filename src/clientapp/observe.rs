@@ -89,7 +89,7 @@ async fn with_spec(ctx: &Ctx, app: &App<'_>, desired: &Desired, world: World, no
         made: ctx.memory.made(key, uid),
         named: &named(ctx, key),
     };
-    let chart = ctx.charts.at_hand(&desired.chart_version).map(|chart| act::target(&chart));
+    let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| act::target(&chart));
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
     Ok(World {

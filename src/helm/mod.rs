@@ -17,7 +17,6 @@
 
 use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, future::BoxFuture};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -183,26 +182,23 @@ impl Helm {
 }
 
 impl Pull for Helm {
-    fn pull<'a>(
-        &'a self,
-        source: &'a ChartSource,
-        chart: &'a ChartName,
-        version: &'a semver::Version,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Pulled, HelmError>> {
-        async move {
-            let verb = Verb::Pull;
-            let prepare = |source| HelmError::Prepare { verb, source };
-            let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
-            let Some(command) = HelmCommand::pull(source, chart, version, dir.path()) else {
-                return Err(HelmError::NothingPulled);
-            };
-            // Without access: a pull has no business with the cluster.
-            self.run(command, None, self.0.settings.deadline, cancel).await?;
-            let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
-            Ok(Pulled { path, _dir: dir })
-        }
-        .boxed()
+    async fn pull(
+        &self,
+        source: &ChartSource,
+        chart: &ChartName,
+        version: &semver::Version,
+        cancel: &CancellationToken,
+    ) -> Result<Pulled, HelmError> {
+        let verb = Verb::Pull;
+        let prepare = |source| HelmError::Prepare { verb, source };
+        let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
+        let Some(command) = HelmCommand::pull(source, chart, version, dir.path()) else {
+            return Err(HelmError::NothingPulled);
+        };
+        // Without access: a pull has no business with the cluster.
+        self.run(command, None, self.0.settings.deadline, cancel).await?;
+        let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
+        Ok(Pulled { path, _dir: dir })
     }
 }
 
@@ -211,7 +207,16 @@ fn environment(
     private: &PrivateDir,
     ours: impl Fn(&str) -> Option<OsString>,
 ) -> std::io::Result<Vec<(OsString, OsString)>> {
-    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    let mut env: Vec<(OsString, OsString)> = [
+        ("HELM_DRIVER", "secret"),
+        // A plugin is a program that runs with all that helm has.
+        ("HELM_NO_PLUGINS", "1"),
+        ("NO_COLOR", "1"),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("TZ", "UTC"),
+    ]
+    .map(|(name, value)| (name.into(), value.into()))
+    .into();
     for (name, subdir) in [
         ("HOME", "home"),
         ("TMPDIR", "tmp"),
@@ -222,16 +227,6 @@ fn environment(
         ("HELM_DATA_HOME", "data"),
     ] {
         env.push((name.into(), private.subdir(subdir)?.into()));
-    }
-    for (name, value) in [
-        ("HELM_DRIVER", "secret"),
-        // A plugin is a program that runs with all that helm has.
-        ("HELM_NO_PLUGINS", "1"),
-        ("NO_COLOR", "1"),
-        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
-        ("TZ", "UTC"),
-    ] {
-        env.push((name.into(), value.into()));
     }
     env.extend(PASSED_ON.iter().filter_map(|name| Some((name.into(), ours(name)?))));
     Ok(env)

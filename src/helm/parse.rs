@@ -21,9 +21,8 @@ pub enum HelmFailure {
     RepositoryUnavailable,
     /// The chart cannot be loaded, its templates fail, or its schema refuses the values.
     ChartInvalid,
-    /// The API server refused a request for lack of permission.
+    /// The API server refused a request for lack of permission; verb and resource as in RBAC, empty when the message has none.
     Forbidden {
-        /// Verb and resource as in RBAC; empty when the message has none.
         verb: String,
         resource: String,
     },

@@ -132,12 +132,6 @@ fn kept_is_exact_below_its_limit_and_bounded_above_it() {
 }
 
 #[tokio::test]
-async fn a_signal_from_elsewhere_is_its_own_end() {
-    let finished = ends("kill -KILL $$").await;
-    assert_eq!((finished.cause, finished.status.signal()), (Cause::Itself, Some(9)));
-}
-
-#[tokio::test]
 async fn cancellation_asks_and_lets_the_child_finish() {
     let ready = file();
     let script =
