@@ -45,12 +45,8 @@ impl LockOwner {
     /// What is known of the process that wrote this label. Asked only between this process's own helm runs for the
     /// release, so this very process counts as not running one.
     pub fn fate_of(&self, label: &str) -> Fate {
-        let mut parts = label.rsplitn(4, '.');
-        let (Some(start), Some(pid), Some(namespace), Some(host)) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Fate::Unknown;
-        };
+        let parts: Vec<_> = label.rsplitn(4, '.').collect();
+        let [start, pid, namespace, host] = parts[..] else { return Fate::Unknown };
         if host != self.host {
             return Fate::Unknown;
         }
