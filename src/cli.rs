@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read as _,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -16,9 +15,9 @@ use serde_json::Value;
 
 use crate::{
     clientapp::desired::{StoredProfile, desired},
-    config::{ChartArgs, Config, RunArgs, helm_flags},
+    config::{ChartArgs, Config, RunArgs},
     crd::{self, ClientApp, Profile, Reason, conditions::kind, reason::Class},
-    helm::{self, HelmCommand, ReleaseLabels, Upgrade},
+    helm::{self, Flags, HelmCommand, ReleaseLabels, Upgrade},
     plugin,
     run::run,
     runtime::key::key_of,
@@ -70,11 +69,8 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => {
             telemetry::init();
-            let result = started(&args);
-            if let Err(error) = &result {
-                tracing::error!("{error:#}");
-            }
-            return if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            let failed = started(&args).inspect_err(|error| tracing::error!("{error:#}")).is_err();
+            return ExitCode::from(u8::from(failed));
         }
         Command::Kubectl(cli) => return plugin::main(&cli),
         Command::Crds => definitions(),
@@ -98,11 +94,8 @@ fn started(args: &RunArgs) -> Result<()> {
 }
 
 fn definitions() -> Result<String> {
-    let mut text = String::new();
-    for crd in crd::all() {
-        text += &format!("---\n{}\n", serde_yaml::to_string(&crd)?.trim_end());
-    }
-    Ok(text)
+    let document = |crd| Ok(format!("---\n{}\n", serde_yaml::to_string(&crd)?.trim_end()));
+    crd::all().into_iter().map(document).collect()
 }
 
 fn reasons(names: &[String]) -> Result<String> {
@@ -126,12 +119,10 @@ fn reasons(names: &[String]) -> Result<String> {
 }
 
 fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
-    let mut text = String::new();
-    if file.as_os_str() == "-" {
-        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
-    } else {
-        text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    }
+    let text = match file.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
+        _ => std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?,
+    };
     let config = Config::new(args)?;
     let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
     let documents = yaml::documents(&text).map_err(|problem| anyhow!("{}: {problem}", file.display()))?;
@@ -196,6 +187,6 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -
             revision: 1,
         },
     };
-    let command = HelmCommand::upgrade(&request, helm_flags(5, Duration::from_secs(300)));
+    let command = HelmCommand::upgrade(&request, Flags { history_max: 5, hook_timeout: Duration::from_secs(300) });
     Ok(format!("# {command}\n{values}"))
 }

@@ -212,17 +212,11 @@ pub fn helm_settings(args: &RunArgs) -> HelmSettings {
     HelmSettings {
         binary: args.helm.clone(),
         private_dir: std::env::temp_dir(),
-        flags: helm_flags(args.history_max, hook_timeout),
+        flags: Flags { history_max: args.history_max, hook_timeout },
         deadline: hook_timeout + BEYOND_HOOKS,
         grace: GRACE,
         memory: HELM_MEMORY,
     }
-}
-
-/// What every helm run is told. The check against the OpenAPI document costs more than everything else helm does, and
-/// releases made by helm 4 are applied server-side, where the API server validates strictly itself.
-pub(crate) fn helm_flags(history_max: u32, hook_timeout: Duration) -> Flags {
-    Flags { history_max, hook_timeout, validate_openapi: false }
 }
 
 fn base_values(args: &ChartArgs) -> Result<Value, ConfigError> {

@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -26,14 +26,7 @@ struct Health {
     metrics: Arc<Metrics>,
 }
 
-/// Opens the address.
-/// When the address is in use or not this machine's.
-pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
-
 /// Serves until `stop`.
-/// When the listener fails.
 pub(crate) async fn serve(
     listener: TcpListener,
     readiness: watch::Receiver<Readiness>,

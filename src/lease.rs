@@ -29,7 +29,6 @@ use k8s_openapi::api::coordination::v1 as coordination;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
-    core::Status,
 };
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -49,6 +48,10 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const FIELD_MANAGER: &str = "clientapp-operator/lease";
+/// The answer where another operator's request came first.
+const CONFLICT: u16 = 409;
+const NOT_FOUND: u16 = 404;
+const DELETED: &str = "it was deleted";
 
 // No helm of ours runs any more when another operator may lead; a second is for killing what is deaf.
 const _: () = assert!(TERM.as_secs() + GRACE.as_secs() < DURATION.as_secs());
@@ -119,40 +122,16 @@ pub(crate) struct Lease {
 }
 
 pub(crate) struct Held {
-    lead: Lead,
+    pub lead: Lead,
     lease: coordination::Lease,
-}
-
-impl Held {
-    pub fn lead(&self) -> Lead {
-        self.lead.clone()
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
-    NotRenewed(String),
-    /// The Lease is another's, or free.
-    Holder(Option<String>),
-    Deleted,
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Lost::NotRenewed(problem) => write!(f, "it could not be renewed for {} s: {problem}", TERM.as_secs()),
-            Lost::Holder(Some(holder)) => write!(f, "{holder} holds it"),
-            Lost::Holder(None) => f.write_str("its holder was taken out"),
-            Lost::Deleted => f.write_str("it was deleted"),
-        }
-    }
 }
 
 enum Renewal {
     Confirmed,
     /// The Lease had changed, and is still ours.
     Again,
-    Lost(Lost),
+    /// With why.
+    Lost(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -164,23 +143,8 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    fn answer(&self) -> Option<&Status> {
-        match self {
-            Error::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(status),
-                _ => None,
-            },
-            Error::Silent { .. } => None,
-        }
-    }
-
-    /// Another operator's request came first.
-    fn conflict(&self) -> bool {
-        self.answer().is_some_and(|status| status.code == 409)
-    }
-
-    fn gone(&self) -> bool {
-        self.answer().is_some_and(|status| status.code == 404)
+    fn answered(&self, code: u16) -> bool {
+        matches!(self, Error::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == code))
     }
 }
 
@@ -196,7 +160,6 @@ impl Lease {
         self.get(REQUEST_TIMEOUT).await.map(|_| ())
     }
 
-    /// Waits for the lock.
     pub async fn acquire(&self) -> Held {
         let mut sight = Sight::default();
         let mut failing = Failing::default();
@@ -210,7 +173,6 @@ impl Lease {
         }
     }
 
-    /// Takes the lock if it is free.
     async fn attempt(&self, sight: &mut Sight) -> Result<Option<Held>, Error> {
         let found = self.get(REQUEST_TIMEOUT).await?;
         let record = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
@@ -227,26 +189,27 @@ impl Lease {
         };
         match taken {
             Ok(lease) => Ok(Some(Held { lead: Lead::until(sent + TERM), lease })),
-            Err(error) if error.conflict() || error.gone() => Ok(None),
+            Err(error) if error.answered(CONFLICT) || error.answered(NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Keeps the lock until it is lost, which ends the lead. May be dropped at any moment, and called again.
-    pub async fn keep(&self, held: &mut Held) -> Lost {
+    /// Keeps the lock until it is lost, which ends the lead, and says why. May be dropped at any moment, and called again.
+    pub async fn keep(&self, held: &mut Held) -> String {
         let lost = self.renewed(held).await;
         held.lead.end();
         lost
     }
 
-    async fn renewed(&self, held: &mut Held) -> Lost {
+    async fn renewed(&self, held: &mut Held) -> String {
         let mut failing = Failing::default();
         let mut pause = RENEWAL;
         loop {
             sleep(pause.min(held.lead.left())).await;
             let left = held.lead.left();
             if left.is_zero() {
-                return Lost::NotRenewed(failing.last.unwrap_or_else(|| "this process stood still".to_owned()));
+                let problem = failing.last.as_deref().unwrap_or("this process stood still");
+                return format!("it could not be renewed for {} s: {problem}", TERM.as_secs());
             }
             let sent = since_boot();
             pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
@@ -272,8 +235,8 @@ impl Lease {
                 held.lease = lease;
                 return Ok(Renewal::Confirmed);
             }
-            Err(error) if error.gone() => return Ok(Renewal::Lost(Lost::Deleted)),
-            Err(error) if error.conflict() => {}
+            Err(error) if error.answered(NOT_FOUND) => return Ok(Renewal::Lost(DELETED.to_owned())),
+            Err(error) if error.answered(CONFLICT) => {}
             Err(error) => return Err(error),
         }
         Ok(match self.get(limit).await? {
@@ -284,10 +247,11 @@ impl Lease {
                         held.lease = lease;
                         Renewal::Again
                     }
-                    holder => Renewal::Lost(Lost::Holder(holder.map(str::to_owned))),
+                    Some(holder) => Renewal::Lost(format!("{holder} holds it")),
+                    None => Renewal::Lost("its holder was taken out".to_owned()),
                 }
             }
-            _ => Renewal::Lost(Lost::Deleted),
+            _ => Renewal::Lost(DELETED.to_owned()),
         })
     }
 
@@ -298,7 +262,7 @@ impl Lease {
             let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());
             match self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await {
                 // The answer to the last renewal may not have been awaited.
-                Err(error) if error.conflict() => match self.get(REQUEST_TIMEOUT).await? {
+                Err(error) if error.answered(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
                     Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
                         held.lease = lease;
                         self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await.map(|_| ())
@@ -351,11 +315,10 @@ impl Lease {
         verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
+        let place = self.place.clone();
         match timeout(limit, request).await {
-            Ok(answer) => {
-                answer.map_err(|source| Error::Api { verb, place: self.place.clone(), source: Box::new(source) })
-            }
-            Err(_) => Err(Error::Silent { verb, place: self.place.clone(), after: limit }),
+            Ok(answer) => answer.map_err(|source| Error::Api { verb, place, source: Box::new(source) }),
+            Err(_) => Err(Error::Silent { verb, place, after: limit }),
         }
     }
 }

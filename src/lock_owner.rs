@@ -54,12 +54,8 @@ impl LockOwner {
     /// What is known of the process that wrote this label. Asked only between this process's own helm runs for the
     /// release, so this very process counts as not running one.
     pub fn liveness_of(&self, label: &str) -> Liveness {
-        let mut parts = label.rsplitn(4, '.');
-        let (Some(start), Some(pid), Some(namespace), Some(host)) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Liveness::Unknown;
-        };
+        let parts: Vec<_> = label.rsplitn(4, '.').collect();
+        let [start, pid, namespace, host] = parts[..] else { return Liveness::Unknown };
         if host != self.host {
             return Liveness::Unknown;
         }

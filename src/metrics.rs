@@ -6,41 +6,25 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
 use crate::{crd::Reason, lease::Lead};
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Run {
-    command: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Failure {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Apps {
-    state: String,
-    reason: String,
-}
-
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 
 /// The counters. Cheap to update, and never labelled by app: a thousand apps are not a thousand series.
 pub struct Metrics {
     registry: Registry,
     reconciles: Histogram,
-    failures: Family<Failure, Counter>,
-    apps: Family<Apps, Gauge>,
+    failures: Family<Labels<1>, Counter>,
+    apps: Family<[(&'static str, String); 2], Gauge>,
     /// State and reason of `Ready` of each ClientApp, while this operator controls them.
     states: Mutex<Option<States>>,
-    helm_runs: Family<Run, Histogram, fn() -> Histogram>,
+    helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
     leader: Gauge,
     lead: Mutex<Option<Lead>>,
 }
@@ -76,12 +60,12 @@ impl Metrics {
     }
 
     pub fn reconcile_failed(&self, reason: Reason) {
-        self.failures.get_or_create(&Failure { reason: reason.as_str() }).inc();
+        self.failures.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
     pub fn helm_run(&self, command: &'static str, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "failure" };
-        self.helm_runs.get_or_create(&Run { command, result }).observe(took.as_secs_f64());
+        self.helm_runs.get_or_create(&[("command", command), ("result", result)]).observe(took.as_secs_f64());
     }
 
     /// This operator's newest lead; whether it holds is looked up whenever it is asked for.
@@ -101,7 +85,7 @@ impl Metrics {
         self.apps.clear();
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         for (state, reason) in states.as_ref().map(|states| states()).unwrap_or_default() {
-            self.apps.get_or_create(&Apps { state, reason }).inc();
+            self.apps.get_or_create(&[("state", state), ("reason", reason)]).inc();
         }
         drop(states);
         let mut text = String::new();

@@ -2,7 +2,7 @@
 //!
 //! Health and the HTTP API are served by every replica; the controllers run on the one that leads.
 
-use std::{fmt::Display, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use kube::{
@@ -11,7 +11,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     runtime::events::{Recorder, Reporter},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     config::{Config, GRACE, RunArgs, helm_settings},
     crd::{ClientApp, Guard},
     health::{self, Readiness},
-    helm::{Access, ChartCache, ChartName, ChartSource, Helm},
+    helm::{Access, ChartCache, Helm},
     lease::{Lead, Lease},
     lock_owner::LockOwner,
     metrics::Metrics,
@@ -29,21 +29,14 @@ use crate::{
     shutdown,
 };
 
-/// How long to wait before looking for a usable helm again.
-const HELM_RECHECK: Duration = Duration::from_secs(10);
-/// The same for the Lease.
-const LEASE_RECHECK: Duration = Duration::from_secs(1);
-/// The same for the kind ClientApp.
-const SERVED_RECHECK: Duration = Duration::from_secs(2);
-
 pub async fn run(args: &RunArgs) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
     let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;
     let metrics = Arc::new(Metrics::default());
     let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: looking for helm".to_owned()));
-    let listener =
-        health::bind(args.health_listen).await.with_context(|| format!("--health-listen {}", args.health_listen))?;
+    let address = args.health_listen;
+    let listener = TcpListener::bind(address).await.with_context(|| format!("--health-listen {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let serving = tokio::spawn(health::serve(listener, readiness, metrics.clone(), stop.clone()));
 
@@ -88,27 +81,33 @@ async fn lead(
     let holder = LockOwner::current();
     let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.label());
     let usable = async {
-        usable_helm(&helm, ready).await;
-        reachable(&lease, ready).await;
-        served(&requests, ready).await;
+        let helm = async || helm.check().await.map_err(|error| ("HelmUnavailable", error.to_string()));
+        let version = until(ready, Duration::from_secs(10), helm).await;
+        tracing::info!(%version, "helm");
+        let looked = async || lease.look().await.map_err(|error| ("LeaseUnavailable", error.to_string()));
+        until(ready, Duration::from_secs(1), looked).await;
+        until(ready, Duration::from_secs(2), async || served(&requests).await).await;
     };
     if stop.run_until_cancelled(usable).await.is_none() {
         return Ok(());
     }
     let _ = ready.send_replace(Ok(()));
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
-    let controllers = Controllers {
-        charts: args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?,
-        chart: args.chart.chart.clone(),
-        repository: args.chart_repository.clone(),
-        recorder: Recorder::new(requests.clone(), reporter),
-        requests,
-        watches: client::watches(&kube_config)?,
-        config,
-        helm,
-        database,
-        metrics,
-        holder,
+    let recorder = Recorder::new(requests.clone(), reporter);
+    let watches = client::watches(&kube_config)?;
+    let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
+    // Controls until `leading` ends, and returns when the last helm has ended.
+    let control = |lead: Lead, leading: CancellationToken| {
+        let (repository, chart) = (args.chart_repository.clone(), args.chart.chart.clone());
+        let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
+        let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
+        let tools = clientapp::Tools { config, helm, charts, holder };
+        let (client, watch_client) = (requests.clone(), watches.clone());
+        let parts = Parts { client, watch_client, recorder: recorder.clone(), metrics: metrics.clone(), lead };
+        let apps = clientapp::run(parts.clone(), tools, leading.clone());
+        let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
+        let postgresqls = postgresql::run(parts, leading);
+        async { tokio::join!(apps, postgresqls, writers) }
     };
     loop {
         tracing::info!(%lease, "waiting for the lease");
@@ -116,10 +115,10 @@ async fn lead(
             return Ok(());
         };
         tracing::info!("leading");
-        controllers.metrics.leads(held.lead());
+        metrics.leads(held.lead.clone());
         // Everything that acts stops with the lead, and helm with it.
         let leading = stop.child_token();
-        let mut running = tokio::spawn(controllers.clone().run(held.lead(), leading.clone()));
+        let mut running = tokio::spawn(control(held.lead.clone(), leading.clone()));
         let lost = tokio::select! {
             // In this order: the stop ends the controllers, too, which is no end by themselves.
             biased;
@@ -156,37 +155,6 @@ async fn lead(
     }
 }
 
-/// What the controllers are made of, each time this operator comes to lead.
-#[derive(Clone)]
-struct Controllers {
-    config: Arc<Config>,
-    helm: Helm,
-    charts: PathBuf,
-    chart: ChartName,
-    repository: ChartSource,
-    database: Option<postgres_writer::Settings>,
-    requests: Client,
-    watches: Client,
-    recorder: Recorder,
-    metrics: Arc<Metrics>,
-    holder: LockOwner,
-}
-
-impl Controllers {
-    /// Controls until `leading` ends, and returns when the last helm has ended.
-    async fn run(self, lead: Lead, leading: CancellationToken) {
-        let Controllers { config, helm, charts, chart, repository, database, requests, watches, .. } = self;
-        let Controllers { recorder, metrics, holder, .. } = self;
-        let charts = ChartCache::new(Arc::new(helm.clone()), repository, chart, charts, leading.clone());
-        let parts = Parts { client: requests, watch_client: watches, recorder, metrics, lead };
-        let tools = clientapp::Tools { config, helm, charts: Arc::new(charts), holder };
-        let writers = postgres_writer::run(parts.clone(), database, leading.clone());
-        let apps = clientapp::run(parts.clone(), tools, leading.clone());
-        let postgresqls = postgresql::run(parts, leading.clone());
-        tokio::join!(apps, postgresqls, writers);
-    }
-}
-
 /// The user's own cache: a directory that others can write to would let them choose what is installed.
 fn default_chart_cache() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -196,82 +164,60 @@ fn default_chart_cache() -> Result<PathBuf> {
     Ok(cache.join("clientapp-operator").join("charts"))
 }
 
-/// Waits until helm can be used, and says in `/readyz` why it cannot.
-async fn usable_helm(helm: &Helm, ready: &watch::Sender<Readiness>) {
+/// Asks until the answer is a good one, and says in `/readyz` why it is not.
+async fn until<T>(
+    ready: &watch::Sender<Readiness>,
+    pause: Duration,
+    ask: impl AsyncFn() -> Result<T, (&'static str, String)>,
+) -> T {
     loop {
-        match helm.check().await {
-            Ok(version) => {
-                tracing::info!(version = %version.0, "helm");
-                return;
-            }
-            Err(error) => {
-                tracing::error!(reason = "HelmUnavailable", "{error}");
-                let _ = ready.send_replace(Err(format!("HelmUnavailable: {error}")));
+        match ask().await {
+            Ok(answer) => return answer,
+            Err((reason, problem)) => {
+                tracing::error!(reason, "{problem}");
+                let _ = ready.send_replace(Err(format!("{reason}: {problem}")));
             }
         }
-        tokio::time::sleep(HELM_RECHECK).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
-/// Waits until the Lease can be asked for, and says in `/readyz` why it cannot.
-async fn reachable(lease: &Lease, ready: &watch::Sender<Readiness>) {
-    while let Err(error) = lease.look().await {
-        tracing::error!(reason = "LeaseUnavailable", "{error}");
-        let _ = ready.send_replace(Err(format!("LeaseUnavailable: {error}")));
-        tokio::time::sleep(LEASE_RECHECK).await;
-    }
-}
-
-/// Waits until ClientApps can be listed, and says in `/readyz` why they cannot.
-async fn served(client: &Client, ready: &watch::Sender<Readiness>) {
+/// Whether ClientApps can be listed.
+async fn served(client: &Client) -> Result<(), (&'static str, String)> {
     let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
-    while let Err(error) = apps.list_metadata(&ListParams::default().limit(1)).await {
-        let problem = match &error {
-            kube::Error::Api(status) if status.code == 404 => {
-                "KindMissing: this cluster does not know the kind ClientApp: apply crds/".to_owned()
-            }
-            error => format!("ClientAppsUnavailable: {}", api_sentence(error)),
-        };
-        tracing::error!("{problem}");
-        let _ = ready.send_replace(Err(problem));
-        tokio::time::sleep(SERVED_RECHECK).await;
+    match apps.list_metadata(&ListParams::default().limit(1)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            Err(("KindMissing", "this cluster does not know the kind ClientApp: apply crds/".to_owned()))
+        }
+        Err(error) => Err(("ClientAppsUnavailable", api_sentence(&error))),
     }
 }
 
 /// The operator's access to the cluster, and the same for helm.
 async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-    if let Some(path) = &args.kubeconfig {
-        let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-        let config = kube::Config::from_custom_kubeconfig(file, &options)
-            .await
-            .with_context(|| chosen(path.display(), args.context.as_deref()))?;
-        return Ok((config, Access::Kubeconfig { path: Some(path.clone()), context: args.context.clone() }));
-    }
-    let kubeconfig = Access::Kubeconfig { path: None, context: args.context.clone() };
-    if args.context.is_some() {
-        let config = kube::Config::from_kubeconfig(&options)
-            .await
-            .with_context(|| chosen("$KUBECONFIG or ~/.kube/config", args.context.as_deref()))?;
-        return Ok((config, kubeconfig));
-    }
-    match kube::Config::incluster() {
-        Ok(config) => Ok((config, Access::InCluster)),
-        Err(in_cluster) => match kube::Config::from_kubeconfig(&options).await {
-            Ok(config) => Ok((config, kubeconfig)),
-            Err(error) => {
-                tracing::debug!(%in_cluster, "not in a pod");
-                Err(error)
-                    .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")
-            }
+    let config = match (&args.kubeconfig, &args.context) {
+        (Some(path), context) => {
+            let shown = path.display();
+            let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {shown}"))?;
+            let found = kube::Config::from_custom_kubeconfig(file, &options).await;
+            found.with_context(|| match context {
+                None => format!("--kubeconfig {shown}"),
+                Some(context) => format!("--context {context} in {shown}"),
+            })?
+        }
+        (None, Some(context)) => {
+            let found = kube::Config::from_kubeconfig(&options).await;
+            found.with_context(|| format!("--context {context} in $KUBECONFIG or ~/.kube/config"))?
+        }
+        (None, None) => match kube::Config::incluster() {
+            Ok(config) => return Ok((config, Access::InCluster)),
+            Err(in_cluster) => kube::Config::from_kubeconfig(&options)
+                .await
+                .inspect_err(|_| tracing::debug!(%in_cluster, "not in a pod"))
+                .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")?,
         },
-    }
-}
-
-/// What was asked for, for an error about it.
-fn chosen(kubeconfig: impl Display, context: Option<&str>) -> String {
-    match context {
-        None => format!("--kubeconfig {kubeconfig}"),
-        Some(context) => format!("--context {context} in {kubeconfig}"),
-    }
+    };
+    Ok((config, Access::Kubeconfig { path: args.kubeconfig.clone(), context: args.context.clone() }))
 }

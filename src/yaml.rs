@@ -10,19 +10,13 @@ use granit_parser::{Event, Parser, ScalarStyle};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
-/// Reads one document.
-///
-/// # Errors
-/// One sentence on why it is not YAML, or what in it has two meanings.
+/// Reads one document. An error is a sentence on why it is not YAML, or what in it has two meanings.
 pub fn read(text: &str) -> Result<Value, String> {
     let value = serde_yaml::from_str(text).map_err(|error| format!("not YAML: {error}"))?;
     unambiguous(text).map(|()| value)
 }
 
-/// Reads any number of documents.
-///
-/// # Errors
-/// One sentence on why they are not YAML, or what in them has two meanings.
+/// Reads any number of documents, with the same errors.
 pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     let documents: Result<Vec<Value>, _> = serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect();
     let documents = documents.map_err(|error| format!("not YAML: {error}"))?;
@@ -30,9 +24,6 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
 }
 
 /// Prints a document. What would have two meanings is in quotes.
-///
-/// # Errors
-/// It cannot be written as YAML.
 pub fn print(value: &impl Serialize) -> Result<String, String> {
     let mut text = serde_yaml::to_string(value).map_err(|error| error.to_string())?;
     for Ambiguous { place, .. } in ambiguous(&text)?.into_iter().rev() {

@@ -137,7 +137,7 @@ async fn with_spec(
         made: ctx.memory.made(key, uid),
         named: &named(ctx, key),
     };
-    let chart = ctx.charts.at_hand(&desired.chart_version).map(|chart| Target::from(chart.as_ref()));
+    let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
     Ok(Observed {

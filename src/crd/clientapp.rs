@@ -3,6 +3,7 @@
 //! The doc comments here are what `kubectl explain clientapp.spec` prints, and every rule the API server can
 //! check is a rule of the schema, so that `kubectl apply` refuses at once.
 
+use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -145,14 +146,14 @@ pub struct Postgres {
     pub version: String,
 
     /// Size of the database's volume, such as `1Gi`. Only grows.
-    #[serde(default = "default_postgres_storage")]
+    #[serde(default = "super::default_storage")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
 
     /// Number of PostgreSQL instances. With the provider `percona`, more than one are a cluster with automatic failover; with
     /// `standalone`, all above one are hot standbys without automatic failover.
-    #[serde(default = "one")]
+    #[serde(default = "super::one")]
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
 
@@ -180,7 +181,7 @@ pub struct ExternalPostgres {
     pub user_key: String,
 
     /// Key with the user's password.
-    #[serde(default = "default_password_key")]
+    #[serde(default = "super::default_password_key")]
     #[schemars(length(min = 1, max = 253))]
     pub password_key: String,
 
@@ -259,12 +260,15 @@ pub struct Persistence {
 }
 
 /// What becomes of data when their owner is deleted.
-#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[value(rename_all = "PascalCase")]
 pub enum DeletionPolicy {
     /// They are deleted with it.
+    #[value(help = "They are deleted")]
     #[default]
     Delete,
     /// They outlive it, without owner, labelled `apps.bnerd-operator.local/retained-from`.
+    #[value(help = "They are kept")]
     Retain,
 }
 
@@ -499,23 +503,14 @@ fn yes() -> bool {
 fn is_false(value: &bool) -> bool {
     !*value
 }
-fn one() -> i32 {
-    1
-}
 fn default_chart_version() -> String {
     "5.5.2".to_owned()
 }
 fn default_postgres_version() -> String {
     "15".to_owned()
 }
-fn default_postgres_storage() -> String {
-    "1Gi".to_owned()
-}
 fn default_user_key() -> String {
     "user".to_owned()
-}
-fn default_password_key() -> String {
-    "password".to_owned()
 }
 fn default_host_key() -> String {
     "host".to_owned()
@@ -536,8 +531,8 @@ impl Default for Postgres {
             enabled: yes(),
             provider: PostgresProvider::default(),
             version: default_postgres_version(),
-            storage_size: default_postgres_storage(),
-            instances: one(),
+            storage_size: super::default_storage(),
+            instances: super::one(),
             adopt: false,
             external: None,
         }

@@ -34,7 +34,6 @@ pub enum State {
 
 impl State {
     /// The word in the object.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             State::True => "True",
@@ -70,7 +69,6 @@ impl Verdict {
     }
 
     /// The condition as stored; `lastTransitionTime` moves only when the state does, as the API convention asks.
-    #[must_use]
     pub fn into_condition(
         self,
         type_: &str,
@@ -95,7 +93,6 @@ impl Verdict {
 }
 
 /// The condition of this type, if it is there.
-#[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }

@@ -4,7 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
@@ -39,33 +42,28 @@ impl<K> Guard<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let (metadata, json) = without_managed_fields(raw.get()).map_err(serde::de::Error::custom)?;
-        let object = decode(&json, |_| {});
-        let status = object.as_ref().err().and_then(|_| status_of(&json));
+        let (metadata, fields) = without_managed_fields(raw.get()).map_err(D::Error::custom)?;
+        let object = decode(&serde_json::to_string(&fields).map_err(D::Error::custom)?, |_| {});
+        // The rest of the object may nest too deep to be read.
+        let status = || serde_json::from_str(fields.get("status")?.get()).ok();
+        let status = if object.is_err() { status() } else { None };
         Ok(Guard { metadata, object, status })
     }
 }
 
-/// An object's metadata and text, both without the managed fields. Nothing reads those, they are the larger half of a
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// An object's metadata and fields, both without the managed fields. Nothing reads those, they are the larger half of a
 /// small object in the cache, and they nest as deep as the object does.
-fn without_managed_fields(json: &str) -> serde_json::Result<(ObjectMeta, String)> {
-    type Fields = BTreeMap<String, Box<RawValue>>;
+fn without_managed_fields(json: &str) -> serde_json::Result<(ObjectMeta, Fields)> {
     let mut object: Fields = serde_json::from_str(json)?;
-    let mut metadata: Fields = match object.get("metadata") {
-        Some(metadata) => serde_json::from_str(metadata.get())?,
-        None => Fields::new(),
-    };
+    let metadata = object.get("metadata").map(|metadata| serde_json::from_str::<Fields>(metadata.get())).transpose()?;
+    let mut metadata = metadata.unwrap_or_default();
     metadata.remove("managedFields");
     let metadata = to_raw_value(&metadata)?;
     let decoded = serde_json::from_str(metadata.get())?;
     object.insert("metadata".to_owned(), metadata);
-    Ok((decoded, serde_json::to_string(&object)?))
-}
-
-/// The status alone, out of an object that may nest too deep to be read whole.
-fn status_of(json: &str) -> Option<Value> {
-    let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(json).ok()?;
-    serde_json::from_str(fields.get("status")?.get()).ok()
+    Ok((decoded, object))
 }
 
 /// An object from its text, and the fields that its kind does not have. An error names the field at fault.
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_object_leaves_the_list_readable() {
+    fn one_bad_object_leaves_list_and_watch_readable() {
         let list = format!(
             r#"{{"apiVersion":"v1","kind":"List","metadata":{{"resourceVersion":"1"}},"items":[{},{},{}]}}"#,
             object("good", "{}"),
@@ -161,10 +159,7 @@ mod tests {
         let decodes: Vec<_> =
             list.items.iter().map(|guard| (guard.metadata.name.as_deref().unwrap(), guard.object.is_ok())).collect();
         assert_eq!(decodes, [("good", true), ("deep", false), ("not-a-map", false)]);
-    }
 
-    #[test]
-    fn one_bad_object_leaves_the_watch_readable() {
         let event = format!(r#"{{"type":"ADDED","object":{}}}"#, object("deep", &deep()));
         let event: WatchEvent<Guard<ClientApp>> = serde_json::from_str(&event).unwrap();
         let WatchEvent::Added(guard) = event else { panic!("{event:?}") };

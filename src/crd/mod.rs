@@ -74,7 +74,6 @@ pub mod annotation {
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";
 
     /// The value of [`RETRY`] that has this attempt repeated: `startedAt/failures` of `status.lastAttempt`.
-    #[must_use]
     pub fn retry_after(attempt: &Attempt) -> String {
         // Times are stored in whole seconds, and two attempts may begin within one.
         format!("{}/{}", attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ"), attempt.failures)
@@ -91,9 +90,18 @@ pub const POSTGRESQL_FINALIZER: &str = "apps.bnerd-operator.local/postgresql";
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
 /// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
-#[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
+}
+
+fn one() -> i32 {
+    1
+}
+fn default_storage() -> String {
+    "1Gi".to_owned()
+}
+fn default_password_key() -> String {
+    "password".to_owned()
 }
 
 /// Schema of raw chart values.

@@ -7,6 +7,7 @@
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The CustomResourceDefinition's name, watched so that an installation of Percona is noticed.
 pub const CRD_NAME: &str = "perconapgclusters.pgv2.percona.com";
@@ -70,52 +71,27 @@ pub struct Backups {
     /// Unset is enabled (`Backups.IsEnabled` in `perconapgcluster_types.go`).
     pub enabled: Option<bool>,
     /// How pgBackRest is set up. It may be listed while backups are disabled, and then does nothing.
-    pub pgbackrest: Option<PgBackRest>,
+    pub pgbackrest: Option<Value>,
 }
 
 impl Backups {
     /// Whether backups are enabled and have somewhere to go.
     pub fn are_made(&self) -> bool {
-        self.enabled != Some(false) && self.pgbackrest.as_ref().is_some_and(|pgbackrest| !pgbackrest.repos.is_empty())
+        let repos = self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest["repos"].as_array());
+        self.enabled != Some(false) && repos.is_some_and(|repos| !repos.is_empty())
     }
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct PgBackRest {
-    /// Where backups go to; Percona's schema requires one at least.
-    pub repos: Vec<Repo>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct Repo {
-    /// `repo1` to `repo4`.
-    pub name: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceSet {
-    pub data_volume_claim_spec: VolumeClaim,
+    pub data_volume_claim_spec: Value,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct VolumeClaim {
-    pub resources: Resources,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct Resources {
-    pub requests: Requests,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct Requests {
-    pub storage: Option<String>,
+impl InstanceSet {
+    pub fn storage(&self) -> Option<&str> {
+        self.data_volume_claim_spec.pointer("/resources/requests/storage")?.as_str()
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -66,7 +66,7 @@ pub struct PostgresqlSpec {
     pub port: i32,
 
     /// Size of the volume of each server, such as `1Gi`. Only grows.
-    #[serde(default = "default_storage")]
+    #[serde(default = "super::default_storage")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
@@ -90,7 +90,7 @@ pub struct PostgresqlSpec {
 
     /// Number of servers. All above one are hot standbys, which clients can read through the Service `<name>-ro`. There is no
     /// automatic failover: a lost primary comes back on its volume.
-    #[serde(default = "one")]
+    #[serde(default = "super::one")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
 
@@ -111,7 +111,7 @@ pub struct PasswordSecret {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key in it.
-    #[serde(default = "default_key")]
+    #[serde(default = "super::default_password_key")]
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
@@ -301,20 +301,11 @@ pub enum DumpState {
 fn default_user() -> String {
     "app".to_owned()
 }
-fn default_key() -> String {
-    "password".to_owned()
-}
 fn default_port() -> i32 {
     5432
 }
-fn default_storage() -> String {
-    "1Gi".to_owned()
-}
 fn default_version() -> String {
     "17".to_owned()
-}
-fn one() -> i32 {
-    1
 }
 fn default_keep() -> i32 {
     7

@@ -46,37 +46,31 @@ macro_rules! reasons {
             pub const ALL: &[Reason] = &[$(Reason::$name),*];
 
             /// The word in the object.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Reason::$name => stringify!($name)),* }
             }
 
             /// The condition that it stands in, besides `Ready`; where a reason can stand in several, the usual one.
-            #[must_use]
             pub const fn condition(self) -> &'static str {
                 match self { $(Reason::$name => $condition),* }
             }
 
             /// What it says of the object's way.
-            #[must_use]
             pub const fn class(self) -> Class {
                 match self { $(Reason::$name => Class::$class),* }
             }
 
             /// The kinds that have it.
-            #[must_use]
             pub const fn kinds(self) -> &'static [&'static str] {
                 match self { $(Reason::$name => $kinds),* }
             }
 
             /// What it means.
-            #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Reason::$name => $meaning),* }
             }
 
             /// What to do about it.
-            #[must_use]
             pub const fn remedy(self) -> &'static str {
                 match self { $(Reason::$name => $remedy),* }
             }
@@ -218,13 +212,11 @@ reasons! {
 
 impl Reason {
     /// Nothing goes on until a user or a cluster admin changes something.
-    #[must_use]
     pub const fn stalled(self) -> bool {
         matches!(self.class(), Class::Stalled)
     }
 
     /// The reason of this spelling.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Reason> {
         Reason::ALL.iter().find(|reason| reason.as_str() == text).copied()
     }
@@ -255,7 +247,6 @@ impl PartialEq<Reason> for String {
 }
 
 /// Whether a condition is worth a warning: it does not hold, and that is no step on the way.
-#[must_use]
 pub fn is_trouble(condition: &Condition) -> bool {
     let class = Reason::parse(&condition.reason).map(Reason::class);
     condition.status != "True" && class != Some(Class::Progress)

@@ -109,7 +109,6 @@ impl Destroyer<'_> {
         Ok(())
     }
 
-    /// Whether this process may act at this moment.
     pub fn may(&self, operation: &str) -> Result<(), Error> {
         match self.lead.holds() {
             true => Ok(()),
@@ -181,7 +180,6 @@ pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
     }
 }
 
-/// The objects of a kind in a namespace.
 pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     let resource = match kind {
         Kind::Volume => ApiResource::erase::<PersistentVolumeClaim>(&()),

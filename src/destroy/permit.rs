@@ -68,28 +68,21 @@ pub trait Owner:
 }
 
 /// Why nothing at all may be destroyed for an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Withheld {
-    /// It is gone, or another of its name is there.
+    /// Or another of its name is there.
+    #[error("it is gone")]
     Gone,
+    #[error("it is not being deleted")]
     Alive,
+    #[error("it is deleted with --cascade=orphan")]
     Orphaned,
+    #[error("the stored object does not decode, and so its deletionPolicy is not known")]
     Unreadable,
+    #[error("spec.suspend is true")]
     Suspended,
+    #[error("spec.deletionPolicy is Retain")]
     Retained,
-}
-
-impl fmt::Display for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Withheld::Gone => "it is gone",
-            Withheld::Alive => "it is not being deleted",
-            Withheld::Orphaned => "it is deleted with --cascade=orphan",
-            Withheld::Unreadable => "the stored object does not decode, and so its deletionPolicy is not known",
-            Withheld::Suspended => "spec.suspend is true",
-            Withheld::Retained => "spec.deletionPolicy is Retain",
-        })
-    }
 }
 
 /// That an object's data go with it. Made by [`mandate`] alone.
@@ -108,18 +101,13 @@ pub struct Permit {
 }
 
 /// An object that stays, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} {name} {because}", kind.as_str())]
 pub struct Kept {
     pub kind: Kind,
     pub name: String,
     /// What follows on kind and name in a sentence.
     pub because: String,
-}
-
-impl fmt::Display for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.kind.as_str(), self.name, self.because)
-    }
 }
 
 /// Whether the data of an object go with it: it is the one with this uid, as the API server has it now.

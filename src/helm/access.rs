@@ -12,9 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kube::config::{
-    AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
+use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -25,10 +24,9 @@ const NAME: &str = "clientapp-operator";
 /// The operator's own access to the cluster, which helm shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
+    /// No `path` is what `$KUBECONFIG` names, or else `~/.kube/config`; no `context` is the current one.
     Kubeconfig {
-        /// The file; `None` is what `$KUBECONFIG` names, or else `~/.kube/config`.
         path: Option<PathBuf>,
-        /// The context; `None` is the current one.
         context: Option<String>,
     },
     InCluster,
@@ -39,11 +37,7 @@ pub enum AccessError {
     #[error("cannot read the kubeconfig")]
     Read { source: KubeconfigError },
     #[error("the kubeconfig has no {what} {name:?}")]
-    Undefined {
-        /// `context`, `cluster` or `user`.
-        what: &'static str,
-        name: String,
-    },
+    Undefined { what: &'static str, name: String },
     #[error("not in a cluster: {variable} is not set")]
     NotInCluster { variable: &'static str },
     #[error("cannot write helm's kubeconfig")]
@@ -74,103 +68,67 @@ impl Access {
     /// the original is used from the next run on.
     pub(super) fn grant(&self, dir: &Path) -> Result<Grant, AccessError> {
         let kubeconfig = match self {
-            Self::Kubeconfig { path, context } => minified(read(path.as_deref())?, context.as_deref())?,
+            Self::Kubeconfig { path, context } => {
+                let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+                minified(read.map_err(|source| AccessError::Read { source })?, context.as_deref())?
+            }
             Self::InCluster => in_cluster(Path::new(SERVICE_ACCOUNT), |variable| env::var(variable).ok())?,
         };
         let write = |source| AccessError::Write { source };
         // tempfile makes files of mode 0600. JSON is YAML without its surprises.
         let mut file = tempfile::Builder::new().prefix("kubeconfig-").tempfile_in(dir).map_err(write)?;
-        file.write_all(&serde_json::to_vec(&kubeconfig).map_err(|error| write(error.into()))?).map_err(write)?;
-        Ok(Grant { kubeconfig: file, plugin: has_plugin(&kubeconfig) })
+        file.write_all(kubeconfig.to_string().as_bytes()).map_err(write)?;
+        Ok(Grant { kubeconfig: file, plugin: kubeconfig["users"][0]["user"]["exec"].is_object() })
     }
-}
-
-fn read(path: Option<&Path>) -> Result<Kubeconfig, AccessError> {
-    match path {
-        // kube resolves the files a kubeconfig names against its path: an absolute one makes them absolute.
-        Some(path) => std::path::absolute(path)
-            .map_err(|source| KubeconfigError::ReadConfig(source, path.to_owned()))
-            .and_then(Kubeconfig::read_from),
-        None => Kubeconfig::read(),
-    }
-    .map_err(|source| AccessError::Read { source })
 }
 
 /// The kubeconfig with nothing but one context and what it refers to.
-fn minified(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Kubeconfig, AccessError> {
+fn minified(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Value, AccessError> {
     let undefined = |what, name: &str| AccessError::Undefined { what, name: name.to_owned() };
     let wanted = context.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
     let context = kubeconfig.contexts.iter().find(|named| named.name == wanted).and_then(|named| named.context.clone());
     let context = context.ok_or_else(|| undefined("context", wanted))?;
     let cluster = kubeconfig.clusters.into_iter().find(|named| named.name == context.cluster);
-    let cluster = cluster.and_then(|named| named.cluster).ok_or_else(|| undefined("cluster", &context.cluster))?;
-    let user = match &context.user {
+    let mut cluster = cluster.and_then(|named| named.cluster).ok_or_else(|| undefined("cluster", &context.cluster))?;
+    let mut user = match &context.user {
         Some(wanted) => {
             let user = kubeconfig.auth_infos.into_iter().find(|named| named.name == *wanted);
             user.and_then(|named| named.auth_info).ok_or_else(|| undefined("user", wanted))?
         }
         None => AuthInfo::default(),
     };
-    Ok(only(absolute_cluster(cluster), absolute_user(user)))
+    // Helm runs in a directory of its own, where a relative path would mean something else. A plugin without a / is in PATH.
+    let plugin = user.exec.as_mut().and_then(|exec| exec.command.as_mut()).filter(|command| command.contains('/'));
+    let credentials = [&mut user.client_certificate, &mut user.client_key, &mut user.token_file].into_iter().flatten();
+    for path in credentials.chain(&mut cluster.certificate_authority).chain(plugin) {
+        if let Ok(absolute) = std::path::absolute(&*path) {
+            *path = absolute.to_string_lossy().into_owned();
+        }
+    }
+    Ok(only(&cluster, &user))
 }
 
 /// The pod's service account. CA and token are named, not copied: both are rotated while we run.
-fn in_cluster(account: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<Kubeconfig, AccessError> {
+fn in_cluster(account: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<Value, AccessError> {
     let variable = |name| variable(name).ok_or(AccessError::NotInCluster { variable: name });
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
     let host = if host.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) { format!("[{host}]") } else { host };
     let file = |name| Some(account.join(name).to_string_lossy().into_owned());
-    Ok(only(
-        Cluster {
-            server: Some(format!("https://{host}:{port}")),
-            certificate_authority: file("ca.crt"),
-            ..Cluster::default()
-        },
-        AuthInfo { token_file: file("token"), ..AuthInfo::default() },
-    ))
+    let (server, certificate_authority) = (Some(format!("https://{host}:{port}")), file("ca.crt"));
+    let cluster = Cluster { server, certificate_authority, ..Cluster::default() };
+    Ok(only(&cluster, &AuthInfo { token_file: file("token"), ..AuthInfo::default() }))
 }
 
-fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
-    let name = || NAME.to_owned();
-    Kubeconfig {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Config".to_owned()),
-        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
-        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
-        contexts: vec![NamedContext {
-            name: name(),
-            // No namespace: every helm run names its own.
-            context: Some(Context { cluster: name(), user: Some(name()), ..Context::default() }),
-            ..NamedContext::default()
-        }],
-        current_context: Some(name()),
-        ..Kubeconfig::default()
-    }
-}
-
-/// Helm runs in a directory of its own, where a relative path would mean something else.
-fn absolute(path: &mut Option<String>) {
-    if let Some(path) = path
-        && let Ok(absolute) = std::path::absolute(&*path)
-    {
-        *path = absolute.to_string_lossy().into_owned();
-    }
-}
-
-fn absolute_cluster(mut cluster: Cluster) -> Cluster {
-    absolute(&mut cluster.certificate_authority);
-    cluster
-}
-
-fn absolute_user(mut user: AuthInfo) -> AuthInfo {
-    absolute(&mut user.client_certificate);
-    absolute(&mut user.client_key);
-    absolute(&mut user.token_file);
-    user
-}
-
-fn has_plugin(kubeconfig: &Kubeconfig) -> bool {
-    kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()).any(|user| user.exec.is_some())
+fn only(cluster: &Cluster, user: &AuthInfo) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": NAME, "cluster": cluster}],
+        "users": [{"name": NAME, "user": user}],
+        // No namespace: every helm run names its own.
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+        "current-context": NAME,
+    })
 }
 
 #[cfg(test)]

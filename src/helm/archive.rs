@@ -26,7 +26,6 @@ pub(super) struct Metadata {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) app_version: Option<String>,
-    pub(super) kube_version: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -129,20 +128,6 @@ pub(super) mod tests {
         header.set_mode(0o644);
         header.set_cksum();
         builder.append(&header, content.as_bytes()).unwrap();
-    }
-
-    #[test]
-    fn metadata_is_read() {
-        let metadata = inspect("nextcloud", chart("nextcloud", "5.5.2").as_slice()).unwrap();
-        assert_eq!(
-            metadata,
-            Metadata {
-                name: "nextcloud".into(),
-                version: "5.5.2".into(),
-                app_version: Some("29.0.4".into()),
-                kube_version: Some(">=1.24".into()),
-            }
-        );
     }
 
     #[test]

@@ -10,25 +10,21 @@
 //! ```
 
 use std::{
-    collections::HashMap,
-    fmt,
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared, WeakShared},
-};
+use moka::future::Cache;
 use semver::Version;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{ChartName, ChartSource, HelmError, Pulled, archive};
+use super::{ChartName, ChartSource, Helm, HelmError, Pulled, archive};
+use crate::runtime::key::hex;
 
 /// The largest packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;
@@ -41,138 +37,93 @@ pub struct Chart {
     pub version: Version,
     /// The version of the app it installs, as the chart puts it.
     pub app_version: Option<String>,
-    /// The Kubernetes versions it is for, as the chart puts it.
-    pub kube_version: Option<String>,
     /// The SHA-256 of the packaged chart, 64 hexadecimal digits.
     pub digest: String,
     pub path: PathBuf,
 }
 
-/// A chart version cannot be had. It can be cloned because every caller that waits for the same pull gets the same error.
-#[derive(Debug, Clone, thiserror::Error)]
+/// A chart version cannot be had.
+#[derive(Debug, thiserror::Error)]
 pub enum ChartError {
     #[error("cannot pull chart {chart} {version}: {source}")]
-    Pull { chart: ChartName, version: Version, source: Arc<HelmError> },
+    Pull { chart: ChartName, version: Version, source: Box<HelmError> },
     #[error("there is no chart {}", path.display())]
     NotFound { path: PathBuf },
     #[error("chart {chart} {version} is larger than {MAX_PACKED} bytes")]
     TooLarge { chart: ChartName, version: Version },
     #[error("chart {chart} {version} is refused: {source}")]
-    Invalid { chart: ChartName, version: Version, source: Arc<archive::InvalidArchive> },
+    Invalid { chart: ChartName, version: Version, source: archive::InvalidArchive },
     #[error("asked for chart {chart} {version}, but got {found}")]
     WrongChart { chart: ChartName, version: Version, found: String },
     #[error("chart version {version} has changed at its source: its sha256 was {recorded} and is now {found}")]
     DigestChanged { version: Version, recorded: String, found: String },
     #[error("cannot use the chart cache at {}", path.display())]
-    Cache { path: PathBuf, source: Arc<io::Error> },
+    Cache { path: PathBuf, source: io::Error },
 }
 
 /// What pulls packaged charts: helm, or the fake of this module's tests.
 pub trait Pull: Send + Sync {
     /// Nothing about the chart has been checked: that is [`ChartCache`]'s.
-    fn pull<'a>(
-        &'a self,
-        source: &'a ChartSource,
-        chart: &'a ChartName,
-        version: &'a Version,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Pulled, HelmError>>;
+    fn pull(
+        &self,
+        source: &ChartSource,
+        chart: &ChartName,
+        version: &Version,
+        cancel: &CancellationToken,
+    ) -> impl Future<Output = Result<Pulled, HelmError>> + Send;
 }
 
-type Fetch = Shared<BoxFuture<'static, Result<Arc<Chart>, ChartError>>>;
-type WeakFetch = WeakShared<BoxFuture<'static, Result<Arc<Chart>, ChartError>>>;
-
-#[derive(Clone)]
-pub struct ChartCache {
+/// Callers that ask for one version at a time share one pull. It is driven by one of them; where that one goes away, by the next,
+/// and with the last of them the helm process behind it is dropped.
+pub struct ChartCache<P = Helm> {
     shelf: Arc<Shelf>,
-    helm: Arc<dyn Pull>,
+    helm: P,
     shutdown: CancellationToken,
-    state: Arc<Mutex<State>>,
-    pulls: Arc<Semaphore>,
+    ready: Cache<Version, Arc<Chart>>,
+    pulls: Semaphore,
 }
 
-#[derive(Default)]
-struct State {
-    ready: HashMap<Version, Arc<Chart>>,
-    /// Weak, so that a fetch lives exactly as long as a caller waits for it: with the last of them the helm process behind it
-    /// is dropped, and after a failure the next caller starts another.
-    fetches: HashMap<Version, WeakFetch>,
-}
-
-impl fmt::Debug for ChartCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChartCache").field("shelf", &self.shelf).finish_non_exhaustive()
-    }
-}
-
-impl ChartCache {
+impl<P: Pull> ChartCache<P> {
     /// A cache in a directory, which is made when it is first needed. Pulls end when `shutdown` is cancelled.
-    pub fn new(
-        helm: Arc<dyn Pull>,
-        source: ChartSource,
-        chart: ChartName,
-        dir: PathBuf,
-        shutdown: CancellationToken,
-    ) -> Self {
-        let pulls = Arc::new(Semaphore::new(PULLS));
-        Self { shelf: Arc::new(Shelf { source, chart, dir }), helm, shutdown, state: Arc::default(), pulls }
+    pub fn new(helm: P, source: ChartSource, chart: ChartName, dir: PathBuf, shutdown: CancellationToken) -> Self {
+        let (ready, pulls) = (Cache::builder().build(), Semaphore::new(PULLS));
+        Self { shelf: Arc::new(Shelf { source, chart, dir }), helm, shutdown, ready, pulls }
     }
 
     /// The chart in a version, its content verified just now.
     ///
     /// It is pulled if it never was; callers that ask for it meanwhile wait for the same pull. Failures are not kept.
-    pub async fn get(&self, version: &Version) -> Result<Arc<Chart>, ChartError> {
-        let ready = self.state().ready.get(version).cloned();
-        if let Some(chart) = ready {
-            let (shelf, expected) = (Arc::clone(&self.shelf), Arc::clone(&chart));
-            if blocking(move || shelf.holds(&expected.digest)).await {
+    pub async fn get(&self, version: &Version) -> Result<Arc<Chart>, Arc<ChartError>> {
+        if let Some(chart) = self.ready.get(version).await {
+            let expected = Arc::clone(&chart);
+            if self.on_shelf(move |shelf| shelf.intact(&expected.digest)).await.is_some() {
                 return Ok(chart);
             }
             tracing::warn!(chart = %chart.name, %version, "the cached chart is missing or has been changed; fetching it again");
-            self.state().ready.remove(version);
+            self.ready.invalidate(version).await;
         }
-        let fetch = self.fetch(version);
-        fetch.await
+        self.ready.try_get_with_by_ref(version, async { self.obtain(version).await.map(Arc::new) }).await
     }
 
     /// A version that has been had already, so that [`ChartCache::get`], which verifies it, will hardly take time.
-    pub fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
-        self.state().ready.get(version).cloned()
+    pub async fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
+        self.ready.get(version).await
     }
 
     /// Forgets what a version is, so that the source is asked again.
     pub async fn forget(&self, version: &Version) {
-        self.state().ready.remove(version);
-        let record = self.shelf.record(version);
-        let removed = blocking(move || fs::remove_file(record)).await;
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%version, %error, "cannot forget what a chart version was");
-            }
-            _ => {}
+        self.ready.invalidate(version).await;
+        let forgotten = version.clone();
+        if let Err(error) = self.on_shelf(move |shelf| fs::remove_file(shelf.record(&forgotten))).await
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%version, %error, "cannot forget what a chart version was");
         }
-    }
-
-    fn fetch(&self, version: &Version) -> Fetch {
-        let mut state = self.state();
-        if let Some(fetch) = state.fetches.get(version).and_then(WeakShared::upgrade) {
-            return fetch;
-        }
-        let (cache, wanted) = (self.clone(), version.clone());
-        let fetch = async move {
-            let chart = Arc::new(cache.obtain(&wanted).await?);
-            cache.state().ready.insert(wanted, Arc::clone(&chart));
-            Ok(chart)
-        };
-        let fetch = fetch.boxed().shared();
-        state.fetches.retain(|_, fetch| fetch.upgrade().is_some());
-        state.fetches.extend(fetch.downgrade().map(|weak| (version.clone(), weak)));
-        fetch
     }
 
     async fn obtain(&self, version: &Version) -> Result<Chart, ChartError> {
-        let (shelf, wanted) = (Arc::clone(&self.shelf), version.clone());
-        if let Some(chart) = blocking(move || shelf.recorded_chart(&wanted)).await? {
+        let wanted = version.clone();
+        if let Some(chart) = self.on_shelf(move |shelf| shelf.recorded_chart(&wanted)).await? {
             return Ok(chart);
         }
         let pulled;
@@ -181,33 +132,28 @@ impl ChartCache {
             None => {
                 // Each is a process with a repository's whole index in its memory.
                 let _one_of_few = self.pulls.acquire().await;
-                let pull = self.helm.pull(&self.shelf.source, &self.shelf.chart, version, &self.shutdown);
-                pulled = pull.await.map_err(|source| ChartError::Pull {
-                    chart: self.shelf.chart.clone(),
-                    version: version.clone(),
-                    source: Arc::new(source),
+                let Shelf { source, chart, .. } = &*self.shelf;
+                pulled = self.helm.pull(source, chart, version, &self.shutdown).await.map_err(|source| {
+                    let (chart, version) = (chart.clone(), version.clone());
+                    ChartError::Pull { chart, version, source: Box::new(source) }
                 })?;
                 pulled.path.clone()
             }
         };
-        let (shelf, wanted) = (Arc::clone(&self.shelf), version.clone());
-        blocking(move || shelf.admit(&file, &wanted)).await
+        let wanted = version.clone();
+        self.on_shelf(move |shelf| shelf.admit(&file, &wanted)).await
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match task::spawn_blocking(work).await {
-        Ok(done) => done,
-        // It is never aborted, so it panicked.
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    async fn on_shelf<T: Send + 'static>(&self, work: impl FnOnce(&Shelf) -> T + Send + 'static) -> T {
+        let shelf = Arc::clone(&self.shelf);
+        match task::spawn_blocking(move || work(&shelf)).await {
+            Ok(done) => done,
+            // It is never aborted, so it panicked.
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
     }
 }
 
-#[derive(Debug)]
 struct Shelf {
     source: ChartSource,
     chart: ChartName,
@@ -235,16 +181,14 @@ impl Shelf {
         }
     }
 
-    fn holds(&self, digest: &str) -> bool {
-        matches!(bounded(&self.content(digest)), Ok(Some(content)) if sha256(&content) == digest)
+    /// The content of this digest, unless it is missing or has been changed.
+    fn intact(&self, digest: &str) -> Option<Vec<u8>> {
+        bounded(&self.content(digest)).ok().flatten().filter(|content| sha256(content) == digest)
     }
 
     fn recorded_chart(&self, version: &Version) -> Result<Option<Chart>, ChartError> {
         let Some(digest) = self.recorded(version)? else { return Ok(None) };
-        match bounded(&self.content(&digest)) {
-            Ok(Some(content)) if sha256(&content) == digest => self.chart(version, digest, &content).map(Some),
-            _ => Ok(None),
-        }
+        self.intact(&digest).map(|content| self.chart(version, digest, &content)).transpose()
     }
 
     fn admit(&self, file: &Path, version: &Version) -> Result<Chart, ChartError> {
@@ -252,8 +196,8 @@ impl Shelf {
             io::ErrorKind::NotFound => ChartError::NotFound { path: file.to_owned() },
             _ => cache_error(file.to_owned(), error),
         })?;
-        let content =
-            content.ok_or_else(|| ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() })?;
+        let too_large = || ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() };
+        let content = content.ok_or_else(too_large)?;
         let found = sha256(&content);
         if let Some(recorded) = self.recorded(version)?.filter(|recorded| *recorded != found) {
             return Err(ChartError::DigestChanged { version: version.clone(), recorded, found });
@@ -268,22 +212,17 @@ impl Shelf {
     fn chart(&self, version: &Version, digest: String, content: &[u8]) -> Result<Chart, ChartError> {
         let (chart, version) = (self.chart.clone(), version.clone());
         match archive::inspect(chart.as_str(), content) {
-            Err(source) => Err(ChartError::Invalid { chart, version, source: Arc::new(source) }),
+            Err(source) => Err(ChartError::Invalid { chart, version, source }),
             // Some charts write their version with a v, which helm takes for the same version.
-            Ok(metadata)
-                if metadata.name == chart.as_str()
-                    && metadata
-                        .version
-                        .trim_start_matches('v')
-                        .parse()
-                        .is_ok_and(|found: Version| found == version) =>
+            Ok(archive::Metadata { name, version: found, app_version })
+                if name == chart.as_str()
+                    && found.trim_start_matches('v').parse().is_ok_and(|found: Version| found == version) =>
             {
                 let path = self.content(&digest);
-                let archive::Metadata { name: _, version: _, app_version, kube_version } = metadata;
-                Ok(Chart { name: chart, version, app_version, kube_version, digest, path })
+                Ok(Chart { name: chart, version, app_version, digest, path })
             }
-            Ok(archive::Metadata { name, version: other, .. }) => {
-                let found = format!("{name} {other}").chars().take(200).collect();
+            Ok(archive::Metadata { name, version: found, .. }) => {
+                let found = format!("{name} {found}").chars().take(200).collect();
                 Err(ChartError::WrongChart { chart, version, found })
             }
         }
@@ -310,11 +249,11 @@ fn write(path: &Path, content: &[u8]) -> Result<(), ChartError> {
 }
 
 fn cache_error(path: PathBuf, source: io::Error) -> ChartError {
-    ChartError::Cache { path, source: Arc::new(source) }
+    ChartError::Cache { path, source }
 }
 
 fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(content))
 }
 
 fn is_digest(text: &str) -> bool {

@@ -170,9 +170,6 @@ pub struct Flags {
     pub history_max: u32,
     /// How long Helm waits for one hook, in whole seconds.
     pub hook_timeout: Duration,
-    /// Whether helm checks manifests against the cluster's OpenAPI document before applying them. That check is more
-    /// than half of a run's cost, and an API server validates a server-side apply strictly anyway.
-    pub validate_openapi: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -226,10 +223,9 @@ impl HelmCommand {
             .option("--timeout", go_duration(flags.hook_timeout))
             .option("--labels", labels.to_string())
             // A chart's notes are text for a user at a terminal, and many of them print how to get a password.
-            .arg("--hide-notes");
-        if !flags.validate_openapi {
-            command = command.arg("--disable-openapi-validation");
-        }
+            .arg("--hide-notes")
+            // That check is more than half of a run's cost, and an API server validates a server-side apply strictly anyway.
+            .arg("--disable-openapi-validation");
         command.stdin = Some(values.clone());
         command
     }

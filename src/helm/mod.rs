@@ -16,9 +16,8 @@
 //! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
 //! which is the caller's business.
 
-use std::{env, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, future::BoxFuture};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -86,9 +85,6 @@ pub struct HelmSettings {
     pub memory: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HelmVersion(pub semver::Version);
-
 /// A packaged chart in a directory of its own, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Pulled {
@@ -155,7 +151,7 @@ impl Helm {
     }
 
     /// Whether there is a helm that can be used, and which.
-    pub async fn check(&self) -> Result<HelmVersion, HelmUnavailable> {
+    pub async fn check(&self) -> Result<semver::Version, HelmUnavailable> {
         let path = || self.0.settings.binary.clone();
         let never = CancellationToken::new();
         match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
@@ -188,26 +184,23 @@ impl Helm {
 }
 
 impl Pull for Helm {
-    fn pull<'a>(
-        &'a self,
-        source: &'a ChartSource,
-        chart: &'a ChartName,
-        version: &'a semver::Version,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Pulled, HelmError>> {
-        async move {
-            let verb = Verb::Pull;
-            let prepare = |source| HelmError::Prepare { verb, source };
-            let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
-            let Some(command) = HelmCommand::pull(source, chart, version, dir.path()) else {
-                return Err(HelmError::NothingPulled);
-            };
-            // Without access: a pull has no business with the cluster.
-            self.run(command, None, self.0.settings.deadline, cancel).await?;
-            let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
-            Ok(Pulled { path, _dir: dir })
-        }
-        .boxed()
+    async fn pull(
+        &self,
+        source: &ChartSource,
+        chart: &ChartName,
+        version: &semver::Version,
+        cancel: &CancellationToken,
+    ) -> Result<Pulled, HelmError> {
+        let verb = Verb::Pull;
+        let prepare = |source| HelmError::Prepare { verb, source };
+        let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
+        let Some(command) = HelmCommand::pull(source, chart, version, dir.path()) else {
+            return Err(HelmError::NothingPulled);
+        };
+        // Without access: a pull has no business with the cluster.
+        self.run(command, None, self.0.settings.deadline, cancel).await?;
+        let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
+        Ok(Pulled { path, _dir: dir })
     }
 }
 
@@ -216,7 +209,16 @@ fn environment(
     private: &PrivateDir,
     ours: impl Fn(&str) -> Option<OsString>,
 ) -> std::io::Result<Vec<(OsString, OsString)>> {
-    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    let mut env: Vec<(OsString, OsString)> = [
+        ("HELM_DRIVER", "secret"),
+        // A plugin is a program that runs with all that helm has.
+        ("HELM_NO_PLUGINS", "1"),
+        ("NO_COLOR", "1"),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("TZ", "UTC"),
+    ]
+    .map(|(name, value)| (name.into(), value.into()))
+    .into();
     for (name, subdir) in [
         ("HOME", "home"),
         ("TMPDIR", "tmp"),
@@ -228,22 +230,12 @@ fn environment(
     ] {
         env.push((name.into(), private.subdir(subdir)?.into()));
     }
-    for (name, value) in [
-        ("HELM_DRIVER", "secret"),
-        // A plugin is a program that runs with all that helm has.
-        ("HELM_NO_PLUGINS", "1"),
-        ("NO_COLOR", "1"),
-        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
-        ("TZ", "UTC"),
-    ] {
-        env.push((name.into(), value.into()));
-    }
     env.extend(PASSED_ON.iter().filter_map(|name| Some((name.into(), ours(name)?))));
     Ok(env)
 }
 
 fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished, HelmError> {
-    match (finished.cause, process::signal(finished.status)) {
+    match (finished.cause, finished.status.signal()) {
         // Stopped, but it was through already: what it did is done.
         (_, None) if finished.status.success() => Ok(finished),
         (Cause::Cancelled, _) => Err(HelmError::Cancelled { verb }),
@@ -257,14 +249,14 @@ fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished
 }
 
 /// Judges the answer of `helm version --template '{{.Version}}'`, which is `v4.3.1`, or `v4.3` of a build without a stamp.
-fn usable(answer: &str, path: PathBuf) -> Result<HelmVersion, HelmUnavailable> {
+fn usable(answer: &str, path: PathBuf) -> Result<semver::Version, HelmUnavailable> {
     let answer = answer.trim();
     let text = answer.strip_prefix('v').unwrap_or(answer);
     let version = text.parse::<semver::Version>().or_else(|_| format!("{text}.0").parse());
     match version {
         // A pre-release of the minimum is as old as what came before it.
         Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
-        Ok(version) => Ok(HelmVersion(version)),
+        Ok(found) => Ok(found),
         Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence::sentence(answer).chars().take(80).collect() }),
     }
 }

@@ -4,9 +4,10 @@
 //! tells; the words say why.
 
 use super::{
-    command::Verb,
+    command::Verb::{self, Pull, Uninstall, Upgrade},
     sentence::{error_text, sentence},
 };
+use HelmFailure::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HelmFailure {
@@ -20,9 +21,8 @@ pub enum HelmFailure {
     RepositoryUnavailable,
     /// The chart cannot be loaded, its templates fail, or its schema refuses the values.
     ChartInvalid,
-    /// The API server refused a request for lack of permission.
+    /// The API server refused a request for lack of permission; verb and resource as in RBAC, empty when the message has none.
     Forbidden {
-        /// Verb and resource as in RBAC; empty when the message has none.
         verb: String,
         resource: String,
     },
@@ -47,247 +47,160 @@ pub enum HelmFailure {
     Other,
 }
 
-/// A class, the commands it is meant for (all when empty), and the texts of which one has to occur; `*` is any text.
-type Row = (HelmFailure, &'static [Verb], &'static [&'static str]);
+/// A class, the one command it is meant for (`None`: all of them), and the text that has to occur; `*` in it is any text.
+type Row = (HelmFailure, Option<Verb>, &'static str);
+
+const FORBIDDEN: HelmFailure = Forbidden { verb: String::new(), resource: String::new() };
 
 /// The first row that matches wins, so the specific ones come first; the comments say which order matters. Next to each
 /// text is where it comes from, as of helm 4.3.1 and Kubernetes 1.36.
 const TABLE: &[Row] = &[
     // Helm's own words for its own state: nothing else contains them.
-    (
-        HelmFailure::Locked,
-        &[],
-        &[
-            "another operation (install/upgrade/rollback) is in progress", // action.go errPending
-            "release: already exists",                                     // driver.go: lost the race for the Secret
-            "cannot reuse a name that is still in use", // install.go: another Helm client installed just now
-        ],
-    ),
+    (Locked, None, "another operation (install/upgrade/rollback) is in progress"), // action.go errPending
+    (Locked, None, "release: already exists"), // driver.go: lost the race for the Secret
+    (Locked, None, "cannot reuse a name that is still in use"), // install.go: another Helm client installed just now
     // The whole phrase, since it counts as success: purging the history can fail with "release: not found", too.
-    (HelmFailure::NotFound, &[Verb::Uninstall], &["uninstall: Release not loaded: *: release: not found"]), // uninstall.go
-    (HelmFailure::NoDeployedReleases, &[], &["has no deployed releases"]),                                  // driver.go
-    (
-        HelmFailure::ResourceLimit,
-        &[],
-        &[
-            "fatal error: out of memory",
-            "runtime: out of memory",
-            "cannot allocate memory",
-            "SIGXFSZ",
-            "file too large",
-        ],
-    ),
+    (NotFound, Some(Uninstall), "uninstall: Release not loaded: *: release: not found"), // uninstall.go
+    (NoDeployedReleases, None, "has no deployed releases"),                              // driver.go
+    (ResourceLimit, None, "fatal error: out of memory"),
+    (ResourceLimit, None, "runtime: out of memory"),
+    (ResourceLimit, None, "cannot allocate memory"),
+    (ResourceLimit, None, "SIGXFSZ"),
+    (ResourceLimit, None, "file too large"),
     // A pull speaks to the repository alone: here everything about the network is the repository's. An index that is
     // not there comes before a chart that is not there, because both are a 404.
-    (
-        HelmFailure::RepositoryUnavailable,
-        &[Verb::Pull],
-        &["is not a valid chart repository or cannot be reached"], // chartrepo.go: unreachable, or not an index
-    ),
-    (
-        HelmFailure::ChartNotFound,
-        &[Verb::Pull],
-        &[
-            "no chart version found",
-            "no chart name found",
-            "failed to fetch * : 404 ", // httpgetter.go
-            ": not found",              // oras: the tag
-            "unable to locate any tags in provided repository",
-            "could not locate a version matching provided version string",
-            "chart \"*\" not found in ", // chartrepo.go ChartNotFoundError
-        ],
-    ),
-    (HelmFailure::ChartNotFound, &[Verb::Upgrade], &["path \"*\" not found"]), // install.go LocateChart
-    (
-        HelmFailure::RepositoryUnavailable,
-        &[Verb::Pull],
-        &[
-            "failed to fetch ",         // httpgetter.go: any status but 200
-            "error loading ",           // index.go
-            "no API version specified", // index.go
-            "empty index.yaml file",    // index.go
-            "has no downloadable URLs", // chartrepo.go
-            "Get \"",                   // net/http: no answer
-            "Head \"",                  // net/http
-            "response status code ",    // oras
-            "dial tcp",
-            "connection re",
-            "EOF",
-            "tls: ",
-            "x509: ",
-            "repo not found", // chart_downloader.go: an index that points to something that is not fetched, like a file
-            "scheme \"",
-        ],
-    ),
+    (RepositoryUnavailable, Some(Pull), "is not a valid chart repository or cannot be reached"), // chartrepo.go
+    (ChartNotFound, Some(Pull), "no chart version found"),
+    (ChartNotFound, Some(Pull), "no chart name found"),
+    (ChartNotFound, Some(Pull), "failed to fetch * : 404 "), // httpgetter.go
+    (ChartNotFound, Some(Pull), ": not found"),              // oras: the tag
+    (ChartNotFound, Some(Pull), "unable to locate any tags in provided repository"),
+    (ChartNotFound, Some(Pull), "could not locate a version matching provided version string"),
+    (ChartNotFound, Some(Pull), "chart \"*\" not found in "), // chartrepo.go ChartNotFoundError
+    (ChartNotFound, Some(Upgrade), "path \"*\" not found"),   // install.go LocateChart
+    (RepositoryUnavailable, Some(Pull), "failed to fetch "),  // httpgetter.go: any status but 200
+    (RepositoryUnavailable, Some(Pull), "error loading "),    // index.go
+    (RepositoryUnavailable, Some(Pull), "no API version specified"), // index.go
+    (RepositoryUnavailable, Some(Pull), "empty index.yaml file"), // index.go
+    (RepositoryUnavailable, Some(Pull), "has no downloadable URLs"), // chartrepo.go
+    (RepositoryUnavailable, Some(Pull), "Get \""),            // net/http: no answer
+    (RepositoryUnavailable, Some(Pull), "Head \""),           // net/http
+    (RepositoryUnavailable, Some(Pull), "response status code "), // oras
+    (RepositoryUnavailable, Some(Pull), "dial tcp"),
+    (RepositoryUnavailable, Some(Pull), "connection re"),
+    (RepositoryUnavailable, Some(Pull), "EOF"),
+    (RepositoryUnavailable, Some(Pull), "tls: "),
+    (RepositoryUnavailable, Some(Pull), "x509: "),
+    (RepositoryUnavailable, Some(Pull), "repo not found"), // chart_downloader.go: an index points to a file
+    (RepositoryUnavailable, Some(Pull), "scheme \""),
     // Before Conflict, Timeout and ApiUnavailable: a hook's or a webhook's failure quotes what its cause was.
-    (
-        HelmFailure::HookFailed,
-        &[],
-        &[
-            "failed pre-install:",       // install.go
-            "failed post-install:",      // install.go
-            "pre-upgrade hooks failed:", // upgrade.go
-            "post-upgrade hooks failed:",
-            "warning: Hook ", // hooks.go
-        ],
-    ),
-    (HelmFailure::Admission, &[], &["admission webhook \"", "failed calling webhook", "failed to call webhook"]),
-    (
-        HelmFailure::NamespaceTerminating,
-        &[],
-        &["because it is being terminated"], // apiserver, admission/plugin/namespace/lifecycle
-    ),
+    (HookFailed, None, "failed pre-install:"),       // install.go
+    (HookFailed, None, "failed post-install:"),      // install.go
+    (HookFailed, None, "pre-upgrade hooks failed:"), // upgrade.go
+    (HookFailed, None, "post-upgrade hooks failed:"),
+    (HookFailed, None, "warning: Hook "), // hooks.go
+    (Admission, None, "admission webhook \""),
+    (Admission, None, "failed calling webhook"),
+    (Admission, None, "failed to call webhook"),
+    (NamespaceTerminating, None, "because it is being terminated"), // apiserver, admission/plugin/namespace/lifecycle
     // All of these are "… is forbidden: …", a permission being only one of the reasons.
-    (
-        HelmFailure::Quota,
-        &[],
-        &[
-            "exceeded quota:",
-            "failed quota:",
-            "maximum cpu usage",
-            "maximum memory usage",
-            "minimum cpu usage",
-            "minimum memory usage",
-        ],
-    ),
-    (
-        HelmFailure::Forbidden { verb: String::new(), resource: String::new() },
-        &[],
-        &[
-            "is forbidden: User \"",
-            "forbidden: User \"",
-            "Unauthorized",
-            "the server has asked for the client to provide credentials",
-        ],
-    ),
-    (HelmFailure::Admission, &[], &["is forbidden: "]), // pod security and other plugins
+    (Quota, None, "exceeded quota:"),
+    (Quota, None, "failed quota:"),
+    (Quota, None, "maximum cpu usage"),
+    (Quota, None, "maximum memory usage"),
+    (Quota, None, "minimum cpu usage"),
+    (Quota, None, "minimum memory usage"),
+    (FORBIDDEN, None, "forbidden: User \""),
+    (FORBIDDEN, None, "Unauthorized"),
+    (FORBIDDEN, None, "the server has asked for the client to provide credentials"),
+    (Admission, None, "is forbidden: "), // pod security and other plugins
     // Before ChartInvalid: a template that looks something up fails for the API server's sake.
-    (HelmFailure::ApiUnavailable, &[], &["error calling lookup: "]),
+    (ApiUnavailable, None, "error calling lookup: "),
     // Before everything else that the API server says, because a template's error may quote anything.
-    (
-        HelmFailure::ChartInvalid,
-        &[],
-        &[
-            "parse error at (",                            // engine.go
-            "parse error in (",                            // engine.go
-            "execution error at (",                        // engine.go: `fail` and `required`
-            "execution error in (",                        // engine.go
-            "executing \"*\" at <",                        // text/template
-            "error calling ",                              // text/template
-            "cannot parse template",                       // engine.go
-            "rendering template failed",                   // engine.go
-            "unable to execute template",                  // engine.go
-            "error during tpl function execution",         // engine.go
-            "don't meet the specifications of the schema", // values.go
-            "unable to validate schema",                   // jsonschema.go
-            "YAML parse error on ",                        // releaseutil manifest_sorter.go
-            "error converting YAML to JSON",               // sigs.k8s.io/yaml
-            "error parsing YAML",
-            "cannot load ",                                          // load.go: Chart.yaml, values.yaml …
-            "failed to parse ",                                      // options.go: the values
-            "does not appear to be a ",                              // archive.go
-            "unable to load chart archive",                          // load.go
-            "chart requires kubeVersion",                            // action.go
-            "chart exceeds maximum decompressed size",               // budget.go
-            "decompressed chart is larger than",                     // archive.go
-            "chart illegally ",                                      // archive.go
-            "chart contains illegally named files",                  // archive.go
-            "chart yaml not in base directory",                      // archive.go
-            "Chart.yaml file is missing",                            // load.go
-            "unable to detect chart version",                        // load.go
-            "unsupported chart version",                             // load.go
-            "error unpacking ",                                      // load.go
-            "found in Chart.yaml, but missing in charts/ directory", // install.go
-            "chart dependencies processing failed",                  // install.go
-            "validation: ",                                          // chart/v2/errors.go
-            "not installable",                                       // action.go: a library chart
-        ],
-    ),
-    (
-        HelmFailure::UnknownKind,
-        &[],
-        &["no matches for kind", "ensure CRDs are installed first", "contains removed kubernetes api(s)"],
-    ),
-    (
-        HelmFailure::Conflict,
-        &[],
-        &["Apply failed with ", "cannot be imported into the current release", "conflict occurred while applying"],
-    ),
+    (ChartInvalid, None, "parse error at ("),                    // engine.go
+    (ChartInvalid, None, "parse error in ("),                    // engine.go
+    (ChartInvalid, None, "execution error at ("),                // engine.go: `fail` and `required`
+    (ChartInvalid, None, "execution error in ("),                // engine.go
+    (ChartInvalid, None, "executing \"*\" at <"),                // text/template
+    (ChartInvalid, None, "error calling "),                      // text/template
+    (ChartInvalid, None, "cannot parse template"),               // engine.go
+    (ChartInvalid, None, "rendering template failed"),           // engine.go
+    (ChartInvalid, None, "unable to execute template"),          // engine.go
+    (ChartInvalid, None, "error during tpl function execution"), // engine.go
+    (ChartInvalid, None, "don't meet the specifications of the schema"), // values.go
+    (ChartInvalid, None, "unable to validate schema"),           // jsonschema.go
+    (ChartInvalid, None, "YAML parse error on "),                // releaseutil manifest_sorter.go
+    (ChartInvalid, None, "error converting YAML to JSON"),       // sigs.k8s.io/yaml
+    (ChartInvalid, None, "error parsing YAML"),
+    (ChartInvalid, None, "cannot load "),     // load.go: Chart.yaml, values.yaml …
+    (ChartInvalid, None, "failed to parse "), // options.go: the values
+    (ChartInvalid, None, "does not appear to be a "), // archive.go
+    (ChartInvalid, None, "unable to load chart archive"), // load.go
+    (ChartInvalid, None, "chart requires kubeVersion"), // action.go
+    (ChartInvalid, None, "chart exceeds maximum decompressed size"), // budget.go
+    (ChartInvalid, None, "decompressed chart is larger than"), // archive.go
+    (ChartInvalid, None, "chart illegally "), // archive.go
+    (ChartInvalid, None, "chart contains illegally named files"), // archive.go
+    (ChartInvalid, None, "chart yaml not in base directory"), // archive.go
+    (ChartInvalid, None, "Chart.yaml file is missing"), // load.go
+    (ChartInvalid, None, "unable to detect chart version"), // load.go
+    (ChartInvalid, None, "unsupported chart version"), // load.go
+    (ChartInvalid, None, "error unpacking "), // load.go
+    (ChartInvalid, None, "found in Chart.yaml, but missing in charts/ directory"), // install.go
+    (ChartInvalid, None, "chart dependencies processing failed"), // install.go
+    (ChartInvalid, None, "validation: "),     // chart/v2/errors.go
+    (ChartInvalid, None, "not installable"),  // action.go: a library chart
+    (UnknownKind, None, "no matches for kind"),
+    (UnknownKind, None, "ensure CRDs are installed first"),
+    (UnknownKind, None, "contains removed kubernetes api(s)"),
+    (Conflict, None, "Apply failed with "),
+    (Conflict, None, "cannot be imported into the current release"),
+    (Conflict, None, "conflict occurred while applying"),
     // Before InvalidObject: what may not change is reported as an invalid object, too.
-    (
-        HelmFailure::Immutable,
-        &[],
-        &[
-            "field is immutable",
-            "Forbidden: updates to statefulset spec",
-            "is immutable after creation",
-            "may not change once set",
-            "can not be less than previous value",
-            "can not be less than status.capacity",
-            "at least one field was changed: apiVersion, kind or name", // kube/client.go
-        ],
-    ),
+    (Immutable, None, "field is immutable"),
+    (Immutable, None, "Forbidden: updates to statefulset spec"),
+    (Immutable, None, "is immutable after creation"),
+    (Immutable, None, "may not change once set"),
+    (Immutable, None, "can not be less than previous value"),
+    (Immutable, None, "can not be less than status.capacity"),
+    (Immutable, None, "at least one field was changed: apiVersion, kind or name"), // kube/client.go
     // Before InvalidObject: a Secret that is too large is an invalid Secret.
-    (
-        HelmFailure::ReleaseTooLarge,
-        &[],
-        &[
-            "Too long: may not be more than 1048576",
-            "Too long: must have at most 1048576",
-            "request is too large",
-            "Request entity too large",
-        ],
-    ),
-    (
-        HelmFailure::InvalidObject,
-        &[],
-        &[
-            "strict decoding error",
-            "unknown field \"",
-            "error validating data",
-            "ValidationError(",
-            "\" is invalid: ",
-            "failed to create typed patch object", // server-side apply
-            "in body must be of type",
-        ],
-    ),
+    (ReleaseTooLarge, None, "Too long: may not be more than 1048576"),
+    (ReleaseTooLarge, None, "Too long: must have at most 1048576"),
+    (ReleaseTooLarge, None, "request is too large"),
+    (ReleaseTooLarge, None, "Request entity too large"),
+    (InvalidObject, None, "strict decoding error"),
+    (InvalidObject, None, "unknown field \""),
+    (InvalidObject, None, "error validating data"),
+    (InvalidObject, None, "ValidationError("),
+    (InvalidObject, None, "\" is invalid: "),
+    (InvalidObject, None, "failed to create typed patch object"), // server-side apply
+    (InvalidObject, None, "in body must be of type"),
     // Before Timeout: this is the API server's, though some of it is about time.
-    (
-        HelmFailure::ApiUnavailable,
-        &[],
-        &[
-            "kubernetes cluster unreachable", // kube/client.go: whatever happened to the first request
-            "connection refused",
-            "connection reset by peer",
-            "no route to host",
-            "no such host",
-            "i/o timeout",
-            "TLS handshake timeout",
-            "http2: ",
-            "EOF",
-            "tls: ",
-            "x509: ",
-            "Too many requests",
-            "too many requests",
-            "etcdserver: ",
-            "apiserver is shutting down",
-            "the server is currently unable to handle the request",
-            "the server was unable to return a response in the time allotted",
-            "Internal error occurred",
-            "could not get server version from Kubernetes",
-            "could not get apiVersions from Kubernetes",
-        ],
-    ),
-    (
-        HelmFailure::Timeout,
-        &[],
-        &[
-            "context deadline exceeded",
-            "timed out waiting for the condition",
-            "Timeout: request did not complete",
-            "Client.Timeout exceeded",
-        ],
-    ),
+    (ApiUnavailable, None, "kubernetes cluster unreachable"), // kube/client.go: whatever happened to the first request
+    (ApiUnavailable, None, "connection refused"),
+    (ApiUnavailable, None, "connection reset by peer"),
+    (ApiUnavailable, None, "no route to host"),
+    (ApiUnavailable, None, "no such host"),
+    (ApiUnavailable, None, "i/o timeout"),
+    (ApiUnavailable, None, "TLS handshake timeout"),
+    (ApiUnavailable, None, "http2: "),
+    (ApiUnavailable, None, "EOF"),
+    (ApiUnavailable, None, "tls: "),
+    (ApiUnavailable, None, "x509: "),
+    (ApiUnavailable, None, "Too many requests"),
+    (ApiUnavailable, None, "too many requests"),
+    (ApiUnavailable, None, "etcdserver: "),
+    (ApiUnavailable, None, "apiserver is shutting down"),
+    (ApiUnavailable, None, "the server is currently unable to handle the request"),
+    (ApiUnavailable, None, "the server was unable to return a response in the time allotted"),
+    (ApiUnavailable, None, "Internal error occurred"),
+    (ApiUnavailable, None, "could not get server version from Kubernetes"),
+    (ApiUnavailable, None, "could not get apiVersions from Kubernetes"),
+    (Timeout, None, "context deadline exceeded"),
+    (Timeout, None, "timed out waiting for the condition"),
+    (Timeout, None, "Timeout: request did not complete"),
+    (Timeout, None, "Client.Timeout exceeded"),
 ];
 
 /// The class of a failure and one redacted sentence about it, from a helm command's standard error.
@@ -295,14 +208,9 @@ pub fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     let error = error_text(stderr);
     let failure = TABLE
         .iter()
-        .find(|(_, verbs, texts)| {
-            (verbs.is_empty() || verbs.contains(&verb)) && texts.iter().any(|text| occurs(text, &error))
-        })
-        .map_or(HelmFailure::Other, |(failure, ..)| failure.clone());
-    let failure = match failure {
-        HelmFailure::Forbidden { .. } => forbidden(&error),
-        failure => failure,
-    };
+        .find(|(_, only, text)| only.is_none_or(|only| only == verb) && occurs(text, &error))
+        .map_or(Other, |(failure, ..)| failure.clone());
+    let failure = if failure == FORBIDDEN { forbidden(&error) } else { failure };
     let sentence = sentence(&error);
     (failure, if sentence.is_empty() { "helm failed without a word".to_owned() } else { sentence })
 }
@@ -318,7 +226,7 @@ fn forbidden(error: &str) -> HelmFailure {
         let (_, rest) = error.split_once(before)?;
         rest.split_once(after).map(|(part, _)| sentence(part))
     };
-    HelmFailure::Forbidden {
+    Forbidden {
         verb: part("\" cannot ", " ").unwrap_or_default(),
         resource: part(" resource \"", "\"").unwrap_or_default(),
     }

@@ -17,10 +17,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Seek, Write},
-    os::{
-        fd::OwnedFd,
-        unix::process::{CommandExt, ExitStatusExt},
-    },
+    os::{fd::OwnedFd, unix::process::CommandExt},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -146,7 +143,7 @@ pub(super) async fn run(
 ) -> Result<Finished, ProcessError> {
     let begun = Instant::now();
     let path = program.path.clone();
-    let Running { group, mut ended, stdout, stderr } =
+    let (group, mut ended, stdout, stderr) =
         start(program, limits).await.map_err(|source| ProcessError::start(path.clone(), source))?;
 
     let (mut out, mut err) = (Kept::new(limits.output), Kept::new(limits.output));
@@ -172,7 +169,7 @@ pub(super) async fn run(
 /// Waits for the end, and brings it about when it has to be.
 async fn live(
     group: &Group,
-    ended: &mut oneshot::Receiver<io::Result<ExitStatus>>,
+    ended: &mut Ended,
     limits: Limits,
     cancel: &CancellationToken,
 ) -> (Cause, io::Result<ExitStatus>) {
@@ -198,19 +195,14 @@ fn told(status: Result<io::Result<ExitStatus>, oneshot::error::RecvError>) -> io
     status.unwrap_or_else(|_| Err(io::Error::other("the thread that waited for it is gone")))
 }
 
-struct Running {
-    group: Group,
-    ended: oneshot::Receiver<io::Result<ExitStatus>>,
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
-}
+type Ended = oneshot::Receiver<io::Result<ExitStatus>>;
 
 /// Forks on a thread of the child's own, which lives exactly as long as the child.
 ///
 /// That is what makes the parent-death signal right: the kernel sends it when the *thread* that forked ends, not the
 /// process. A runtime's worker or blocking thread may retire at any time and would take the child with it; this one
 /// forks, waits, sweeps the group, reaps, and only then ends.
-async fn start(program: Program, limits: Limits) -> io::Result<Running> {
+async fn start(program: Program, limits: Limits) -> io::Result<(Group, Ended, pipe::Receiver, pipe::Receiver)> {
     let (started, start) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     thread::Builder::new().name("child".to_owned()).stack_size(128 * 1024).spawn(move || {
@@ -228,8 +220,7 @@ async fn start(program: Program, limits: Limits) -> io::Result<Running> {
     })?;
     let (group, pipes) = start.await.unwrap_or_else(|_| Err(io::Error::other("the thread that forks is gone")))?;
     let receiver = |pipe: Option<OwnedFd>| pipe::Receiver::from_owned_fd(pipe.ok_or(io::ErrorKind::BrokenPipe)?);
-    let (stdout, stderr) = (receiver(pipes.0)?, receiver(pipes.1)?);
-    Ok(Running { group, ended, stdout, stderr })
+    Ok((group, ended, receiver(pipes.0)?, receiver(pipes.1)?))
 }
 
 fn command(program: &Program, limits: Limits) -> io::Result<Command> {
@@ -370,10 +361,6 @@ impl Kept {
         self.head.append(&mut self.tail);
         String::from_utf8_lossy(&self.head).into_owned()
     }
-}
-
-pub(super) fn signal(status: ExitStatus) -> Option<i32> {
-    status.signal()
 }
 
 #[cfg(test)]

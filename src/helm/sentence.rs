@@ -73,69 +73,23 @@ enum Next {
     CredentialUnlessCommon,
 }
 
+/// How the name of a credential ends, in lower case and without separators.
+const TELLING: &str = "password passwd passphrase pwd token apikey accesskey secretkey clientsecret authorization";
+
 /// Between a telling name and the value.
-const LINKS: &[&str] = &["is", "was", "to"];
+const LINKS: &str = "is was to";
 
 /// What follows a telling name in sentences about it. A word that is missing here is masked for nothing; one too many
 /// would be a password that is shown.
-const COMMON: &[&str] = &[
-    "a",
-    "an",
-    "and",
-    "are",
-    "as",
-    "at",
-    "authentication",
-    "be",
-    "by",
-    "can",
-    "cannot",
-    "could",
-    "does",
-    "empty",
-    "expired",
-    "failed",
-    "field",
-    "file",
-    "for",
-    "from",
-    "has",
-    "have",
-    "in",
-    "incorrect",
-    "invalid",
-    "key",
-    "length",
-    "mismatch",
-    "missing",
-    "must",
-    "no",
-    "not",
-    "of",
-    "on",
-    "or",
-    "policy",
-    "required",
-    "request",
-    "review",
-    "set",
-    "should",
-    "that",
-    "the",
-    "too",
-    "unset",
-    "value",
-    "when",
-    "which",
-    "will",
-    "with",
-    "wrong",
-];
+const COMMON: &str = "\
+    a an and are as at authentication be by can cannot could does empty expired failed field file for from has \
+    have in incorrect invalid key length mismatch missing must no not of on or policy required request review \
+    set should that the too unset value when which will with wrong";
 
 /// The text with everything masked that looks like a credential: the userinfo of a URL, the value after a telling name,
 /// what follows `Bearer` or `Basic`, and long words that look random.
 fn redacted(text: &str) -> String {
-    let is_one_of = |words: &[&str], word: &str| words.iter().any(|known| word.eq_ignore_ascii_case(known));
+    let is_one_of = |words: &str, word: &str| words.split(' ').any(|known| word.eq_ignore_ascii_case(known));
     let mut result = String::with_capacity(text.len());
     let mut next = Next::Text;
     for piece in text.split_inclusive(is_delimiter) {
@@ -151,7 +105,7 @@ fn redacted(text: &str) -> String {
         }
         let before = std::mem::replace(&mut next, Next::Text);
         let (name, value) = named_value(word);
-        if is_one_of(&["bearer", "basic"], word) {
+        if is_one_of("bearer basic", word) {
             result.push_str(word);
             next = Next::Credential;
         } else if before == Next::CredentialUnlessCommon && is_one_of(LINKS, word) {
@@ -200,20 +154,7 @@ fn named_value(word: &str) -> (&str, &str) {
 fn is_telling(name: &str) -> bool {
     let name = name.rsplit('.').next().unwrap_or_default();
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    [
-        "password",
-        "passwd",
-        "passphrase",
-        "pwd",
-        "token",
-        "apikey",
-        "accesskey",
-        "secretkey",
-        "clientsecret",
-        "authorization",
-    ]
-    .iter()
-    .any(|telling| name.ends_with(telling))
+    TELLING.split(' ').any(|telling| name.ends_with(telling))
 }
 
 fn without_userinfo(word: &str) -> String {

@@ -12,24 +12,18 @@ use std::{
 pub enum ChartSource {
     /// A chart repository: an `https://` URL without a trailing slash (`http://` for a loopback host).
     Repository(String),
-    /// An OCI registry.
-    Registry {
-        /// The `oci://` URL under which the charts are, without a trailing slash.
-        url: String,
-        /// Whether it is spoken to without TLS, which is so for a loopback host and for no other.
-        plain_http: bool,
-    },
+    /// The `oci://` URL under which an OCI registry has the charts, without a trailing slash. It is spoken to without TLS on a
+    /// loopback host, and on no other.
+    Registry { url: String, plain_http: bool },
     /// A directory of packaged charts, `<chart>-<version>.tgz`; an absolute path.
     Directory(PathBuf),
 }
 
+/// What is wrong with one, without quoting it: it may contain a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
     #[error("a chart repository is an https:// or oci:// URL, or a directory; {reason}")]
-    Malformed {
-        /// What is wrong with it, without quoting it: it may contain a credential.
-        reason: &'static str,
-    },
+    Malformed { reason: &'static str },
     #[error("charts are fetched with TLS: http:// is for a registry or repository on this machine, and {host} is not")]
     PlainHttp { host: String },
     #[error("a chart repository's URL must not hold credentials: it is logged and shown in status")]

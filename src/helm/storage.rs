@@ -1,10 +1,10 @@
 //! What Helm stores of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
 
-use std::io::Read as _;
+use std::{fmt::Display, io::Read as _};
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::ByteString;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 /// Far above what a Secret can hold, far below what would hurt.
@@ -30,28 +30,24 @@ pub struct Hook {
 
 /// Reads what is stored under the key `release` of a storage Secret.
 pub fn read(payload: &[u8]) -> Result<Stored, String> {
-    serde_json::from_slice(&unpack(payload)?).map_err(|error| format!("its payload is not JSON: {error}"))
+    unpack(payload)
 }
 
 /// The same revision as failed, as helm itself would have recorded it on a polite signal.
 pub fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
-    let mut release: Value =
-        serde_json::from_slice(&unpack(payload)?).map_err(|error| format!("its payload is not JSON: {error}"))?;
+    let mut release: Value = unpack(payload)?;
     release["info"]["status"] = "failed".into();
     release["info"]["description"] = "the helm process ended before it could record a result".into();
     pack(&release)
 }
 
-fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
-    let text = std::str::from_utf8(payload).map_err(|error| format!("its payload is not base64: {error}"))?;
-    let packed: ByteString =
-        serde_json::from_value(text.into()).map_err(|error| format!("its payload is not base64: {error}"))?;
+fn unpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
+    let not = |what: &str, error: &dyn Display| format!("its payload is not {what}: {error}");
+    let text = std::str::from_utf8(payload).map_err(|error| not("base64", &error))?;
+    let packed: ByteString = serde_json::from_value(text.into()).map_err(|error| not("base64", &error))?;
     let mut json = Vec::new();
-    GzDecoder::new(packed.0.as_slice())
-        .take(LIMIT)
-        .read_to_end(&mut json)
-        .map_err(|error| format!("its payload is not gzip: {error}"))?;
-    Ok(json)
+    GzDecoder::new(&*packed.0).take(LIMIT).read_to_end(&mut json).map_err(|error| not("gzip", &error))?;
+    serde_json::from_slice(&json).map_err(|error| not("JSON", &error))
 }
 
 fn pack(release: &Value) -> Result<Vec<u8>, String> {
@@ -73,8 +69,7 @@ mod tests {
     #[test]
     fn a_pending_revision_becomes_failed_and_keeps_everything_else() {
         let release = json!({"name": "acme", "version": 3, "manifest": "kind: A\n", "info": {"status": "pending-upgrade", "first_deployed": "x"}});
-        let failed: Value =
-            serde_json::from_slice(&unpack(&mark_failed(&pack(&release).unwrap()).unwrap()).unwrap()).unwrap();
+        let failed: Value = unpack(&mark_failed(&pack(&release).unwrap()).unwrap()).unwrap();
         assert_eq!(failed["info"]["status"], "failed");
         assert_eq!(failed["info"]["first_deployed"], "x");
         assert_eq!(failed["manifest"], release["manifest"]);

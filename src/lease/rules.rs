@@ -99,63 +99,45 @@ mod tests {
         Some(taken(None, holder, wall(renewed)))
     }
 
-    fn lasting(seconds: i32, record: Option<LeaseSpec>) -> Option<LeaseSpec> {
-        Some(LeaseSpec { lease_duration_seconds: Some(seconds), ..record? })
-    }
-
     #[test]
     fn a_lock_is_taken_when_its_record_has_not_changed_for_its_validity() {
         let released = Some(released(by("other", 0).as_ref(), wall(0)));
         let empty = Some(LeaseSpec { holder_identity: Some(String::new()), ..by("other", 0).unwrap() });
+        let other = |second: i64| by("other", second);
+        let lasting = |seconds: i32| Some(LeaseSpec { lease_duration_seconds: Some(seconds), ..other(0)? });
         type Look = (u64, Option<LeaseSpec>);
         let table: Vec<(&str, Vec<Look>, bool)> = vec![
             ("there is none", vec![(0, None)], true),
             ("it was released", vec![(0, released.clone())], true),
             ("its holder is empty", vec![(0, empty)], true),
-            ("it was released before our eyes", vec![(0, by("other", 0)), (1, released)], true),
+            ("it was released before our eyes", vec![(0, other(0)), (1, released)], true),
             ("it is ours already", vec![(0, by("me", 0))], true),
-            ("seen for the first time, however old it says it is", vec![(0, by("other", -100_000))], false),
-            ("seen for the first time, from the future", vec![(0, by("other", 100_000))], false),
-            ("just not unchanged for long enough", vec![(0, by("other", 0)), (15, by("other", 0))], false),
-            ("unchanged for long enough", vec![(0, by("other", 0)), (16, by("other", 0))], true),
+            ("seen for the first time, however old it says it is", vec![(0, other(-100_000))], false),
+            ("seen for the first time, from the future", vec![(0, other(100_000))], false),
+            ("just not unchanged for long enough", vec![(0, other(0)), (15, other(0))], false),
+            ("unchanged for long enough", vec![(0, other(0)), (16, other(0))], true),
             (
                 "renewed again and again by a clock that is hours behind",
-                (0..60).map(|second| (second, by("other", second as i64 - 10_000))).collect(),
+                (0..60).map(|second| (second, other(second as i64 - 10_000))).collect(),
                 false,
             ),
             (
                 "renewed once, by a clock that was set back",
-                vec![(0, by("other", 100)), (15, by("other", -100)), (30, by("other", -100))],
+                vec![(0, other(100)), (15, other(-100)), (30, other(-100))],
                 false,
             ),
             (
                 "another has taken it over since",
-                vec![(0, by("other", 0)), (15, by("third", 15)), (30, by("third", 15))],
+                vec![(0, other(0)), (15, by("third", 15)), (30, by("third", 15))],
                 false,
             ),
-            ("deleted under its holder", vec![(0, by("other", 0)), (20, None)], false),
-            ("deleted, and still not there", vec![(0, by("other", 0)), (20, None), (35, None)], false),
-            ("deleted for so long that its holder has ended", vec![(0, by("other", 0)), (20, None), (36, None)], true),
-            (
-                "of a version whose locks last longer",
-                vec![(0, lasting(25, by("old", 0))), (24, lasting(25, by("old", 0)))],
-                false,
-            ),
-            (
-                "of a version whose locks last longer, and over",
-                vec![(0, lasting(25, by("old", 0))), (25, lasting(25, by("old", 0)))],
-                true,
-            ),
-            (
-                "shorter than ours is not believed",
-                vec![(0, lasting(1, by("other", 0))), (15, lasting(1, by("other", 0)))],
-                false,
-            ),
-            (
-                "for ever is not believed",
-                vec![(0, lasting(i32::MAX, by("other", 0))), (60, lasting(i32::MAX, by("other", 0)))],
-                true,
-            ),
+            ("deleted under its holder", vec![(0, other(0)), (20, None)], false),
+            ("deleted, and still not there", vec![(0, other(0)), (20, None), (35, None)], false),
+            ("deleted for so long that its holder has ended", vec![(0, other(0)), (20, None), (36, None)], true),
+            ("of a version whose locks last longer", vec![(0, lasting(25)), (24, lasting(25))], false),
+            ("of a version whose locks last longer, and over", vec![(0, lasting(25)), (25, lasting(25))], true),
+            ("shorter than ours is not believed", vec![(0, lasting(1)), (15, lasting(1))], false),
+            ("for ever is not believed", vec![(0, lasting(i32::MAX)), (60, lasting(i32::MAX))], true),
         ];
         for (case, looks, free) in table {
             let last = at(looks.last().unwrap().0);

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
 use super::wait::Goal;
+use crate::crd::DeletionPolicy;
 
 /// What every command takes, apart from its own.
 const GLOBAL: &str = "Global options";
@@ -209,7 +210,7 @@ pub(crate) struct Create {
     pub(crate) size: Option<String>,
     /// What becomes of database and volumes when it is deleted: `Delete` or `Retain`.
     #[arg(long, value_name = "POLICY", ignore_case = true, hide_possible_values = true)]
-    pub(crate) deletion_policy: Option<Policy>,
+    pub(crate) deletion_policy: Option<DeletionPolicy>,
     /// YAML file with further values for the chart; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) values: Option<PathBuf>,
@@ -221,16 +222,6 @@ pub(crate) struct Create {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Policy {
-    /// They are deleted.
-    #[value(name = "Delete")]
-    Delete,
-    /// They are kept.
-    #[value(name = "Retain")]
-    Retain,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,7 +1,5 @@
 //! `create`: a ClientApp from flags.
 
-use std::io::Read as _;
-
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -10,14 +8,13 @@ use kube::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    args::{self, Output, Policy},
+    args::{self, Output},
     error::{Error, described},
     session::{FIELD_MANAGER, Printer, Session},
     wait,
 };
 use crate::{crd::ClientApp, yaml};
 
-/// Creates it, or prints what would be created.
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
     let values = args.values.as_deref().map(values).transpose()?;
     let object = object(args, &session.namespace, values);
@@ -72,10 +69,6 @@ pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<St
     };
     let text = |text: &Option<String>| text.clone().map(Value::from);
     let off = |off: bool| off.then_some(Value::Bool(false));
-    let policy = args.deletion_policy.map(|policy| match policy {
-        Policy::Delete => "Delete",
-        Policy::Retain => "Retain",
-    });
     let provider = match (args.standalone, &args.postgres_secret) {
         (true, _) => Some("standalone"),
         (false, Some(_)) => Some("external"),
@@ -102,7 +95,7 @@ pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<St
         ),
         ("persistence", part(&[("size", text(&args.size))])),
         ("values", values.filter(|values| !values.is_empty()).map(Value::Object)),
-        ("deletionPolicy", policy.map(Value::from)),
+        ("deletionPolicy", args.deletion_policy.map(|policy| json!(policy))),
     ]);
     json!({
         "apiVersion": ClientApp::api_version(&()),
@@ -114,13 +107,11 @@ pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<St
 
 fn values(path: &std::path::Path) -> Result<Map<String, Value>, Error> {
     let failed = |problem: String| Error::File { path: path.display().to_string(), problem };
-    let mut text = String::new();
-    if path.as_os_str() == "-" {
-        std::io::stdin().read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
-    } else {
-        text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    }
-    match yaml::read(&text).map_err(failed)? {
+    let text = match path.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(path),
+    };
+    match yaml::read(&text.map_err(|error| failed(error.to_string()))?).map_err(failed)? {
         Value::Null => Ok(Map::new()),
         Value::Object(values) => Ok(values),
         _ => Err(failed("values are a mapping of keys, as for `helm install --values`".to_owned())),

@@ -4,7 +4,6 @@ use kube::{Resource as _, core::Status};
 
 use crate::crd::ClientApp;
 
-/// A command that came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}")]
@@ -12,11 +11,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Kubeconfig(String),
     #[error("{operation}: {}", sentence(source))]
-    Api {
-        /// What was being done, on which object.
-        operation: String,
-        source: Box<kube::Error>,
-    },
+    Api { operation: String, source: Box<kube::Error> },
     #[error("there is no ClientApp {name} in namespace {namespace}{hint}")]
     NotFound { name: String, namespace: String, hint: String },
     /// It went away, or is about to.

@@ -14,11 +14,10 @@ use kube::{
 use super::{
     args::{self, Output},
     error::{Error, described},
-    session::{Printer, Session},
+    session::{AGAIN, Printer, Session},
     text::{BAD, FAINT, PLAIN, age, columns, paint, table, tamed},
 };
 
-/// Lists them, and with `--watch` those to come.
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Events) -> Result<(), Error> {
     let fields = format!("regarding.kind=ClientApp,regarding.name={}", args.name);
     let what = format!("list the events about {}", described(&session.namespace, &args.name));
@@ -51,7 +50,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::E
             Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
                 return Err(Error::api(what)(error));
             }
-            Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+            Err(_) => tokio::time::sleep(AGAIN).await,
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! `list`: the ClientApps of a namespace or of all, in one request.
 
-use std::{collections::HashMap, pin::pin, time::Duration};
+use std::{collections::HashMap, pin::pin};
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use kube::{
 use super::{
     args::{self, Output},
     error::Error,
-    session::{Printer, Session, Stored},
+    session::{AGAIN, Printer, Session, Stored},
     text::{FAINT, age, paint, shortened, table, verdict},
 };
 use crate::crd::{
@@ -23,14 +23,11 @@ use crate::crd::{
 
 const HEADER: [&str; 9] =
     ["NAMESPACE", "NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"];
-/// Between two tries of a watch that broke off.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Longer sentences are cut: `status` has them whole.
 const SENTENCE: usize = 60;
 /// What a narrow terminal leaves of a sentence or a hostname.
 const LEAST: usize = 4;
 
-/// Lists, and with `--watch` tells of every change.
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::List) -> Result<(), Error> {
     let params = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
     let (api, place) = match args.all_namespaces {
@@ -55,14 +52,15 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
     let (all, width) = (args.all_namespaces, printer.width());
     let row = |object: &DynamicObject| row(object, all, Session::now());
     let config = watcher::Config { label_selector: args.selector.clone(), ..watcher::Config::default() };
-    let mut changes = pin!(watcher(api, config));
+    let mut stream = pin!(watcher(api, config));
     // By uid; none before the first list. A watch that breaks off begins with another list.
     let mut known: Option<HashMap<_, DynamicObject>> = None;
     let mut listed = Vec::new();
     // Later rows are aligned with those of the first list.
     let mut rows = Vec::new();
-    while let Some(change) = changes.next().await {
-        let (changed, gone) = match change {
+    while let Some(change) = stream.next().await {
+        // With each, whether it is gone.
+        let changes: Vec<(DynamicObject, bool)> = match change {
             Ok(watcher::Event::Init) => {
                 listed.clear();
                 continue;
@@ -85,17 +83,18 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
                 let same = |uid: &Option<String>, object: &DynamicObject| {
                     before.get(uid).is_some_and(|before| before.metadata == object.metadata)
                 };
-                let gone = before.iter().filter(|(uid, _)| !now.contains_key(*uid)).map(|(_, object)| object.clone());
-                let gone: Vec<_> = gone.collect();
-                (now.into_iter().filter(|(uid, object)| !same(uid, object)).map(|(_, object)| object).collect(), gone)
+                let gone = before.iter().filter(|(uid, _)| !now.contains_key(*uid));
+                let gone: Vec<_> = gone.map(|(_, object)| (object.clone(), true)).collect();
+                let changed = now.into_iter().filter(|(uid, object)| !same(uid, object));
+                changed.map(|(_, object)| (object, false)).chain(gone).collect()
             }
             Ok(watcher::Event::Apply(object)) => {
                 known.get_or_insert_default().insert(object.uid(), object.clone());
-                (vec![object], Vec::new())
+                vec![(object, false)]
             }
             Ok(watcher::Event::Delete(object)) => {
                 known.get_or_insert_default().remove(&object.uid());
-                (Vec::new(), vec![object])
+                vec![(object, true)]
             }
             Err(watcher::Error::InitialListFailed(error)) if known.is_none() => return Err(Error::api(what)(error)),
             // A user who may list may not always watch.
@@ -107,15 +106,11 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
                 continue;
             }
         };
-        let changed = changed.into_iter().map(|object| (row(&object), object));
-        let gone = gone.into_iter().map(|object| {
+        for (object, gone) in changes {
             let mut row = row(&object);
-            if let Some(status) = row.iter_mut().nth_back(STATUS) {
+            if let Some(status) = row.iter_mut().nth_back(STATUS).filter(|_| gone) {
                 *status = "deleted".to_owned();
             }
-            (row, object)
-        });
-        for (row, object) in changed.chain(gone) {
             rows.push(row);
             let text = fitted(&rows, all, width);
             rows.pop();

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::clientapp::build::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME};
 
-/// Prints one of them, or both as an object.
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Password) -> Result<(), Error> {
     let stored = session.app(&args.name).await?;
     let name = stored.app.status.and_then(|status| status.admin_secret_name);

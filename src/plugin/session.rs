@@ -1,6 +1,9 @@
 //! The cluster as the user's kubeconfig reaches it, and the terminal. Effects.
 
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use anstream::{AutoStream, ColorChoice};
 use jiff::Timestamp;
@@ -21,6 +24,9 @@ use crate::{crd::ClientApp, yaml};
 
 /// Field manager of everything that is written.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-clientapp";
+
+/// Between two tries of a watch that broke off.
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// A ClientApp, as it is stored and as it is understood.
 #[derive(Clone, Debug)]

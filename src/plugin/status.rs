@@ -112,12 +112,9 @@ pub(crate) fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> Stri
         group("Workloads", workloads(seen)),
         group("Volumes", volumes(seen)),
     ]);
-    let head = format!("{}  {served}  {}", paint(STRONG, &title), paint(FAINT, format!("age {}", created(app, now))));
+    let created = age(app.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
+    let head = format!("{}  {served}  {}", paint(STRONG, &title), paint(FAINT, format!("age {created}")));
     node(head, below).to_string()
-}
-
-fn created(app: &ClientApp, now: Timestamp) -> String {
-    age(app.metadata.creation_timestamp.as_ref().map(|time| time.0), now)
 }
 
 fn group(title: &str, below: Vec<Node>) -> Node {

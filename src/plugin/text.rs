@@ -148,19 +148,4 @@ mod tests {
         assert_eq!(shortened("äöüßx", 4), "äöü…");
         assert_eq!(shortened("one\ntwo", 10), "one");
     }
-
-    #[test]
-    fn what_others_wrote_does_not_write_to_the_terminal() {
-        let object = serde_json::json!({"a": ["b\u{1b}]0;owned\u{7}\nc\u{9b}2J"], "d": 1});
-        let shown: Value = tamed(&object).unwrap();
-        assert_eq!(shown, serde_json::json!({"a": ["b ]0;owned  c 2J"], "d": 1}));
-    }
-
-    #[test]
-    fn colours_do_not_count_as_width() {
-        let rows = [vec![paint(GOOD, "a"), "b".to_owned()], vec!["longer".to_owned(), "c".to_owned()]];
-        let text = table(&["X", "Y"], &rows);
-        assert!(text.contains("\u{1b}[32ma\u{1b}[0m"));
-        assert_eq!(anstream::adapter::strip_str(&text).to_string(), "X        Y\na        b\nlonger   c\n");
-    }
 }

@@ -18,21 +18,17 @@ use super::{
     args,
     error::{self, Error},
     list::sentence,
-    session::{Printer, Session, Stored},
+    session::{AGAIN, Printer, Session, Stored},
 };
 use crate::crd::{
     ClientApp, annotation,
     conditions::{find, kind},
 };
 
-/// Between two tries of a watch that broke off.
-const AGAIN: Duration = Duration::from_secs(1);
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
+    /// What the attempt `but` came to does not count (as [`annotation::retry_after`] names it): another is to follow it.
     Ready {
-        /// The attempt that is to be followed by another, as [`annotation::retry_after`] names it: what it came to does
-        /// not count.
         but: Option<String>,
     },
     /// Gone; an object of the same name with another uid is a new one.

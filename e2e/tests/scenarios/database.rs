@@ -108,8 +108,7 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
     tenant.patch("acme", json!({"postgres": {"storageSize": "2Gi"}})).await.unwrap();
     tenant
         .wait_for("acme-pg", "grown", |cluster: Option<&PerconaPGCluster>| {
-            let volume = &cluster?.spec.instances.first()?.data_volume_claim_spec;
-            (volume.resources.requests.storage.as_deref() == Some("2Gi")).then_some(())
+            (cluster?.spec.instances.first()?.storage() == Some("2Gi")).then_some(())
         })
         .await;
     tenant.ready("acme", 1).await;

@@ -189,8 +189,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
     tenant.patch("acme", json!({"upgrade": {"backup": false}, "postgres": {"storageSize": "2Gi"}})).await.unwrap();
     tenant
         .wait_for("acme-pg", "grown", |cluster: Option<&PerconaPGCluster>| {
-            let volume = &cluster?.spec.instances.first()?.data_volume_claim_spec;
-            (volume.resources.requests.storage.as_deref() == Some("2Gi")).then_some(())
+            (cluster?.spec.instances.first()?.storage() == Some("2Gi")).then_some(())
         })
         .await;
     assert!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().spec.backups.are_made());

@@ -172,12 +172,12 @@ impl Provider for Percona {
 
 fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
     let status = cluster.status.clone().unwrap_or_default();
-    let volume = cluster.spec.instances.first().map(|instance| &instance.data_volume_claim_spec.resources.requests);
+    let storage = cluster.spec.instances.first().and_then(|set| set.storage());
     let can_back_up =
         status.conditions.iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True");
     DatabaseObject {
         postgres_version: cluster.spec.postgres_version,
-        storage_bytes: volume.and_then(|volume| quantity::parse_positive(volume.storage.as_deref()?)),
+        storage_bytes: storage.and_then(quantity::parse_positive),
         // Percona lets a backup that is asked for too early fail for good.
         backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
         state: match status.state.as_deref() {

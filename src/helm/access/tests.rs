@@ -1,7 +1,5 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use serde_json::{Value, json};
-
 use super::*;
 
 const KUBECONFIG: &str = r"
@@ -48,14 +46,9 @@ fn one_context_is_left_with_absolute_paths() {
                 "client-certificate": file("pki/one.crt"), "client-key": file("pki/one.key")}}],
         })
     );
-    assert_eq!(grant.env(), [("KUBECONFIG".into(), grant.kubeconfig.path().as_os_str().to_owned())]);
-}
-
-#[test]
-fn it_is_private_and_ends_with_the_grant() {
-    let dir = tempfile::tempdir().unwrap();
-    let grant = granted(dir.path(), None).unwrap();
     let path = grant.kubeconfig.path().to_owned();
+    assert_eq!(grant.env(), [("KUBECONFIG".into(), path.as_os_str().to_owned())]);
+    // It is private, and ends with the grant.
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     drop(grant);
     assert!(!path.exists());
@@ -90,13 +83,13 @@ fn in_a_cluster_ca_and_token_are_named_and_not_copied() {
             _ => None,
         }
     };
-    let kubeconfig = serde_json::to_value(in_cluster(Path::new("/account"), variables("10.0.0.1")).unwrap()).unwrap();
+    let kubeconfig = in_cluster(Path::new("/account"), variables("10.0.0.1")).unwrap();
     assert_eq!(
         kubeconfig["clusters"][0]["cluster"],
         json!({"server": "https://10.0.0.1:443", "certificate-authority": "/account/ca.crt"})
     );
     assert_eq!(kubeconfig["users"][0]["user"], json!({"tokenFile": "/account/token"}));
-    let kubeconfig = serde_json::to_value(in_cluster(Path::new("/account"), variables("fd00::1")).unwrap()).unwrap();
+    let kubeconfig = in_cluster(Path::new("/account"), variables("fd00::1")).unwrap();
     assert_eq!(kubeconfig["clusters"][0]["cluster"]["server"], "https://[fd00::1]:443");
     assert_eq!(
         in_cluster(Path::new("/account"), |_| None).unwrap_err().to_string(),

@@ -1,4 +1,6 @@
-use std::{fs, path::Path};
+use std::{fs, os::unix::process::ExitStatusExt as _, path::Path};
+
+use tempfile::{NamedTempFile, TempPath};
 
 use super::*;
 
@@ -34,6 +36,10 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     timeout(Duration::from_secs(60), patience).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
+fn file() -> TempPath {
+    NamedTempFile::new().unwrap().into_temp_path()
+}
+
 fn numbers(file: &Path) -> Vec<i32> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -47,6 +53,12 @@ fn gone(pid: i32) -> bool {
     state == "Z" && parent != std::process::id().to_string()
 }
 
+async fn until_gone(pids: &Path) {
+    for pid in numbers(pids) {
+        until("the group is gone", || gone(pid)).await;
+    }
+}
+
 #[tokio::test]
 async fn output_and_exit_code_are_returned() {
     let finished = ends("echo out; echo err >&2; exit 3").await;
@@ -56,13 +68,25 @@ async fn output_and_exit_code_are_returned() {
 }
 
 #[tokio::test]
-async fn the_child_gets_only_the_environment_it_is_given() {
-    assert_eq!(ends("env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=").await.stdout, "PATH=/usr/bin:/bin\n");
+async fn what_a_child_finds() {
+    for (what, script, found) in [
+        ("only the environment it is given", "env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=", "PATH=/usr/bin:/bin\n"),
+        ("nothing to read", "wc -c", "0\n"),
+        ("no core dumps, and limited memory", "ulimit -c; ulimit -d", "0\n1048576\n"),
+        (
+            "that it is the first to go when memory runs out",
+            "while ! grep -qx 1000 /proc/$$/oom_score_adj; do sleep 0.01; done; echo so",
+            "so\n",
+        ),
+        ("its invalid UTF-8 replaced", r"printf 'a\377\376b'", "a\u{fffd}\u{fffd}b"),
+    ] {
+        assert_eq!(ends(script).await.stdout, found, "{what}");
+    }
 }
 
 #[tokio::test]
 async fn the_child_gets_none_of_our_descriptors() {
-    let ours = tempfile::NamedTempFile::new().unwrap();
+    let ours = NamedTempFile::new().unwrap();
     let descriptors = ends("exec ls -l /proc/self/fd").await.stdout;
     assert!(descriptors.contains("/dev/null") && !descriptors.contains(ours.path().to_str().unwrap()), "{descriptors}");
 }
@@ -74,7 +98,6 @@ async fn standard_input_is_the_payload_whole_or_nothing() {
     program.stdin = Some(payload.clone().into_bytes());
     let finished = run(program, LIMITS, &CancellationToken::new()).await.unwrap();
     assert_eq!(finished.stdout.lines().next(), Some(payload.len().to_string().as_str()));
-    assert_eq!(ends("wc -c").await.stdout, "0\n");
     // A child that never reads it is no hindrance.
     let mut deaf = sh("true");
     deaf.stdin = Some(payload.into_bytes());
@@ -93,11 +116,6 @@ async fn megabytes_on_both_pipes_neither_block_nor_pile_up() {
     }
 }
 
-#[tokio::test]
-async fn invalid_utf8_is_replaced() {
-    assert_eq!(ends(r"printf 'a\377\376b'").await.stdout, "a\u{fffd}\u{fffd}b");
-}
-
 #[test]
 fn kept_is_exact_below_its_limit_and_bounded_above_it() {
     for chunk in [1, 3, 7, 100] {
@@ -114,15 +132,8 @@ fn kept_is_exact_below_its_limit_and_bounded_above_it() {
 }
 
 #[tokio::test]
-async fn a_signal_from_elsewhere_is_its_own_end() {
-    let finished = ends("kill -KILL $$").await;
-    assert_eq!((finished.cause, signal(finished.status)), (Cause::Itself, Some(9)));
-}
-
-#[tokio::test]
 async fn cancellation_asks_and_lets_the_child_finish() {
-    let dir = tempfile::tempdir().unwrap();
-    let ready = dir.path().join("ready");
+    let ready = file();
     let script =
         format!("trap 'echo recorded; exit 1' TERM; echo $$ > {}; while :; do sleep 0.01; done", ready.display());
     let cancel = CancellationToken::new();
@@ -138,8 +149,7 @@ async fn cancellation_asks_and_lets_the_child_finish() {
 
 #[tokio::test]
 async fn a_child_deaf_to_sigterm_is_killed_after_the_grace_with_its_children() {
-    let dir = tempfile::tempdir().unwrap();
-    let pids = dir.path().join("pids");
+    let pids = file();
     let script = format!(
         "trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; while :; do sleep 1000; done",
         pids.display()
@@ -152,16 +162,13 @@ async fn a_child_deaf_to_sigterm_is_killed_after_the_grace_with_its_children() {
     };
     let (finished, ()) = tokio::join!(run(sh(&script), limits, &cancel), ask);
     let finished = finished.unwrap();
-    assert_eq!((finished.cause, signal(finished.status)), (Cause::Cancelled, Some(9)));
-    for pid in numbers(&pids) {
-        until("the group is gone", || gone(pid)).await;
-    }
+    assert_eq!((finished.cause, finished.status.signal()), (Cause::Cancelled, Some(9)));
+    until_gone(&pids).await;
 }
 
 #[tokio::test]
 async fn the_deadline_stops_a_stopped_child_politely() {
-    let dir = tempfile::tempdir().unwrap();
-    let said = dir.path().join("said");
+    let said = file();
     let script =
         format!("trap 'echo 1 > {}; exit 1' TERM; kill -STOP $$; while :; do sleep 0.01; done", said.display());
     let limits = Limits { deadline: Duration::from_millis(200), ..LIMITS };
@@ -172,19 +179,15 @@ async fn the_deadline_stops_a_stopped_child_politely() {
 
 #[tokio::test]
 async fn a_grandchild_that_keeps_the_pipe_dies_with_the_leader() {
-    let dir = tempfile::tempdir().unwrap();
-    let pids = dir.path().join("pids");
+    let pids = file();
     let finished = ends(&format!("sleep 1000 & echo $! > {}; echo done", pids.display())).await;
     assert_eq!((finished.success(), finished.stdout.as_str()), (true, "done\n"));
-    for pid in numbers(&pids) {
-        until("the grandchild is gone", || gone(pid)).await;
-    }
+    until_gone(&pids).await;
 }
 
 #[tokio::test]
 async fn a_descendant_outside_the_group_cannot_hold_the_run_by_the_pipe() {
-    let dir = tempfile::tempdir().unwrap();
-    let pids = dir.path().join("pids");
+    let pids = file();
     let script = format!(
         "setsid sh -c 'echo $$ > {0}; exec sleep 1000' & while ! [ -s {0} ]; do sleep 0.01; done; echo done",
         pids.display()
@@ -198,17 +201,14 @@ async fn a_descendant_outside_the_group_cannot_hold_the_run_by_the_pipe() {
 
 #[tokio::test]
 async fn dropping_the_future_kills_and_reaps_the_group() {
-    let dir = tempfile::tempdir().unwrap();
-    let pids = dir.path().join("pids");
+    let pids = file();
     let script = format!("trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
     let cancel = CancellationToken::new();
     tokio::select! {
         finished = run(sh(&script), LIMITS, &cancel) => panic!("{finished:?}"),
         () = until("the child is ready", || numbers(&pids).len() == 2) => {}
     }
-    for pid in numbers(&pids) {
-        until("the group is gone", || gone(pid)).await;
-    }
+    until_gone(&pids).await;
 }
 
 /// Not a test of its own: what [`our_own_death_takes_the_child_along`] starts and kills.
@@ -222,11 +222,10 @@ async fn host() {
 
 #[tokio::test]
 async fn our_own_death_takes_the_child_along() {
-    let dir = tempfile::tempdir().unwrap();
-    let pids = dir.path().join("pids");
+    let pids = file();
     let mut host = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "helm::process::tests::host"])
-        .env("PIDS", &pids)
+        .env("PIDS", &*pids)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -240,16 +239,9 @@ async fn our_own_death_takes_the_child_along() {
 }
 
 #[tokio::test]
-async fn limits_hold() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = format!("exec head -c 2000000 /dev/zero > {}", dir.path().join("file").display());
-    assert_eq!(signal(ends(&script).await.status), Some(nix::libc::SIGXFSZ));
-    assert_eq!(ends("ulimit -c; ulimit -d").await.stdout, format!("0\n{}\n", LIMITS.memory / 1024));
-}
-
-#[tokio::test]
-async fn the_child_is_the_first_to_go_when_memory_runs_out() {
-    assert_eq!(ends("while ! grep -qx 1000 /proc/$$/oom_score_adj; do sleep 0.01; done; echo so").await.stdout, "so\n");
+async fn files_are_limited() {
+    let script = format!("exec head -c 2000000 /dev/zero > {}", file().display());
+    assert_eq!(ends(&script).await.status.signal(), Some(nix::libc::SIGXFSZ));
 }
 
 #[tokio::test]
