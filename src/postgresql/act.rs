@@ -3,7 +3,7 @@
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Secret, Service},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -12,8 +12,8 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    Ctx,
     build::{Object, initialize, secrets},
+    context::{Ctx, Database},
     decide::{Origin, Plan, Step},
     desired::{Desired, PasswordSource},
     error::Error,
@@ -35,14 +35,14 @@ const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 
 pub async fn act(
     ctx: &Ctx,
-    reference: &ObjectReference,
+    of: &Database<'_>,
     desired: &Desired,
     observed: &Observed,
     plan: &Plan,
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::KeepPassword(origin) => keep_password(ctx, reference, desired, *origin).await?,
+            Step::KeepPassword(origin) => keep_password(ctx, of, desired, *origin).await?,
             Step::CreateReplication => create(ctx, secrets::replication(desired)).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
             Step::Settle { secret } => settle(ctx, desired, secret).await?,
@@ -56,7 +56,7 @@ pub async fn act(
     Ok(())
 }
 
-async fn keep_password(ctx: &Ctx, reference: &ObjectReference, desired: &Desired, origin: Origin) -> Result<(), Error> {
+async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: Origin) -> Result<(), Error> {
     let key = &desired.key;
     let password = match (origin, &desired.password) {
         (Origin::Generated, _) | (Origin::Spec, PasswordSource::Generated) => Some(secrets::generated()),
@@ -71,7 +71,7 @@ async fn keep_password(ctx: &Ctx, reference: &ObjectReference, desired: &Desired
     let Some(password) = password else { return Ok(()) };
     create(ctx, secrets::credentials(desired, &password)).await?;
     if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
-        publish_by(&ctx.recorder, reference, &[report::inline_password(key)]).await;
+        publish_by(&ctx.recorder, &of.reference(), &[report::inline_password(key)]).await;
     }
     Ok(())
 }

@@ -5,13 +5,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
 use super::{
-    Ctx,
     build::secrets::{self, PASSWORD},
+    context::Ctx,
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
-    observed::{ClientSecret, CredentialsView, Given, Observed, OwnSecret, SecretView},
-    watches::SecretMeta,
+    observed::{Basis, ClientSecret, CredentialsView, Given, Observed, OwnSecret, SecretMeta, SecretView},
 };
 use crate::{
     crd::{PasswordSecret, PostgresqlStatus, Reason},
@@ -31,13 +30,6 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -
         pods: ctx.watches.pods(key),
         recorded,
     })
-}
-
-/// What a look at the passwords was based on.
-#[derive(Clone, PartialEq)]
-pub struct Basis {
-    desired: Desired,
-    secrets: [Option<SecretMeta>; 3],
 }
 
 async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Error> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::desired::Desired;
 use crate::crd::{PostgresqlStatus, Reason};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,6 +111,25 @@ pub enum SecretView {
     Ours {
         uid: String,
     },
+}
+
+/// Of any Secret: whose it is, and which version of it this is. Never its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretMeta {
+    pub uid: String,
+    pub resource_version: String,
+    /// uid of the `Postgresql` it belongs to; or to whom else, in words.
+    pub owner: Result<String, String>,
+    pub deleting: bool,
+    /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
+    pub unsettled: bool,
+}
+
+/// What a look at the passwords was based on.
+#[derive(Clone, PartialEq)]
+pub struct Basis {
+    pub desired: Desired,
+    pub secrets: [Option<SecretMeta>; 3],
 }
 
 /// What the spec gives as password, beside what is in use.

@@ -1,10 +1,10 @@
 //! Stage 5: the status. [`build_status`] is **pure** and, with its neighbours here, the only place where conditions are
-//! made; [`write()`] is its effect.
+//! made; [`say`] is its effect.
 
 use jiff::Timestamp;
 
 use super::{
-    Ctx,
+    context::{Ctx, Database},
     decide::{Hold, Plan, dumps, primary, volume},
     desired::{Desired, PasswordSource},
     error::Error,
@@ -13,17 +13,16 @@ use super::{
 };
 use crate::{
     crd::{
-        ActivePod, BackupSummary, DumpState, Owned, Phase, Postgresql, PostgresqlStatus, Reason, SecretRecord,
-        VolumeRecord,
+        ActivePod, BackupSummary, DumpState, Owned, Phase, PostgresqlStatus, Reason, SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
         reason,
     },
     destroy::permit::Kept,
     runtime::{
         controller::Failure as _,
-        events::Note,
+        events::{Note, publish_by},
         key::Key,
-        status::{is_gone, write_status},
+        status::is_gone,
     },
 };
 
@@ -217,23 +216,24 @@ fn amended(
     PostgresqlStatus { observed_generation: generation, conditions, phase: Some(phase), ..recorded.clone() }
 }
 
-/// Writes the status unless it is what the object has already.
-pub async fn write(
-    ctx: &Ctx,
-    key: &Key,
-    uid: &str,
-    current: &PostgresqlStatus,
-    status: &PostgresqlStatus,
-) -> Result<(), Error> {
-    if current == status {
-        return Ok(());
-    }
-    let written = write_status::<Postgresql, _>(&ctx.client, key, uid, status).await;
-    let version = written.map_err(|error| match is_gone(&error) {
-        true => Error::Gone(key.clone()),
-        false => Error::api(format!("write the status of Postgresql {key}"))(error),
+/// Says why nothing is done but to say so.
+pub async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
+    say(ctx, of, &only_said(&of.before, of.meta().generation, hold, ctx.now())).await
+}
+
+pub async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
+    // As it was put on record since the reconcile began.
+    let of = ctx.database(of.key, of.guard);
+    say(ctx, &of, &failed(&of.before, of.meta().generation, error, ctx.now())).await
+}
+
+/// Writes the status, and publishes what in it is new.
+pub async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Result<(), Error> {
+    ctx.statuses.write(&ctx.client, of, status).await.map_err(|error| match is_gone(&error) {
+        true => Error::Gone(of.key.clone()),
+        false => Error::api(format!("write the status of Postgresql {}", of.key))(error),
     })?;
-    ctx.statuses.put(key, uid, version.as_deref(), status);
+    publish_by(&ctx.recorder, &of.reference(), &transitions(&of.before, status)).await;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use super::{
         servers::CLOSED_ANNOTATION,
     },
     names,
-    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused},
+    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, SecretMeta},
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
@@ -35,18 +35,6 @@ use crate::{
 
 /// Everything but what Helm stores its releases in.
 const NOT_HELMS: &str = "type!=helm.sh/release.v1";
-
-/// Of any Secret: whose it is, and which version of it this is. Never its data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretMeta {
-    pub uid: String,
-    pub resource_version: String,
-    /// uid of the `Postgresql` it belongs to; or to whom else, in words.
-    pub owner: Result<String, String>,
-    pub deleting: bool,
-    /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
-    pub unsettled: bool,
-}
 
 /// An object that was made from a document, and the uid of the `Postgresql` it belongs to.
 #[derive(Clone)]

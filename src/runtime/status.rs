@@ -11,7 +11,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use super::{cache::Memo, key::Key};
+use super::{cache::Memo, controller::Object, key::Key, subject::Subject};
 use crate::crd::Guard;
 
 /// Field manager of the status.
@@ -56,6 +56,18 @@ impl<S: Clone + Default> Statuses<S> {
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok());
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
+    }
+
+    /// Writes the status of an object, unless it is what is on record, and remembers it.
+    pub async fn write<K: Object>(&self, client: &Client, of: &Subject<'_, K, S>, status: &S) -> kube::Result<()>
+    where
+        S: PartialEq + Serialize,
+    {
+        if of.before != *status {
+            let version = write_status::<K, S>(client, of.key, of.uid(), status).await?;
+            self.put(of.key, of.uid(), version.as_deref(), status);
+        }
+        Ok(())
     }
 
     /// Forgets an object that is gone.
