@@ -73,6 +73,11 @@ pub trait Kind: Send + Sync + 'static {
         std::future::ready(())
     }
 
+    /// What runs beside the reconciles, until the controller stops.
+    fn beside(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     fn reconcile(
         &self,
         key: &Key,
@@ -150,7 +155,7 @@ pub async fn control<K: Kind>(
 ) {
     let store = objects.store.clone();
     let driver = Arc::new(Driver {
-        kind,
+        kind: kind.clone(),
         objects,
         backoff: Backoff::default(),
         synced: OnceCell::new(),
@@ -174,7 +179,7 @@ pub async fn control<K: Kind>(
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, |_, never: &Infallible, _| match *never {}, driver)
         .for_each(|_| std::future::ready(()));
-    driven(controller, &store, &stop).await;
+    tokio::join!(driven(controller, &store, &stop), stop.run_until_cancelled(kind.beside()));
 }
 
 async fn reconcile<K: Kind>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>>) -> Result<Action, Infallible> {
