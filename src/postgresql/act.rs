@@ -1,13 +1,9 @@
 //! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
 
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service},
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
+    api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
 };
 use serde_json::json;
 
@@ -177,7 +173,7 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
     let key = &desired.key;
     let (kind, name) = &object.id;
     let api = api(ctx, key, *kind);
-    let what = format!("{} {}/{name}", kind.as_str(), key.namespace);
+    let what = format!("{kind} {}/{name}", key.namespace);
     // A process that was frozen would give a successor of this name what it has decided for this Postgresql.
     if !ctx.lead.holds() {
         return Err(Error::NotLeading { operation: format!("apply {what}") });
@@ -185,7 +181,7 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
     if !seen {
         let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
         if let Some(owner) = found.and_then(|found| stranger(&found, &desired.uid)) {
-            return Err(Error::NotOurs { object: format!("{} {name}", kind.as_str()), owner });
+            return Err(Error::NotOurs { object: format!("{kind} {name}"), owner });
         }
         match kind {
             Kind::StatefulSet => volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?,
@@ -245,25 +241,14 @@ fn stranger<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
 
 /// Deletes an object that holds no data, and in the background what it owns; what is gone needs none.
 pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
-    let resource = resource(*kind);
+    let resource = kind.resource();
     let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
     let deleted = harmless::delete(&api(ctx, key, *kind), &of, &meta).await;
-    deleted.map_err(Error::api(format!("delete {} {}/{name}", kind.as_str(), key.namespace)))?;
+    deleted.map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))?;
     Ok(())
 }
 
 pub fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
-    Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource(kind))
-}
-
-fn resource(kind: Kind) -> ApiResource {
-    match kind {
-        Kind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
-        Kind::Service => ApiResource::erase::<Service>(&()),
-        Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-        Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
-        Kind::CronJob => ApiResource::erase::<CronJob>(&()),
-        Kind::Job => ApiResource::erase::<Job>(&()),
-    }
+    Api::namespaced_with(ctx.client.clone(), &key.namespace, &kind.resource())
 }

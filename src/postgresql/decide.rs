@@ -267,7 +267,7 @@ fn change_password(desired: &Desired) -> String {
 }
 
 fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
-    let what = format!("{} {}", object.id.0.as_str(), object.id.1);
+    let what = format!("{} {}", object.id.0, object.id.1);
     match found {
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&what, owner),
         Some(ObjectView { deleting: true, .. }) => {
@@ -351,4 +351,4 @@ pub fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

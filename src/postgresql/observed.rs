@@ -1,8 +1,16 @@
 //! What is there, as far as decisions read it. Pure data.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        batch::v1::{CronJob, Job},
+        core::v1::{ConfigMap, PersistentVolumeClaim, Service},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::api::ApiResource;
 
 use super::desired::Desired;
 use crate::crd::{PostgresqlStatus, Reason};
@@ -17,15 +25,21 @@ pub enum Kind {
     Job,
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 impl Kind {
-    pub fn as_str(self) -> &'static str {
+    pub fn resource(self) -> ApiResource {
         match self {
-            Kind::ConfigMap => "ConfigMap",
-            Kind::Service => "Service",
-            Kind::StatefulSet => "StatefulSet",
-            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
-            Kind::CronJob => "CronJob",
-            Kind::Job => "Job",
+            Kind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            Kind::Service => ApiResource::erase::<Service>(&()),
+            Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+            Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
+            Kind::CronJob => ApiResource::erase::<CronJob>(&()),
+            Kind::Job => ApiResource::erase::<Job>(&()),
         }
     }
 }

@@ -54,9 +54,8 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
             && names::is_claim(name, claim)
             && known
     });
-    let owned =
-        |kind: &str, name: &String, uid: &String| Owned { kind: kind.to_owned(), name: name.clone(), uid: uid.clone() };
-    let claims = claims.map(|((kind, claim), view)| owned(kind.as_str(), claim, &view.uid));
+    let owned = |kind: &str, name: &str, uid: &str| Owned { kind: kind.into(), name: name.into(), uid: uid.into() };
+    let claims = claims.map(|((_, claim), view)| owned("PersistentVolumeClaim", claim, &view.uid));
     claims.chain(observed.secrets.iter().map(|(secret, own)| owned("Secret", secret, &own.uid))).collect()
 }
 

@@ -232,7 +232,7 @@ async fn close(
     for object in [network::scripts(desired), network::headless(desired), closed] {
         let found = objects.get(&object.id);
         if let Some(ObjectView { owner: Owner::Other(owner), .. }) = found {
-            let object = format!("{} {}", object.id.0.as_str(), object.id.1);
+            let object = format!("{} {}", object.id.0, object.id.1);
             return Err(Error::NotOurs { object, owner: owner.clone() });
         }
         if found.and_then(|found| found.digest.as_ref()) != Some(&object.digest) {
@@ -254,7 +254,7 @@ async fn ours(ctx: &Ctx, of: &Database<'_>, kind: Kind) -> Result<Vec<PartialObj
     let (key, uid) = (of.key, of.uid());
     let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, key.name));
     let listed = act::api(ctx, key, kind).list_metadata(&params).await;
-    let listed = listed.map_err(Error::api(format!("list each {} of Postgresql {key}", kind.as_str())))?;
+    let listed = listed.map_err(Error::api(format!("list each {kind} of Postgresql {key}")))?;
     Ok(listed.items.into_iter().filter(|object| whose(object).is_ok_and(|owner| owner == *uid)).collect())
 }
 
@@ -273,7 +273,7 @@ async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
             if object.metadata.deletion_timestamp.is_none() {
                 act::delete(ctx, key, &(kind, name.clone()), &object.uid().unwrap_or_default()).await?;
             }
-            left = Some(format!("{} {name}", kind.as_str()));
+            left = Some(format!("{kind} {name}"));
         }
     }
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use futures::{FutureExt as _, future::BoxFuture};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        apps::v1::StatefulSet,
-        batch::v1::{CronJob, Job},
-        core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
-    },
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    batch::v1::{CronJob, Job},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use kube::{Api, Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -27,7 +24,7 @@ use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
     runtime::{
         cache::{Cache, Change, Entry},
-        controller::Objects,
+        controller::{Object, Objects},
         key::{Key, key_of},
         watch::{keep, owner},
     },
@@ -49,6 +46,7 @@ pub struct Watches {
     /// Every Secret's metadata, but Helm's.
     pub secrets: Cache<SecretMeta>,
     pods: Cache<PodView>,
+    /// By [`Kind`].
     made: [Cache<Made>; 6],
 }
 
@@ -60,74 +58,45 @@ impl Watches {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let watches = Arc::new(Watches {
-            postgresqls,
-            secrets: Cache::default(),
-            pods: Cache::default(),
-            made: Default::default(),
-        });
-        let ours = watcher::Config::default().labels(label::POSTGRESQL);
+        let watches =
+            Watches { postgresqls, secrets: Cache::default(), pods: Cache::default(), made: Default::default() };
+        let watches = Arc::new(watches);
         let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
 
         let of = watches.clone();
-        let secrets = watcher(
-            Api::<PartialObjectMeta<Secret>>::all(client.clone()),
-            watcher::Config::default().fields(NOT_HELMS),
-        );
+        let not_helms = watcher::Config::default().fields(NOT_HELMS);
+        let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(client.clone()), not_helms);
         spawn(
             async move { keep("secrets", secrets, &of.secrets, secret, |change| of.secret_changed(change)).await }
                 .boxed(),
         );
         let of = watches.clone();
-        let pods = watcher(Api::<Pod>::all(client.clone()), ours.clone());
+        let pods = watcher(Api::<Pod>::all(client.clone()), ours());
         spawn(async move { keep("pods", pods, &of.pods, pod, |change| of.changed(change)).await }.boxed());
 
-        spawn(watches.clone().keep_made::<PartialObjectMeta<ConfigMap>>(client, "configmaps", 0, &ours, |object| {
-            made(object, Kind::ConfigMap, Detail::None)
-        }));
-        spawn(watches.clone().keep_made::<PartialObjectMeta<Service>>(client, "services", 1, &ours, |object| {
-            made(object, Kind::Service, Detail::None)
-        }));
-        spawn(watches.clone().keep_made::<PartialObjectMeta<CronJob>>(client, "cronjobs", 2, &ours, |object| {
-            made(object, Kind::CronJob, Detail::None)
-        }));
-        spawn(watches.clone().keep_made::<StatefulSet>(client, "statefulsets", 3, &ours, |set| {
-            made(set, Kind::StatefulSet, stateful_set(set))
-        }));
-        spawn(watches.clone().keep_made::<PersistentVolumeClaim>(
-            client,
-            "persistentvolumeclaims",
-            4,
-            &ours,
-            |claim| made(claim, Kind::PersistentVolumeClaim, volume(claim)),
-        ));
-        spawn(watches.clone().keep_made::<Job>(client, "jobs", 5, &ours, |job| made(job, Kind::Job, progress(job))));
+        spawn(watches.keep_made::<PartialObjectMeta<ConfigMap>>(client, Kind::ConfigMap, |_| Detail::None));
+        spawn(watches.keep_made::<PartialObjectMeta<Service>>(client, Kind::Service, |_| Detail::None));
+        spawn(watches.keep_made::<PartialObjectMeta<CronJob>>(client, Kind::CronJob, |_| Detail::None));
+        spawn(watches.keep_made(client, Kind::StatefulSet, stateful_set));
+        spawn(watches.keep_made(client, Kind::PersistentVolumeClaim, volume));
+        spawn(watches.keep_made(client, Kind::Job, progress));
         watches
     }
 
-    fn keep_made<K>(
-        self: Arc<Self>,
-        client: &Client,
-        resource: &'static str,
-        index: usize,
-        ours: &watcher::Config,
-        view: fn(&K) -> Made,
-    ) -> BoxFuture<'static, ()>
+    fn keep_made<K>(self: &Arc<Self>, client: &Client, kind: Kind, detail: fn(&K) -> Detail) -> BoxFuture<'static, ()>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + serde::de::DeserializeOwned
-            + std::fmt::Debug
-            + Send
-            + 'static,
+        K: Object,
     {
-        let stream = watcher(Api::<K>::all(client.clone()), ours.clone());
+        let (watches, objects) = (self.clone(), watcher(Api::<K>::all(client.clone()), ours()));
         let entry = move |object: K| {
-            let name = object.labels().get(label::POSTGRESQL);
-            let group = name.map(|name| Key::new(object.namespace().unwrap_or_default(), name));
-            Entry { key: key_of(&object), group, value: Some(view(&object)) }
+            let made = made(&object, kind, detail(&object));
+            Entry { key: key_of(&object), group: group(&object), value: Some(made) }
         };
-        async move { keep(resource, stream, &self.made[index], entry, |change| self.changed(change)).await }.boxed()
+        async move {
+            let cache = &watches.made[kind as usize];
+            keep(&K::plural(&()), objects, cache, entry, |change| watches.changed(change)).await;
+        }
+        .boxed()
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
@@ -184,6 +153,17 @@ impl Watches {
             names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
         });
     }
+}
+
+/// What has a Postgresql's name as label.
+fn ours() -> watcher::Config {
+    watcher::Config::default().labels(label::POSTGRESQL)
+}
+
+/// The Postgresql whose name an object has as label.
+fn group<K: Resource>(object: &K) -> Option<Key> {
+    let name = object.labels().get(label::POSTGRESQL)?;
+    Some(Key::new(object.namespace().unwrap_or_default(), name))
 }
 
 /// uid of the `Postgresql` that an object belongs to; or to whom else, in words. The label is enough: it is how a volume or
@@ -270,7 +250,6 @@ fn progress(job: &Job) -> Detail {
 
 fn pod(pod: Pod) -> Entry<PodView> {
     let labels = pod.labels();
-    let group = labels.get(label::POSTGRESQL).map(|name| Key::new(pod.namespace().unwrap_or_default(), name));
     let view = PodView {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
@@ -279,7 +258,7 @@ fn pod(pod: Pod) -> Entry<PodView> {
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
     };
-    Entry { key: key_of(&pod), group, value: Some(view) }
+    Entry { key: key_of(&pod), group: group(&pod), value: Some(view) }
 }
 
 /// Why a pod is not ready, as `kubectl describe` would say it.

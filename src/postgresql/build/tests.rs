@@ -33,7 +33,7 @@ fn documents() {
 #[test]
 fn without_standbys_and_dumps_there_is_one_server() {
     let objects = objects(&of(json!({})), &Observed::default(), "uid-2");
-    let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0.as_str(), object.id.1)).collect();
+    let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
     assert_eq!(
         ids,
         [
