@@ -121,7 +121,6 @@ impl Request {
         self.instance.postgres.as_ref().is_some_and(|postgres| postgres.adopt)
     }
 
-    /// Where the instance is made at this attempt.
     fn key(&self, attempt: u32) -> Key {
         let name = match (&self.instance.name, &self.stamp) {
             (Some(name), _) => name.clone(),
@@ -158,7 +157,6 @@ fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> 
     Ok(())
 }
 
-/// What is stored under a Profile's name.
 async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredProfile>, Problem> {
     let Some(name) = name else { return Ok(None) };
     // What cannot be a name is not stored under it either, and must not become part of a path.

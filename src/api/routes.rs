@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension, Router,
     body::Bytes,
-    extract::{FromRequestParts, Path, RawQuery, State, rejection::BytesRejection},
+    extract::{FromRequestParts, Path, RawQuery, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse as _, Response},
     routing::get,
@@ -76,9 +76,9 @@ async fn make(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Result<Response, Problem> {
-    let asked = received(&user, &headers, body).inspect_err(|problem| {
+    let asked = received(&user, &headers, &body).inspect_err(|problem| {
         audit::mutation(&user, "create", &Key::new("-", "-"), Err(problem));
     })?;
     let work = shared.clone();
@@ -98,14 +98,8 @@ async fn make(
     Ok(response)
 }
 
-fn received(user: &User, headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<create::Request, Problem> {
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", "the body is larger than any request")
-        }
-        _ => Problem::new(StatusCode::BAD_REQUEST, "Malformed", "the body did not arrive as a whole"),
-    })?;
-    let (instance, body) = body::read(headers, &body)?;
+fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Request, Problem> {
+    let (instance, body) = body::read(headers, body)?;
     let stamp = Stamp::of(headers, user, &body)?;
     Ok(create::Request { instance, stamp })
 }

@@ -98,11 +98,10 @@ pub(super) fn transitions(before: &PostgresWriterStatus, after: &PostgresWriterS
     told.then(|| Note { action: "Write".to_owned(), warning, reason, message })
 }
 
-/// The event that tells of a row that was put back.
 pub(super) fn put_back(Wanted { table, row }: &Wanted) -> Note {
     let message =
         format!("row {} in table {table} was changed or deleted by another user of the database: put back", row.id);
-    Note { action: "PutBack".to_owned(), warning: true, reason: Reason::RowDrifted.into(), message }
+    Note::warning("PutBack", Reason::RowDrifted, message)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
 /// What holds or opens data and is labelled as this Postgresql's, under a name that it has.
 fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecord>) -> Vec<Owned> {
     let name = &desired.key.name;
-    let data = names::data_claim(&names::primary(name), 0);
+    let data = names::data(name);
     let claims = observed.objects.iter().filter(|((kind, claim), view)| {
         let known = *claim != data || volume.is_some_and(|volume| volume.uid == view.uid);
         *kind == Kind::PersistentVolumeClaim
@@ -77,7 +77,6 @@ fn backed_up(observed: &Observed) -> Verdict {
     }
 }
 
-/// The status that tells the truth about a pass.
 pub fn build_status(
     generation: Option<i64>,
     desired: &Desired,
@@ -91,7 +90,7 @@ pub fn build_status(
     let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
     let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());
     let initialized = observed.recorded.volume.as_ref().is_some_and(|volume| volume.initialized);
-    let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0)));
+    let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data(name)));
     let size = volume.and_then(|volume| match &volume.detail {
         Detail::Claim { capacity, .. } => capacity.clone(),
         _ => None,
@@ -247,12 +246,8 @@ fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<No
     let job = now.filter(|job| then.as_ref() != Some(job))?;
     // Told with the request that asked for it.
     let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
-    (!asked_for).then(|| Note {
-        action: format!("Dump {job}"),
-        warning: true,
-        reason: Reason::DumpFailed.into(),
-        message: format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`"),
-    })
+    let message = format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`");
+    (!asked_for).then(|| Note::warning(format!("Dump {job}"), Reason::DumpFailed, message))
 }
 
 fn readiness(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
@@ -282,28 +277,17 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     (!same).then(|| Note { action, warning, reason: reason.to_owned(), message })
 }
 
-/// The event about what outlives a Postgresql. **Pure.**
 pub fn kept(key: &Key, kept: &[Kept]) -> Note {
     let kept: Vec<_> = kept.iter().map(Kept::to_string).collect();
-    Note {
-        action: "Delete".to_owned(),
-        warning: false,
-        reason: Reason::Retained.into(),
-        message: format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")),
-    }
+    Note::normal("Delete", Reason::Retained, format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")))
 }
 
-/// The event about a password that stands in the spec. **Pure.**
 pub fn inline_password(key: &Key) -> Note {
-    Note {
-        action: "KeepPassword".to_owned(),
-        warning: true,
-        reason: Reason::InlinePassword.into(),
-        message: format!(
-            "spec.password of {} is in clear for every user who may read Postgresqls, and in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
-            key.name
-        ),
-    }
+    let message = format!(
+        "spec.password of {} is in clear for every user who may read Postgresqls, and in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
+        key.name
+    );
+    Note::warning("KeepPassword", Reason::InlinePassword, message)
 }
 
 #[cfg(test)]

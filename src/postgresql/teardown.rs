@@ -37,11 +37,7 @@ use crate::{
 };
 
 /// What outlives the Postgresql, and the sentence about it.
-struct Staying {
-    kind: Held,
-    meta: ObjectMeta,
-    kept: Kept,
-}
+type Staying = (ObjectMeta, Kept);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -181,7 +177,7 @@ async fn last_dump(
         }
         _ => {}
     }
-    let data = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(&key.name), 0));
+    let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
     let set = (Kind::StatefulSet, names::primary(&key.name));
     match &of.before.volume {
         // There never was a database.
@@ -333,7 +329,7 @@ async fn all_stay(ctx: &Ctx, of: &Database<'_>, why: &str) -> Result<Vec<Staying
 
 fn stays(kind: Held, meta: ObjectMeta, why: &str) -> Staying {
     let kept = Kept { kind, name: name(&meta).to_owned(), because: format!("stays: {why}") };
-    Staying { kind, meta, kept }
+    (meta, kept)
 }
 
 /// Destroys what may be, and returns what stays; or what has to be gone before. The Secrets go after the volumes that they open.
@@ -348,7 +344,7 @@ async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Resul
             continue;
         }
         match destroy(ctx, of, Held::Volume, &volume).await? {
-            Some(kept) => volumes_staying.push(Staying { kind: Held::Volume, meta: volume, kept }),
+            Some(kept) => volumes_staying.push((volume, kept)),
             None => left = Some(volume),
         }
     }
@@ -357,13 +353,13 @@ async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Resul
         return Ok(Err(hold(Reason::Deleting, message)));
     }
     // Dumps are read without them.
-    let opened = volumes_staying.iter().map(|volume| name(&volume.meta)).find(|volume| *volume != dumps);
+    let opened = volumes_staying.iter().map(|(volume, _)| name(volume)).find(|volume| *volume != dumps);
     let mut staying = Vec::new();
     for secret in secrets {
         if let Some(volume) = opened {
             staying.push(stays(Held::Secret, secret, &format!("it opens {volume}")));
         } else if let Some(kept) = destroy(ctx, of, Held::Secret, &secret).await? {
-            staying.push(Staying { kind: Held::Secret, meta: secret, kept });
+            staying.push((secret, kept));
         }
     }
     staying.extend(volumes_staying);
@@ -374,14 +370,14 @@ async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Resul
 /// Postgresql's any more, and would neither tell of it nor keep the Secrets that open it.
 async fn hand_over(ctx: &Ctx, of: &Database<'_>, staying: Vec<Staying>) -> Result<(), Error> {
     tell(ctx, of, &staying).await;
-    for Staying { kind, meta, .. } in staying {
-        retain(ctx, of, kind, &meta).await?;
+    for (meta, kept) in staying {
+        retain(ctx, of, kept.kind, &meta).await?;
     }
     Ok(())
 }
 
 async fn tell(ctx: &Ctx, of: &Database<'_>, staying: &[Staying]) {
-    let kept: Vec<_> = staying.iter().map(|staying| staying.kept.clone()).collect();
+    let kept: Vec<_> = staying.iter().map(|(_, kept)| kept.clone()).collect();
     if !kept.is_empty() {
         publish_by(&ctx.recorder, &of.reference(), &[report::kept(of.key, &kept)]).await;
     }
@@ -393,7 +389,7 @@ async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) 
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
     let mandate = match destroyer.mandate::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
         Ok(mandate) => mandate,
-        Err(withheld) => return Ok(Some(stays(kind, target.clone(), &withheld.to_string()).kept)),
+        Err(withheld) => return Ok(Some(stays(kind, target.clone(), &withheld.to_string()).1)),
     };
     match mandate.permit(kind, target.clone()) {
         Err(kept) => Ok(Some(kept)),
@@ -438,23 +434,12 @@ mod tests {
     #[test]
     fn what_becomes_of_the_data() {
         let retain = |why: &str| Fate::Retain(why.to_owned());
+        let (asked, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
         let unclear = "its spec cannot be understood (spec.version: 13 is none of 14, 15, 16, 17, 18)";
         for (what, spec, finalizers, orphaned, expected) in [
             ("by default", json!({}), json!([]), false, Fate::Delete),
-            (
-                "asked to stay",
-                json!({"deletionPolicy": "Retain"}),
-                json!([]),
-                false,
-                retain("spec.deletionPolicy is Retain"),
-            ),
-            (
-                "not understood",
-                json!({"version": "13", "backup": {"onDelete": true}}),
-                json!([]),
-                false,
-                retain(unclear),
-            ),
+            ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(asked)),
+            ("not understood", json!({"version": "13", "backup": dumps}), json!([]), false, retain(unclear)),
             ("orphan", json!({}), json!(["orphan"]), false, Fate::Orphan),
             ("orphan, seen on the witness", json!({}), json!([]), true, Fate::Orphan),
             ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, Fate::Orphan),

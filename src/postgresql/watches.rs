@@ -43,7 +43,6 @@ struct Made {
 
 pub struct Watches {
     postgresqls: Objects<Postgresql>,
-    /// Every Secret's metadata, but Helm's.
     pub secrets: Cache<SecretMeta>,
     pods: Cache<PodView>,
     /// By [`Kind`].

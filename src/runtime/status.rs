@@ -14,7 +14,6 @@ use serde_json::json;
 use super::{cache::Memo, controller::Object, key::Key, subject::Subject};
 use crate::crd::Guard;
 
-/// Field manager of the status.
 const FIELD_MANAGER: &str = "clientapp-operator/status";
 
 /// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
