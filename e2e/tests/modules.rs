@@ -13,8 +13,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 const LEVELS: &[(&str, &[(&str, &str)])] = &[
     ("crate", &[("lease", "runtime")]),
     ("clientapp", &[]),
-    // What its reconciles share is in its driver.
-    ("postgresql", &[("act", "mod"), ("observe", "mod"), ("report", "mod"), ("teardown", "mod")]),
+    ("postgresql", &[]),
 ];
 
 #[test]

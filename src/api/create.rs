@@ -20,7 +20,7 @@ use super::{
     idempotency::{Match, Stamp},
     names,
     problem::Problem,
-    refusal::{SOON, exists, of_request, refused},
+    refusal::{SOON, of_request, refused},
 };
 use crate::{
     clientapp::{
@@ -30,7 +30,7 @@ use crate::{
         namespace::{self, Fate},
     },
     crd::{ClientApp, Guard, Profile, annotation, label},
-    runtime::key::Key,
+    runtime::{api::unless_there, key::Key},
 };
 
 /// Generated names that are tried before giving up; each one is taken with a chance of one in billions.
@@ -44,11 +44,8 @@ pub(crate) struct Request {
     pub(crate) stamp: Option<Stamp>,
 }
 
-pub(crate) enum Answer {
-    Made(Created),
-    /// It was made by an earlier attempt of the same request.
-    Replayed(Created),
-}
+/// 201 for what is made now, 200 for what an earlier attempt of the same request has made.
+pub(crate) type Answer = (StatusCode, Created);
 
 /// Why one attempt at a name made nothing.
 enum Failure {
@@ -78,7 +75,7 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
         let detail = "a request with this Idempotency-Key is being carried out; repeat it to see what came of it";
         Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(1)
     };
-    let of_key = stamp.as_ref().map(|stamp| shared.reservations.take(format!("key {}", stamp.key())));
+    let of_key = stamp.as_ref().map(|stamp| shared.reservations.take(format!("key {}", stamp.key)));
     let _key = of_key.map(|taken| taken.ok_or_else(in_progress)).transpose()?;
     if let Some(stamp) = stamp
         && let Some(shown) = shared.instances.stamped(stamp)
@@ -198,14 +195,15 @@ fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<A
         );
         return Err(Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(SOON));
     }
-    Ok(Answer::Replayed(Created {
+    let created = Created {
         name: instance.name.clone(),
         namespace: instance.namespace.clone(),
         hostname: instance.hostname.clone(),
         admin_secret: instance.admin_secret.clone().unwrap_or_default(),
         admin_password: None,
         chart_version: instance.chart_version.clone(),
-    }))
+    };
+    Ok((StatusCode::OK, created))
 }
 
 fn reused() -> Problem {
@@ -280,10 +278,9 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
         },
         ..Namespace::default()
     };
-    match namespaces.create(&PostParams::default(), &fresh).await {
-        Ok(made) => return Ok(Space::Made(made.uid().unwrap_or_default())),
-        Err(error) if exists(&error) => {}
-        Err(error) => return Err(failed(format!("create Namespace {name}"))(error)),
+    let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
+    if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
+        return Ok(Space::Made(made.uid().unwrap_or_default()));
     }
     let found = namespaces.get(name).await.map_err(failed(format!("get Namespace {name}")))?;
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
@@ -315,14 +312,11 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
     let mut app = app(&request.instance, key).map_err(Failure::Refused)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
-    let made = match apps.create(&PostParams::default(), &app).await {
-        Ok(made) => made,
-        Err(error) if exists(&error) => {
-            let found =
-                Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace).get(&key.name).await;
-            return earlier(request, key, &found.map_err(failed(format!("get ClientApp {key}")))?);
-        }
-        Err(error) => return Err(failed(format!("create ClientApp {key}"))(error)),
+    let made = unless_there(apps.create(&PostParams::default(), &app).await);
+    let Some(made) = made.map_err(failed(format!("create ClientApp {key}")))? else {
+        let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
+        let found = apps.get(&key.name).await.map_err(failed(format!("get ClientApp {key}")))?;
+        return earlier(request, key, &found);
     };
     let uid = made.uid().unwrap_or_default();
     let admin_password = match request.adopts() {
@@ -337,14 +331,15 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
         },
     };
     shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
-    Ok(Answer::Made(Created {
+    let created = Created {
         name: key.name.clone(),
         namespace: key.namespace.clone(),
         hostname: made.spec.hostname,
         admin_secret: key.admin_secret(),
         admin_password,
         chart_version: made.spec.chart_version,
-    }))
+    };
+    Ok((StatusCode::CREATED, created))
 }
 
 /// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.
@@ -353,7 +348,7 @@ async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
     #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
     match deleted {
-        Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason(), "took the ClientApp away again"),
+        Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason, "took the ClientApp away again"),
         Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
     }
 }
@@ -376,17 +371,17 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets::admin(key, uid);
-    let stored = match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => secret,
-        Err(error) if exists(&error) => {
-            let found = secrets.get(&name).await;
-            let found = found.map_err(|error| refused(&format!("get Secret {}/{name}", key.namespace), &error))?;
+    let failed = |verb: &str, error| refused(&format!("{verb} Secret {}/{name}", key.namespace), &error);
+    let made = unless_there(secrets.create(&PostParams::default(), &secret).await);
+    let stored = match made.map_err(|error| failed("create", error))? {
+        Some(_) => secret,
+        None => {
+            let found = secrets.get(&name).await.map_err(|error| failed("get", error))?;
             if found.annotations().get(annotation::OWNER_UID).map(String::as_str) != Some(uid) {
                 return Err(secret_not_ours(key));
             }
             found
         }
-        Err(error) => return Err(refused(&format!("create Secret {}/{name}", key.namespace), &error)),
     };
     let value = stored.data.and_then(|mut data| data.remove(ADMIN_PASSWORD));
     let text = value.and_then(|value| String::from_utf8(value.0).ok());

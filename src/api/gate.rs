@@ -85,7 +85,7 @@ fn answered(response: &Response, elapsed: Duration, _: &Span) {
 async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
     gate.admit(request, next)
         .await
-        .inspect_err(|problem| tracing::debug!(reason = problem.reason(), "{}", problem.detail()))
+        .inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
 }
 
 impl Gate {

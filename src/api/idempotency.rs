@@ -19,7 +19,8 @@ const LENGTH: std::ops::RangeInclusive<usize> = 1..=255;
 /// What a key leaves on the objects that are made with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    key: String,
+    /// What tells requests with this key from all others.
+    pub(crate) key: String,
     request: String,
 }
 
@@ -73,11 +74,6 @@ impl Stamp {
     /// The instance's name where the request names none: the same on every replica, and another for each attempt.
     pub fn name(&self, attempt: u32) -> String {
         names::derived(&digest(&[self.key.as_bytes(), &attempt.to_be_bytes()]))
-    }
-
-    /// What tells requests with this key from all others.
-    pub(crate) fn key(&self) -> &str {
-        &self.key
     }
 }
 

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn pages() {
         let instances = Instances::default();
-        assert_eq!(instances.synced().unwrap_err().reason(), "Syncing");
+        assert_eq!(instances.synced().unwrap_err().reason, "Syncing");
         for event in [Event::Init, Event::InitDone] {
             instances.apply(event);
         }

@@ -162,16 +162,8 @@ fn secret(desired: &Desired, observed: &Observed) -> Option<SecretRecord> {
 }
 
 /// The status where nothing is done but to say so.
-pub fn only_said(
-    recorded: &PostgresqlStatus,
-    generation: Option<i64>,
-    hold: &Hold,
-    now: Timestamp,
-) -> PostgresqlStatus {
-    let Hold { reason, message } = hold;
-    let state = |holds| if holds { State::True } else { State::False };
-    let verdict = |state| Verdict { state, reason: (*reason).into(), message: message.clone() };
-    amended(recorded, generation, verdict(State::False), state(!reason.stalled()), state(reason.stalled()), now)
+fn only_said(recorded: &PostgresqlStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> PostgresqlStatus {
+    amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
 }
 
 /// The status after a pass that failed half way; `observedGeneration` does not move.
@@ -181,9 +173,7 @@ pub fn failed(recorded: &PostgresqlStatus, generation: Option<i64>, error: &Erro
         return recorded.clone();
     }
     let verdict = Verdict { state: disposition.state, reason: disposition.reason.into(), message: error.to_string() };
-    let (reconciling, stalled) =
-        if disposition.stalled { (State::False, State::True) } else { (State::True, State::False) };
-    let status = amended(recorded, generation, verdict, reconciling, stalled, now);
+    let status = amended(recorded, generation, verdict, disposition.stalled, now);
     PostgresqlStatus { observed_generation: recorded.observed_generation, ..status }
 }
 
@@ -191,15 +181,11 @@ fn amended(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
     ready: Verdict,
-    reconciling: State,
-    stalled: State,
+    stalled: bool,
     now: Timestamp,
 ) -> PostgresqlStatus {
-    let verdicts = [
-        (kind::READY, ready.clone()),
-        (kind::RECONCILING, Verdict { state: reconciling, ..ready.clone() }),
-        (kind::STALLED, Verdict { state: stalled, ..ready }),
-    ];
+    let with = |holds| Verdict { state: if holds { State::True } else { State::False }, ..ready.clone() };
+    let verdicts = [(kind::READY, ready.clone()), (kind::RECONCILING, with(!stalled)), (kind::STALLED, with(stalled))];
     let dumps = find(&recorded.conditions, BACKED_UP).cloned();
     let conditions = verdicts
         .into_iter()
@@ -208,7 +194,7 @@ fn amended(
         .collect();
     let phase = match recorded.phase {
         Some(Phase::Up) => Phase::Up,
-        _ if stalled == State::True => Phase::Failed,
+        _ if stalled => Phase::Failed,
         _ => Phase::Pending,
     };
     PostgresqlStatus { observed_generation: generation, conditions, phase: Some(phase), ..recorded.clone() }

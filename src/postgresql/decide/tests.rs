@@ -7,7 +7,7 @@ use crate::{
     postgresql::observed::{CredentialsView, OwnSecret},
 };
 
-pub(super) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
+pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
     ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
 }
 

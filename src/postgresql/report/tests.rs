@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     crd::DumpRecord,
     postgresql::{
-        decide::tests::{of, pod},
+        decide::tests::{of, pod, view},
         observed::{ObjectView, OwnSecret},
     },
 };
@@ -103,12 +103,12 @@ fn a_dump_by_schedule_that_fails_is_told_once() {
 /// A claim or Secret that is put on record is one of this Postgresql, by uid and by name.
 #[test]
 fn what_is_put_on_record() {
+    let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
     let claim = |uid: &str, owner: Owner, deleting| ObjectView {
         owner,
         uid: uid.to_owned(),
-        digest: None,
         deleting,
-        detail: Detail::Claim { requested: None, capacity: None, made_for: None },
+        ..view(None, detail.clone())
     };
     let other = || Owner::Other("x".to_owned());
     let mut observed = Observed::default();
