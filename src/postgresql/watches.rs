@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use futures::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
-use kube::{Api, Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
+use kube::{Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -23,10 +22,11 @@ use super::{
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
     runtime::{
-        cache::{Cache, Change, Entry},
-        controller::{Object, Objects},
+        cache::{Cache, Entry},
+        controller::Objects,
+        feeder::Feeder,
         key::{Key, key_of},
-        watch::{keep, owner},
+        watch::owner,
     },
 };
 
@@ -43,10 +43,9 @@ struct Made {
 
 pub struct Watches {
     postgresqls: Objects<Postgresql>,
-    pub secrets: Cache<SecretMeta>,
-    pods: Cache<PodView>,
-    /// By [`Kind`].
-    made: [Cache<Made>; 6],
+    pub secrets: Arc<Cache<SecretMeta>>,
+    pods: Arc<Cache<PodView>>,
+    made: [Arc<Cache<Made>>; 6],
 }
 
 impl Watches {
@@ -57,45 +56,47 @@ impl Watches {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let watches =
-            Watches { postgresqls, secrets: Cache::default(), pods: Cache::default(), made: Default::default() };
-        let watches = Arc::new(watches);
-        let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
-
-        let of = watches.clone();
+        let feeder = Feeder { client, objects: &postgresqls, tasks, stop };
         let not_helms = watcher::Config::default().fields(NOT_HELMS);
-        let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(client.clone()), not_helms);
-        spawn(
-            async move { keep("secrets", secrets, &of.secrets, secret, |change| of.secret_changed(change)).await }
-                .boxed(),
-        );
-        let of = watches.clone();
-        let pods = watcher(Api::<Pod>::all(client.clone()), ours());
-        spawn(async move { keep("pods", pods, &of.pods, pod, |change| of.changed(change)).await }.boxed());
-
-        spawn(watches.keep_made::<PartialObjectMeta<ConfigMap>>(client, Kind::ConfigMap, |_| Detail::None));
-        spawn(watches.keep_made::<PartialObjectMeta<Service>>(client, Kind::Service, |_| Detail::None));
-        spawn(watches.keep_made::<PartialObjectMeta<CronJob>>(client, Kind::CronJob, |_| Detail::None));
-        spawn(watches.keep_made(client, Kind::StatefulSet, stateful_set));
-        spawn(watches.keep_made(client, Kind::PersistentVolumeClaim, volume));
-        spawn(watches.keep_made(client, Kind::Job, progress));
-        watches
-    }
-
-    fn keep_made<K>(self: &Arc<Self>, client: &Client, kind: Kind, detail: fn(&K) -> Detail) -> BoxFuture<'static, ()>
-    where
-        K: Object,
-    {
-        let (watches, objects) = (self.clone(), watcher(Api::<K>::all(client.clone()), ours()));
-        let entry = move |object: K| {
-            let made = made(&object, kind, detail(&object));
-            Entry { key: key_of(&object), group: group(&object), value: Some(made) }
-        };
-        async move {
-            let cache = &watches.made[kind as usize];
-            keep(&K::plural(&()), objects, cache, entry, |change| watches.changed(change)).await;
-        }
-        .boxed()
+        let ours = || watcher::Config::default().labels(label::POSTGRESQL);
+        Arc::new(Watches {
+            secrets: feeder.all("secrets", not_helms, secret, secret_changed),
+            pods: feeder.all("pods", ours(), pod, Objects::trigger),
+            made: [
+                feeder.all(
+                    "configmaps",
+                    ours(),
+                    |map: PartialObjectMeta<ConfigMap>| made(&map, Kind::ConfigMap, Detail::None),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "services",
+                    ours(),
+                    |service: PartialObjectMeta<Service>| made(&service, Kind::Service, Detail::None),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "cronjobs",
+                    ours(),
+                    |job: PartialObjectMeta<CronJob>| made(&job, Kind::CronJob, Detail::None),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "statefulsets",
+                    ours(),
+                    |set| made(&set, Kind::StatefulSet, stateful_set(&set)),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "persistentvolumeclaims",
+                    ours(),
+                    |claim| made(&claim, Kind::PersistentVolumeClaim, volume(&claim)),
+                    Objects::trigger,
+                ),
+                feeder.all("jobs", ours(), |job| made(&job, Kind::Job, progress(&job)), Objects::trigger),
+            ],
+            postgresqls,
+        })
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
@@ -127,36 +128,18 @@ impl Watches {
     pub fn pods(&self, key: &Key) -> Vec<PodView> {
         self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
     }
-
-    fn changed(&self, change: Change) {
-        match change {
-            Change::Everything => self.postgresqls.trigger_where(|_| true),
-            Change::One(_, Some(postgresql)) => self.postgresqls.trigger(&postgresql),
-            Change::One(_, None) | Change::Nothing => {}
-        }
-    }
-
-    /// A Secret is one that a Postgresql makes, or waits for by name.
-    fn secret_changed(&self, change: Change) {
-        let secret = match change {
-            Change::Everything => return self.postgresqls.trigger_where(|_| true),
-            Change::One(secret, _) => secret,
-            Change::Nothing => return,
-        };
-        self.postgresqls.trigger_where(|postgresql| {
-            if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
-                return false;
-            }
-            let name = postgresql.name_any();
-            let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
-            names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
-        });
-    }
 }
 
-/// What has a Postgresql's name as label.
-fn ours() -> watcher::Config {
-    watcher::Config::default().labels(label::POSTGRESQL)
+/// A Secret is one that a Postgresql makes, or waits for by name.
+fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
+    postgresqls.trigger_where(|postgresql| {
+        if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
+            return false;
+        }
+        let name = postgresql.name_any();
+        let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
+        names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
+    });
 }
 
 /// The Postgresql whose name an object has as label.
@@ -190,18 +173,16 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     Entry { key: key_of(&secret), group: None, value: Some(value) }
 }
 
-fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Made {
-    Made {
-        id: (kind, object.name_any()),
-        uid: whose(object),
-        view: ObjectView {
-            owner: Owner::Ours,
-            uid: object.uid().unwrap_or_default(),
-            digest: object.annotations().get(SPEC_DIGEST).cloned(),
-            deleting: object.meta().deletion_timestamp.is_some(),
-            detail,
-        },
-    }
+fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {
+    let view = ObjectView {
+        owner: Owner::Ours,
+        uid: object.uid().unwrap_or_default(),
+        digest: object.annotations().get(SPEC_DIGEST).cloned(),
+        deleting: object.meta().deletion_timestamp.is_some(),
+        detail,
+    };
+    let made = Made { id: (kind, object.name_any()), uid: whose(object), view };
+    Entry { key: key_of(object), group: group(object), value: Some(made) }
 }
 
 fn stateful_set(set: &StatefulSet) -> Detail {
