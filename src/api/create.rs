@@ -128,8 +128,14 @@ impl Request {
     }
 }
 
-fn failed(operation: String) -> impl FnOnce(kube::Error) -> Failure {
-    move |error| Failure::Refused(refused(&operation, &error))
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Refused(problem)
+    }
+}
+
+fn failed(operation: String) -> impl FnOnce(kube::Error) -> Problem {
+    move |error| refused(&operation, &error)
 }
 
 /// Namespaces in which no instance is made.
@@ -240,8 +246,8 @@ async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Opt
     match secret.map(|secret| secret.labels().get(label::RETAINED_FROM) == Some(&key.name)) {
         None => Ok(None),
         Some(true) if request.adopts() => Ok(None),
-        Some(true) => Err(Failure::Refused(data_retained(key))),
-        Some(false) => Err(Failure::Refused(secret_not_ours(key))),
+        Some(true) => Err(data_retained(key).into()),
+        Some(false) => Err(secret_not_ours(key).into()),
     }
 }
 
@@ -300,16 +306,16 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
     if found.metadata.deletion_timestamp.is_some() {
         let detail = format!("metadata.namespace: namespace {name} is being deleted: wait until it is gone");
         let problem = Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).about("namespace");
-        return Err(Failure::Refused(problem.retry_after(SOON)));
+        return Err(problem.retry_after(SOON).into());
     }
-    Ok(match earlier {
-        Match::Reused if generated => return Err(Failure::Refused(reused())),
-        Match::Same | Match::Reused | Match::Other => Space::Found,
-    })
+    if earlier == Match::Reused && generated {
+        return Err(reused().into());
+    }
+    Ok(Space::Found)
 }
 
 async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
-    let mut app = app(&request.instance, key).map_err(Failure::Refused)?;
+    let mut app = app(&request.instance, key)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
     let made = unless_there(apps.create(&PostParams::default(), &app).await);
@@ -326,7 +332,7 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
             Ok(password) => Some(password),
             Err(problem) => {
                 undo_app(shared, key, &uid, &problem).await;
-                return Err(Failure::Refused(problem));
+                return Err(problem.into());
             }
         },
     };
@@ -357,7 +363,7 @@ fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Ans
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
     match &request.stamp {
         Some(stamp) if stamp.compare(stamped.as_ref()) != Match::Other => {
-            replay(stamp, stamped.as_ref(), &Instance::of(found)).map_err(Failure::Refused)
+            Ok(replay(stamp, stamped.as_ref(), &Instance::of(found))?)
         }
         _ => {
             let detail = format!("metadata.name: there is an instance {key} already: choose another name, or none");

@@ -220,7 +220,13 @@ impl Instance {
     pub(crate) fn of(guard: &Guard<ClientApp>) -> Instance {
         match &guard.object {
             Ok(app) => Instance::of_app(&guard.metadata, app),
-            Err(problem) => Instance::undecodable(&guard.metadata, problem),
+            Err(problem) => Instance {
+                ready: State::False.as_str().to_owned(),
+                reason: "InvalidSpec".to_owned(),
+                message: format!("the stored object does not decode: {problem}"),
+                stalled: true,
+                ..Instance::bare(&guard.metadata)
+            },
         }
     }
 
@@ -260,16 +266,6 @@ impl Instance {
             database: Database::of(app, status),
             conditions: status.conditions.iter().map(InstanceCondition::of).collect(),
             ..own
-        }
-    }
-
-    fn undecodable(meta: &ObjectMeta, problem: &str) -> Instance {
-        Instance {
-            ready: State::False.as_str().to_owned(),
-            reason: "InvalidSpec".to_owned(),
-            message: format!("the stored object does not decode: {problem}"),
-            stalled: true,
-            ..Instance::bare(meta)
         }
     }
 

@@ -27,7 +27,6 @@ use crate::{
     },
 };
 
-/// A ClientApp as it is kept here.
 #[derive(Debug)]
 pub(crate) struct Shown {
     /// Tells it from a successor of the same name.

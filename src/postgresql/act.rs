@@ -78,9 +78,8 @@ pub async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let created = unless_there(api.create(&params, &secret).await);
-    created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?;
-    Ok(())
+    let created = unless_there(api.create(&params, &secret).await).map(|_| ());
+    created.map_err(Error::api(format!("create Secret {namespace}/{name}")))
 }
 
 async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
@@ -93,10 +92,8 @@ async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret)
     let name = names::client_secret(&key.name);
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     // By force: what another field manager wrote there reaches no database.
-    api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret))
-        .await
-        .map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))?;
-    Ok(())
+    let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await;
+    applied.map(|_| ()).map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))
 }
 
 /// Labels of what has come into the hands of this Postgresql.
@@ -114,8 +111,7 @@ async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"ownerReferences": null, "labels": settled(desired)}});
     let settled = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    settled.map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))?;
-    Ok(())
+    settled.map(|_| ()).map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))
 }
 
 /// The claim on which a database may be made; or the claim that was handed over, on which there has to be a database.
@@ -130,9 +126,8 @@ async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     // A claim that has come in between is looked at in the next pass.
-    unless_there(api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await)
-        .map_err(Error::api(operation))?;
-    Ok(())
+    let created = unless_there(api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await);
+    created.map(|_| ()).map_err(Error::api(operation))
 }
 
 /// What was decided may be late, and this must not happen twice: it is asked once more what is on record.
@@ -190,10 +185,8 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
             _ => {}
         }
     }
-    api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document))
-        .await
-        .map_err(Error::api(format!("apply {what}")))?;
-    Ok(())
+    let applied = api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document)).await;
+    applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
 }
 
 /// A StatefulSet takes any claim of the right name: one from before would give a new server old data, and a password that
@@ -245,8 +238,7 @@ pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Resul
     let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
     let deleted = harmless::delete(&api(ctx, key, *kind), &of, &meta).await;
-    deleted.map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))?;
-    Ok(())
+    deleted.map(|_| ()).map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))
 }
 
 pub fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {

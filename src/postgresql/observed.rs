@@ -102,7 +102,6 @@ pub struct PodView {
     pub uid: String,
     /// `primary`, `standby`, `backup` or `initialize`.
     pub role: String,
-    /// Why it is not ready, if it is not.
     pub waiting: Option<String>,
     /// Its script has refused what is on the volume.
     pub refused: Option<Refused>,
@@ -160,7 +159,6 @@ pub enum Given {
     Differs,
 }
 
-/// The Secret for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientSecret {
     #[default]
@@ -194,9 +192,7 @@ pub struct OwnSecret {
 pub struct Observed {
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
-    /// The Secret with the standbys' password.
     pub replication: SecretView,
-    /// Its Secrets, by name.
     pub secrets: BTreeMap<String, OwnSecret>,
     /// What is labelled with this `Postgresql`'s name.
     pub objects: BTreeMap<Id, ObjectView>,

@@ -82,7 +82,6 @@ pub trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 }
 
-/// What every controller is made of.
 #[derive(Clone)]
 pub struct Parts {
     pub client: Client,

@@ -13,7 +13,6 @@ use crate::postgresql::{desired::Desired, names, observed::Kind};
 
 /// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
 pub const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
-/// Role of its pods.
 pub const ROLE: &str = "initialize";
 const PASSWORD_FILE: &str = "/credentials/password";
 /// The script's exit codes that no other try would change.
