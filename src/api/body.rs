@@ -80,7 +80,7 @@ mod tests {
         }
         let problem = read(&headers, &Bytes::from_static(body)).err()?;
         let field = serde_json::to_value(&problem).unwrap()["field"].as_str().map(str::to_owned);
-        Some((problem.status().as_u16(), field, problem.detail().to_owned()))
+        Some((problem.status().as_u16(), field, problem.detail.to_owned()))
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{
     idempotency::{Match, Stamp},
     names,
     problem::Problem,
-    refusal::{SOON, exists, of_request, refused},
+    refusal::{SOON, of_request, refused},
 };
 use crate::{
     clientapp::{
@@ -30,7 +30,7 @@ use crate::{
         namespace::{self, Fate},
     },
     crd::{ClientApp, Guard, Profile, annotation, label},
-    runtime::key::Key,
+    runtime::{api::unless_there, key::Key},
 };
 
 /// Generated names that are tried before giving up; each one is taken with a chance of one in billions.
@@ -44,11 +44,8 @@ pub(crate) struct Request {
     pub(crate) stamp: Option<Stamp>,
 }
 
-pub(crate) enum Answer {
-    Made(Created),
-    /// It was made by an earlier attempt of the same request.
-    Replayed(Created),
-}
+/// 201 for what is made now, 200 for what an earlier attempt of the same request has made.
+pub(crate) type Answer = (StatusCode, Created);
 
 /// Why one attempt at a name made nothing.
 enum Failure {
@@ -78,7 +75,7 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
         let detail = "a request with this Idempotency-Key is being carried out; repeat it to see what came of it";
         Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(1)
     };
-    let of_key = stamp.as_ref().map(|stamp| shared.reservations.take(format!("key {}", stamp.key())));
+    let of_key = stamp.as_ref().map(|stamp| shared.reservations.take(format!("key {}", stamp.key)));
     let _key = of_key.map(|taken| taken.ok_or_else(in_progress)).transpose()?;
     if let Some(stamp) = stamp
         && let Some(shown) = shared.instances.stamped(stamp)
@@ -121,7 +118,6 @@ impl Request {
         self.instance.postgres.as_ref().is_some_and(|postgres| postgres.adopt)
     }
 
-    /// Where the instance is made at this attempt.
     fn key(&self, attempt: u32) -> Key {
         let name = match (&self.instance.name, &self.stamp) {
             (Some(name), _) => name.clone(),
@@ -132,8 +128,14 @@ impl Request {
     }
 }
 
-fn failed(operation: String) -> impl FnOnce(kube::Error) -> Failure {
-    move |error| Failure::Refused(refused(&operation, &error))
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Refused(problem)
+    }
+}
+
+fn failed(operation: String) -> impl FnOnce(kube::Error) -> Problem {
+    move |error| refused(&operation, &error)
 }
 
 /// Namespaces in which no instance is made.
@@ -158,7 +160,6 @@ fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> 
     Ok(())
 }
 
-/// What is stored under a Profile's name.
 async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredProfile>, Problem> {
     let Some(name) = name else { return Ok(None) };
     // What cannot be a name is not stored under it either, and must not become part of a path.
@@ -200,14 +201,15 @@ fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<A
         );
         return Err(Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(SOON));
     }
-    Ok(Answer::Replayed(Created {
+    let created = Created {
         name: instance.name.clone(),
         namespace: instance.namespace.clone(),
         hostname: instance.hostname.clone(),
         admin_secret: instance.admin_secret.clone().unwrap_or_default(),
         admin_password: None,
         chart_version: instance.chart_version.clone(),
-    }))
+    };
+    Ok((StatusCode::OK, created))
 }
 
 fn reused() -> Problem {
@@ -244,8 +246,8 @@ async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Opt
     match secret.map(|secret| secret.labels().get(label::RETAINED_FROM) == Some(&key.name)) {
         None => Ok(None),
         Some(true) if request.adopts() => Ok(None),
-        Some(true) => Err(Failure::Refused(data_retained(key))),
-        Some(false) => Err(Failure::Refused(secret_not_ours(key))),
+        Some(true) => Err(data_retained(key).into()),
+        Some(false) => Err(secret_not_ours(key).into()),
     }
 }
 
@@ -282,10 +284,9 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
         },
         ..Namespace::default()
     };
-    match namespaces.create(&PostParams::default(), &fresh).await {
-        Ok(made) => return Ok(Space::Made(made.uid().unwrap_or_default())),
-        Err(error) if exists(&error) => {}
-        Err(error) => return Err(failed(format!("create Namespace {name}"))(error)),
+    let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
+    if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
+        return Ok(Space::Made(made.uid().unwrap_or_default()));
     }
     let found = namespaces.get(name).await.map_err(failed(format!("get Namespace {name}")))?;
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
@@ -305,26 +306,23 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
     if found.metadata.deletion_timestamp.is_some() {
         let detail = format!("metadata.namespace: namespace {name} is being deleted: wait until it is gone");
         let problem = Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).about("namespace");
-        return Err(Failure::Refused(problem.retry_after(SOON)));
+        return Err(problem.retry_after(SOON).into());
     }
-    Ok(match earlier {
-        Match::Reused if generated => return Err(Failure::Refused(reused())),
-        Match::Same | Match::Reused | Match::Other => Space::Found,
-    })
+    if earlier == Match::Reused && generated {
+        return Err(reused().into());
+    }
+    Ok(Space::Found)
 }
 
 async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
-    let mut app = app(&request.instance, key).map_err(Failure::Refused)?;
+    let mut app = app(&request.instance, key)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
-    let made = match apps.create(&PostParams::default(), &app).await {
-        Ok(made) => made,
-        Err(error) if exists(&error) => {
-            let found =
-                Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace).get(&key.name).await;
-            return earlier(request, key, &found.map_err(failed(format!("get ClientApp {key}")))?);
-        }
-        Err(error) => return Err(failed(format!("create ClientApp {key}"))(error)),
+    let made = unless_there(apps.create(&PostParams::default(), &app).await);
+    let Some(made) = made.map_err(failed(format!("create ClientApp {key}")))? else {
+        let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
+        let found = apps.get(&key.name).await.map_err(failed(format!("get ClientApp {key}")))?;
+        return earlier(request, key, &found);
     };
     let uid = made.uid().unwrap_or_default();
     let admin_password = match request.adopts() {
@@ -334,19 +332,20 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
             Ok(password) => Some(password),
             Err(problem) => {
                 undo_app(shared, key, &uid, &problem).await;
-                return Err(Failure::Refused(problem));
+                return Err(problem.into());
             }
         },
     };
     shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
-    Ok(Answer::Made(Created {
+    let created = Created {
         name: key.name.clone(),
         namespace: key.namespace.clone(),
         hostname: made.spec.hostname,
         admin_secret: key.admin_secret(),
         admin_password,
         chart_version: made.spec.chart_version,
-    }))
+    };
+    Ok((StatusCode::CREATED, created))
 }
 
 /// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.
@@ -355,7 +354,7 @@ async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
     #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
     match deleted {
-        Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason(), "took the ClientApp away again"),
+        Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason, "took the ClientApp away again"),
         Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
     }
 }
@@ -364,7 +363,7 @@ fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Ans
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
     match &request.stamp {
         Some(stamp) if stamp.compare(stamped.as_ref()) != Match::Other => {
-            replay(stamp, stamped.as_ref(), &Instance::of(found)).map_err(Failure::Refused)
+            Ok(replay(stamp, stamped.as_ref(), &Instance::of(found))?)
         }
         _ => {
             let detail = format!("metadata.name: there is an instance {key} already: choose another name, or none");
@@ -378,17 +377,17 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets::admin(key, uid);
-    let stored = match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => secret,
-        Err(error) if exists(&error) => {
-            let found = secrets.get(&name).await;
-            let found = found.map_err(|error| refused(&format!("get Secret {}/{name}", key.namespace), &error))?;
+    let failed = |verb: &str, error| refused(&format!("{verb} Secret {}/{name}", key.namespace), &error);
+    let made = unless_there(secrets.create(&PostParams::default(), &secret).await);
+    let stored = match made.map_err(|error| failed("create", error))? {
+        Some(_) => secret,
+        None => {
+            let found = secrets.get(&name).await.map_err(|error| failed("get", error))?;
             if found.annotations().get(annotation::OWNER_UID).map(String::as_str) != Some(uid) {
                 return Err(secret_not_ours(key));
             }
             found
         }
-        Err(error) => return Err(refused(&format!("create Secret {}/{name}", key.namespace), &error)),
     };
     let value = stored.data.and_then(|mut data| data.remove(ADMIN_PASSWORD));
     let text = value.and_then(|value| String::from_utf8(value.0).ok());

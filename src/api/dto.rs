@@ -22,32 +22,24 @@ pub(crate) struct NewInstance {
     #[schema(example = "acme.example.com", max_length = 253)]
     pub(crate) hostname: String,
     /// IngressClass to serve the hostname with. Absent: no Ingress is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "traefik")]
     pub(crate) ingress_class_name: Option<String>,
     /// Its name, a DNS label of at most 53 characters. Absent: one is generated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 53)]
     pub(crate) name: Option<String>,
     /// Its namespace. Absent: one of the instance's own name. It is made if it does not exist.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 63)]
     pub(crate) namespace: Option<String>,
     /// Exact version of the chart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "5.5.2")]
     pub(crate) chart_version: Option<String>,
     /// Name of the Profile whose defaults it takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<String>,
     /// Its Redis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) redis: Option<Redis>,
     /// Its PostgreSQL.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) postgres: Option<Postgres>,
     /// The volume for its files.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) persistence: Option<Persistence>,
 }
 
@@ -55,8 +47,9 @@ impl NewInstance {
     /// The ClientApp that it asks for.
     /// Never in practice: all fields are those of the spec.
     pub(crate) fn app(&self, key: &Key) -> serde_json::Result<ClientApp> {
-        let spec = serde_json::from_value(serde_json::to_value(self)?)?;
-        let mut app = ClientApp::new(&key.name, spec);
+        let mut spec = serde_json::to_value(self)?;
+        spec.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+        let mut app = ClientApp::new(&key.name, serde_json::from_value(spec)?);
         app.metadata.namespace = Some(key.namespace.clone());
         // From the start: an app that is deleted before the controller has seen it would leave its namespace behind.
         app.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
@@ -227,7 +220,13 @@ impl Instance {
     pub(crate) fn of(guard: &Guard<ClientApp>) -> Instance {
         match &guard.object {
             Ok(app) => Instance::of_app(&guard.metadata, app),
-            Err(problem) => Instance::undecodable(&guard.metadata, problem),
+            Err(problem) => Instance {
+                ready: State::False.as_str().to_owned(),
+                reason: "InvalidSpec".to_owned(),
+                message: format!("the stored object does not decode: {problem}"),
+                stalled: true,
+                ..Instance::bare(&guard.metadata)
+            },
         }
     }
 
@@ -267,16 +266,6 @@ impl Instance {
             database: Database::of(app, status),
             conditions: status.conditions.iter().map(InstanceCondition::of).collect(),
             ..own
-        }
-    }
-
-    fn undecodable(meta: &ObjectMeta, problem: &str) -> Instance {
-        Instance {
-            ready: State::False.as_str().to_owned(),
-            reason: "InvalidSpec".to_owned(),
-            message: format!("the stored object does not decode: {problem}"),
-            stalled: true,
-            ..Instance::bare(meta)
         }
     }
 

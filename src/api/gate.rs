@@ -25,7 +25,7 @@ use tracing::Span;
 
 use super::{
     auth::Auth,
-    limits::{Limit, for_users, with_whole_body},
+    limits::{BODY_TIME, Limit, for_users, with_whole_body},
     origin,
     problem::Problem,
 };
@@ -85,7 +85,7 @@ fn answered(response: &Response, elapsed: Duration, _: &Span) {
 async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
     gate.admit(request, next)
         .await
-        .inspect_err(|problem| tracing::debug!(reason = problem.reason(), "{}", problem.detail()))
+        .inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
 }
 
 impl Gate {
@@ -94,7 +94,7 @@ impl Gate {
             origin::check(request.method(), request.uri(), request.headers())?;
         }
         // Before any refusal: a client that is answered while it is still sending may not see the answer.
-        let mut request = with_whole_body(request).await?;
+        let mut request = with_whole_body(request, BODY_TIME).await?;
         if !is_public(request.method(), request.uri().path()) {
             let user = self.auth.authenticate(request.headers(), peer(&request)).await?;
             self.users.check(&user.name)?;

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, StatusCode};
-use sha2::{Digest as _, Sha256};
 
 use super::{auth::User, names, problem::Problem};
-use crate::runtime::key::hex;
+use crate::runtime::key::{digest, sha256};
 
 const HEADER: &str = "idempotency-key";
 /// On what was made: digest of user and key.
@@ -19,7 +18,8 @@ const LENGTH: std::ops::RangeInclusive<usize> = 1..=255;
 /// What a key leaves on the objects that are made with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    key: String,
+    /// What tells requests with this key from all others.
+    pub(crate) key: String,
     request: String,
 }
 
@@ -45,10 +45,7 @@ impl Stamp {
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidIdempotencyKey", detail)
                 .about("Idempotency-Key"));
         }
-        Ok(Some(Stamp {
-            key: hex(&digest(&[user.name.as_bytes(), key])),
-            request: hex(&digest(&[body.to_string().as_bytes()])),
-        }))
+        Ok(Some(Stamp { key: digest(&[user.name.as_bytes(), key]), request: digest(&[body.to_string().as_bytes()]) }))
     }
 
     pub(crate) fn on(annotations: Option<&BTreeMap<String, String>>) -> Option<Stamp> {
@@ -72,23 +69,8 @@ impl Stamp {
 
     /// The instance's name where the request names none: the same on every replica, and another for each attempt.
     pub fn name(&self, attempt: u32) -> String {
-        names::derived(&digest(&[self.key.as_bytes(), &attempt.to_be_bytes()]))
+        names::derived(&sha256(&[self.key.as_bytes(), &attempt.to_be_bytes()]))
     }
-
-    /// What tells requests with this key from all others.
-    pub(crate) fn key(&self) -> &str {
-        &self.key
-    }
-}
-
-/// sha256 over length-prefixed parts, so that no two lists of parts read the same.
-fn digest(parts: &[&[u8]]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    hash.finalize().into()
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
-use futures::StreamExt as _;
 use kube::{
     Api, Client,
     core::{Selector, SelectorExt as _},
-    runtime::{WatchStreamExt as _, watcher},
+    runtime::watcher,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,11 +23,10 @@ use crate::{
     runtime::{
         cache::{Cache, Entry},
         key::{Key, key_of},
-        watch::interrupted,
+        watch::keep,
     },
 };
 
-/// A ClientApp as it is kept here.
 #[derive(Debug)]
 pub(crate) struct Shown {
     /// Tells it from a successor of the same name.
@@ -46,20 +44,13 @@ impl Instances {
     pub(crate) fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
         let instances = Arc::new(Instances::default());
         let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), watcher::Config::default());
-        let feed = {
-            let instances = instances.clone();
-            events.default_backoff().for_each(move |event| {
-                match event {
-                    Ok(event) => instances.apply(event),
-                    Err(error) => interrupted("clientapps", &error),
-                }
-                std::future::ready(())
-            })
-        };
+        let kept = instances.clone();
+        let feed = async move { keep("clientapps", events, &kept.0, entry, |_| {}).await };
         tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
         instances
     }
 
+    #[cfg(test)]
     pub(crate) fn apply(&self, event: watcher::Event<Guard<ClientApp>>) {
         self.0.apply(event, entry);
     }
@@ -183,7 +174,7 @@ mod tests {
     #[test]
     fn pages() {
         let instances = Instances::default();
-        assert_eq!(instances.synced().unwrap_err().reason(), "Syncing");
+        assert_eq!(instances.synced().unwrap_err().reason, "Syncing");
         for event in [Event::Init, Event::InitDone] {
             instances.apply(event);
         }

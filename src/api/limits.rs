@@ -20,7 +20,7 @@ const BODY: usize = 64 << 10;
 /// answer.
 const DISCARD: usize = 8 << 20;
 /// For a whole body to come.
-const BODY_TIME: Duration = Duration::from_secs(10);
+pub(crate) const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Requests a second, and at once, of one user.
 const USER: (u32, u32) = (100, 400);
@@ -79,11 +79,7 @@ impl<K: Eq + Hash + Clone> Limit<K> {
 
 /// The request with its whole body, so that no route waits for a slow sender. 413 when the body is too large, 408 when it
 /// does not come, 400 when it ends early.
-pub(crate) async fn with_whole_body(request: Request<Body>) -> Result<Request<Body>, Problem> {
-    within(BODY_TIME, request).await
-}
-
-async fn within(time: Duration, request: Request<Body>) -> Result<Request<Body>, Problem> {
+pub(crate) async fn with_whole_body(request: Request<Body>, time: Duration) -> Result<Request<Body>, Problem> {
     let (parts, body) = request.into_parts();
     // A client that asks before sending is told without having sent.
     let discard = if parts.headers.contains_key(header::EXPECT) { 0 } else { DISCARD };
@@ -145,12 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_at_once_are_served() {
-        let limit = for_users();
-        assert!((0..200).all(|_| limit.check(&"jane".to_owned()).is_ok()));
-    }
-
-    #[test]
     fn a_network_is_one_address_or_a_64() {
         let of = |address: &str| network(address.parse().unwrap()).to_string();
         assert_eq!(of("192.0.2.1"), "192.0.2.1");
@@ -160,7 +150,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_up_to_the_limit() {
-        let read = async |body: Body| with_whole_body(Request::new(body)).await.map_err(|problem| problem.status());
+        let read =
+            async |body: Body| with_whole_body(Request::new(body), BODY_TIME).await.map_err(|problem| problem.status());
         let chunks = |count: usize| {
             let chunks = (0..count).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 1 << 10]));
             Body::from_stream(futures::stream::iter(chunks))
@@ -180,7 +171,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_does_not_come_is_not_waited_for() {
         let stalled = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-        let problem = within(Duration::ZERO, Request::new(stalled)).await.unwrap_err();
+        let problem = with_whole_body(Request::new(stalled), Duration::ZERO).await.unwrap_err();
         assert_eq!(problem.status(), StatusCode::REQUEST_TIMEOUT);
     }
 }

@@ -1,7 +1,6 @@
 //! The HTTP API: instances on demand. It writes specs and reads status; it never runs helm, and its state is the
 //! cluster's.
 
-mod audit;
 pub mod auth;
 mod body;
 mod create;

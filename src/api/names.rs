@@ -10,7 +10,6 @@ const SUFFIX_LENGTH: usize = 6;
 /// Each name is so many draws.
 const DRAWS: usize = 2 + SUFFIX_LENGTH;
 
-/// A name that cannot be foreseen.
 pub(crate) fn random() -> String {
     let mut random = UnwrapErr(SysRng);
     name(|choices| random.random_range(0..choices))

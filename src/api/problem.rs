@@ -14,9 +14,9 @@ pub struct Problem {
     /// The HTTP status in words.
     title: String,
     /// What is wrong with this request, and what to do.
-    detail: String,
+    pub(crate) detail: String,
     /// Machine-readable reason, such as `HostnameConflict` or `InvalidSpec`.
-    reason: &'static str,
+    pub(crate) reason: &'static str,
     /// The field at fault, where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
@@ -48,14 +48,6 @@ impl Problem {
 
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-    }
-
-    pub(crate) fn detail(&self) -> &str {
-        &self.detail
-    }
-
-    pub(crate) fn reason(&self) -> &'static str {
-        self.reason
     }
 }
 

@@ -67,11 +67,11 @@ mod tests {
             ("namspace=a", "namspace: is not known here; known are namespace, limit, follow"),
             ("limit=1&limit=2", "limit: is there twice"),
         ] {
-            assert_eq!(Query::parse(Some(text), &known).unwrap_err().detail(), detail);
+            assert_eq!(Query::parse(Some(text), &known).unwrap_err().detail, detail);
         }
         for text in ["limit=0", "limit=11", "limit=-1", "limit=x"] {
             let query = Query::parse(Some(text), &known).unwrap();
-            assert_eq!(query.number("limit", 1..=10).unwrap_err().detail(), "limit: must be a number from 1 to 10");
+            assert_eq!(query.number("limit", 1..=10).unwrap_err().detail, "limit: must be a number from 1 to 10");
         }
         assert!(Query::parse(Some("follow=1"), &known).unwrap().flag("follow").is_err());
     }

@@ -47,10 +47,6 @@ pub(crate) fn of_request(field: &str) -> &str {
     field.strip_prefix("spec.").or_else(|| field.strip_prefix("metadata.")).unwrap_or(field)
 }
 
-pub(crate) fn exists(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
-}
-
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
@@ -72,8 +68,8 @@ mod tests {
         ] {
             let error = kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
             let problem = refused("create ClientApp a/b", &error);
-            assert_eq!((problem.status().as_u16(), problem.reason()), (status, reason), "{message}");
-            assert!(problem.detail().contains("create ClientApp a/b: ") && problem.detail().ends_with(message));
+            assert_eq!((problem.status().as_u16(), problem.reason), (status, reason), "{message}");
+            assert!(problem.detail.contains("create ClientApp a/b: ") && problem.detail.ends_with(message));
         }
         assert_eq!(of_request("spec.persistence.size"), "persistence.size");
         assert_eq!(of_request("metadata.name"), "name");

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension, Router,
     body::Bytes,
-    extract::{FromRequestParts, Path, RawQuery, State, rejection::BytesRejection},
+    extract::{FromRequestParts, Path, RawQuery, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse as _, Response},
     routing::get,
@@ -14,7 +14,7 @@ use kube::{Api, core::Selector};
 use serde::Serialize;
 
 use super::{
-    Shared, audit,
+    Shared,
     auth::User,
     body,
     create::{self, Answer, only},
@@ -76,17 +76,13 @@ async fn make(
     State(shared): State<Arc<Shared>>,
     Extension(user): Extension<User>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Result<Response, Problem> {
-    let asked = received(&user, &headers, body).inspect_err(|problem| {
-        audit::mutation(&user, "create", &Key::new("-", "-"), Err(problem));
+    let asked = received(&user, &headers, &body).inspect_err(|problem| {
+        audit(&user, "create", &Key::new("-", "-"), Err(problem));
     })?;
     let work = shared.clone();
-    let answer = shared.to_the_end(async move { made(&work, &user, &asked).await }).await?;
-    let (status, created) = match answer {
-        Answer::Made(created) => (StatusCode::CREATED, created),
-        Answer::Replayed(created) => (StatusCode::OK, created),
-    };
+    let (status, created) = shared.to_the_end(async move { made(&work, &user, &asked).await }).await?;
     let location = format!("/instances/{}?namespace={}", created.name, created.namespace);
     let mut response = json(status, &created);
     if let Ok(location) = HeaderValue::from_str(&location) {
@@ -98,14 +94,8 @@ async fn make(
     Ok(response)
 }
 
-fn received(user: &User, headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<create::Request, Problem> {
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", "the body is larger than any request")
-        }
-        _ => Problem::new(StatusCode::BAD_REQUEST, "Malformed", "the body did not arrive as a whole"),
-    })?;
-    let (instance, body) = body::read(headers, &body)?;
+fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Request, Problem> {
+    let (instance, body) = body::read(headers, body)?;
     let stamp = Stamp::of(headers, user, &body)?;
     Ok(create::Request { instance, stamp })
 }
@@ -118,19 +108,19 @@ async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<A
         Err(problem) => Err(problem),
     };
     let known = |part: Option<&str>| part.unwrap_or("-").to_owned();
-    match &result {
-        Ok(Answer::Made(Created { name, namespace, .. })) => {
-            audit::mutation(user, "create", &Key::new(namespace, name), Ok(StatusCode::CREATED));
-        }
-        Ok(Answer::Replayed(Created { name, namespace, .. })) => {
-            audit::mutation(user, "create", &Key::new(namespace, name), Ok(StatusCode::OK));
-        }
-        Err(problem) => {
-            let asked = Key::new(known(place), known(name.as_deref()));
-            audit::mutation(user, "create", &asked, Err(problem));
-        }
-    }
+    let (of, outcome) = match &result {
+        Ok((status, created)) => (Key::new(&created.namespace, &created.name), Ok(*status)),
+        Err(problem) => (Key::new(known(place), known(name.as_deref())), Err(problem)),
+    };
+    audit(user, "create", &of, outcome);
     result
+}
+
+/// One line of the log for each change that was asked for: who asked for what, and what came of it. Never a secret. The
+/// request's id and where it came from are in the line's span.
+fn audit(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {
+    let (status, reason) = result.map_or_else(|problem| (problem.status(), problem.reason), |status| (status, "Done"));
+    tracing::info!(target: "audit", user = %user.name, verb, clientapp = %instance, status = status.as_u16(), reason, "api");
 }
 
 /// List instances
@@ -162,8 +152,8 @@ async fn list(
     let namespace = query.get("namespace");
     shared.parts.auth.allow(&user, "list", namespace, None).await.map_err(|problem| match namespace {
         None if problem.status() == StatusCode::FORBIDDEN => {
-            let detail = format!("{}: ask for one namespace with ?namespace=", problem.detail());
-            Problem::new(problem.status(), problem.reason(), detail)
+            let detail = format!("{}: ask for one namespace with ?namespace=", problem.detail);
+            Problem::new(problem.status(), problem.reason, detail)
         }
         _ => problem,
     })?;
@@ -222,12 +212,12 @@ async fn remove(asked: About) -> Result<Response, Problem> {
     let found = asked.find("delete", &query).await;
     let About { shared, user, name, .. } = asked;
     let (key, shown) = found.inspect_err(|problem| {
-        audit::mutation(&user, "delete", &Key::new(query.get("namespace").unwrap_or("-"), &name), Err(problem));
+        audit(&user, "delete", &Key::new(query.get("namespace").unwrap_or("-"), &name), Err(problem));
     })?;
     let (work, of, uid) = (shared.clone(), key.clone(), shown.uid.clone());
     let deleting = shared.to_the_end(async move {
         let result = deleted(&work, &of, &uid).await;
-        audit::mutation(&user, "delete", &of, result.as_ref().map(|_| StatusCode::ACCEPTED));
+        audit(&user, "delete", &of, result.as_ref().map(|_| StatusCode::ACCEPTED));
         result
     });
     let Some(instance) = deleting.await? else { return Ok(StatusCode::NO_CONTENT.into_response()) };

@@ -119,7 +119,7 @@ mod tests {
             "a>1",
         ] {
             let problem = parse(text).unwrap_err();
-            assert!(problem.detail().starts_with("labelSelector: "), "{text}: {}", problem.detail());
+            assert!(problem.detail.starts_with("labelSelector: "), "{text}: {}", problem.detail);
         }
     }
 }

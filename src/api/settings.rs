@@ -88,6 +88,7 @@ mod tests {
         use AuthMode::{None as Open, Token};
         const TLS: &str = "--api-tls-cert c --api-tls-key k";
         let outside: SocketAddr = "0.0.0.0:8090".parse().unwrap();
+        let open_to_all = InvalidSettings::OpenToAll(outside);
         let cases = [
             ("", Ok((Open, false))),
             ("--api-auth token", Ok((Token, false))),
@@ -103,10 +104,7 @@ mod tests {
             ("--api-listen 0.0.0.0:8090 --api-auth token", Err(InvalidSettings::InTheClear(outside))),
             ("--api-listen 0.0.0.0:8090 --api-auth none", Err(InvalidSettings::OpenToAll(outside))),
             ("--api-listen 0.0.0.0:8090 --api-tls-cert c --api-tls-key k", Ok((Token, true))),
-            (
-                "--api-listen 0.0.0.0:8090 --api-auth none --api-tls-cert c --api-tls-key k",
-                Err(InvalidSettings::OpenToAll(outside)),
-            ),
+            ("--api-listen 0.0.0.0:8090 --api-auth none --api-tls-cert c --api-tls-key k", Err(open_to_all)),
             ("--api-listen [::]:8090 --api-tls-cert c --api-tls-key k", Ok((Token, true))),
             ("--api-listen 192.0.2.1:8090 --api-tls-cert c", Err(InvalidSettings::HalfTls)),
         ];

@@ -26,7 +26,6 @@ pub(crate) enum TlsError {
     Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
 }
 
-/// The certificate that is shown, and the files it is from.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: TlsFiles,

@@ -6,7 +6,7 @@
 //!
 //! tokio-postgres with deadpool, and not sqlx, whose last release needs a newer compiler than this crate does.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, PoolError, Timeouts};
 use futures::future::BoxFuture;
@@ -45,13 +45,10 @@ const FREE: Duration = Duration::from_secs(30);
 pub(super) struct Owner<'a> {
     /// The uid of its namespace `kube-system`, as another cluster may have an object of the same name.
     pub(super) cluster: &'a str,
-    /// Primary key of the row.
     pub(super) id: &'a str,
-    /// The object.
     pub(super) uid: &'a str,
 }
 
-/// The pool.
 pub(super) struct Database {
     pool: Pool,
     place: String,
@@ -248,7 +245,8 @@ impl Database {
 
     fn refused<'a>(&'a self, about: About<'a>) -> impl FnOnce(tokio_postgres::Error) -> Error + 'a {
         move |error| match error.as_db_error() {
-            None => Error::unavailable(&self.place, &chain(&error)),
+            // With its causes: the client's own words say only what it was doing.
+            None => Error::unavailable(&self.place, &format!("{:#}", anyhow::Error::new(error))),
             Some(said) => {
                 let ledger = format!(
                     "CREATE TABLE {LEDGER} ({COLUMNS}); GRANT SELECT, INSERT, UPDATE, DELETE ON {LEDGER} TO {};",
@@ -270,18 +268,6 @@ fn texts<'a>(values: &'a [&'a str]) -> Vec<Value<'a>> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT)).collect()
 }
 
-/// An error with its causes: the client's own words say only what it was doing.
-fn chain(error: &tokio_postgres::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Makes connections.
 struct Connector {
     tls: MakeRustlsConnect,
     /// Encrypted only where the server wants it.

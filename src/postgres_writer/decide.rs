@@ -6,11 +6,9 @@
 use super::{error::Error, row::Wanted};
 use crate::crd::WrittenRow;
 
-/// What is known of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look<'a> {
     pub(super) deleting: bool,
-    /// It carries the finalizer.
     pub(super) sealed: bool,
     /// The row as it was last written, by its status.
     pub(super) written: Option<&'a WrittenRow>,
@@ -18,7 +16,6 @@ pub(super) struct Look<'a> {
     pub(super) drifted: bool,
 }
 
-/// What to do.
 #[derive(Debug)]
 pub(super) enum Plan {
     /// Nothing, ever again.
@@ -33,7 +30,6 @@ pub(super) enum Plan {
     Write(Wanted),
 }
 
-/// Decides.
 pub(super) fn decide(look: &Look<'_>, wanted: Result<Wanted, Error>) -> Plan {
     let Look { deleting, sealed, written, drifted } = *look;
     match wanted {

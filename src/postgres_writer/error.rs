@@ -18,33 +18,26 @@ use crate::{
 /// Nothing tells the operator what changes in a database, so that everything is tried again.
 const RETRY: Retry = Retry::Doubling(Duration::from_secs(1), Duration::from_secs(300));
 
-/// A failure of one reconcile.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// A request to the API server failed.
     #[error("{operation}: {}", api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
     /// The database refused, or did not answer, or has something else there.
     #[error("{sentence}")]
     Database { reason: Reason, sentence: String },
-    /// The spec cannot be carried out.
     #[error("{sentence}")]
     Spec { reason: Reason, sentence: String },
-    /// There is no database.
     #[error(
         "the operator has no database for PostgresWriters: have the cluster admin set its PSQL_HOST and other PSQL_ variables"
     )]
     NotConfigured,
-    /// Another operator leads, or will.
     #[error("this operator does not lead any more")]
     NotLeading,
-    /// The reconcile has panicked.
     #[error(transparent)]
     Panicked(Panic),
 }
 
 impl Error {
-    /// Names the operation that failed.
     pub(super) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
@@ -101,7 +94,6 @@ impl Failure for Error {
 pub(super) enum About<'a> {
     Connection,
     Ledger,
-    /// The ledger is being created.
     NewLedger,
     Table(&'a Table),
     Row(&'a Table, &'a str),

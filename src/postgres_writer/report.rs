@@ -1,15 +1,63 @@
-//! The status and the events. **Pure**, and the only place where conditions are made.
+//! The status and the events. [`status`] is **pure**, and the only place where conditions are made; [`report`] is its effect.
 
 use jiff::Timestamp;
 
-use super::{error::Error, row::Wanted};
+use super::{
+    act::Done,
+    context::{Ctx, Writer},
+    error::Error,
+    row::Wanted,
+};
 use crate::{
     crd::{
         PostgresWriterStatus, Reason, WrittenRow,
         conditions::{Verdict, find, kind},
     },
-    runtime::{controller::Failure as _, events::Note},
+    runtime::{
+        controller::Failure as _,
+        events::{Note, publish_by},
+    },
 };
+
+/// Writes the status unless it is what is on record, and publishes what is new.
+pub(super) async fn report(
+    ctx: &Ctx,
+    of: &Writer<'_>,
+    drifted: bool,
+    done: Result<&Done, &Error>,
+) -> Result<(), Error> {
+    let (recorded, now) = (&of.before, ctx.now());
+    let mut notes = Vec::new();
+    let outcome = match done {
+        Ok(Done::Gone) => return Ok(()),
+        Ok(Done::Settled { wanted, written }) => {
+            // A row that was compared in the very moment that it was written is looked at once more, and found to be right.
+            if drifted {
+                ctx.drifted.take(of.key);
+                notes.extend(written.then(|| put_back(wanted)));
+            }
+            let row = recorded.row.clone().filter(|row| !written && wanted.is(row));
+            Ok((wanted, row.unwrap_or_else(|| wanted.written(now))))
+        }
+        Err(error) => Err(error),
+    };
+    let status = status(recorded, of.meta().generation, outcome, now);
+    notes.extend(transitions(recorded, &status));
+    if *recorded == status && notes.is_empty() {
+        return Ok(());
+    }
+    ctx.leading()?;
+    let said = ctx.statuses.write(&ctx.client, of, &status).await;
+    let said = said.map_err(Error::api(format!("write the status of PostgresWriter {}", of.key)));
+    // An event is all there is, where the API server cannot evaluate the schema's rules on the object.
+    if let Err(error) = &said
+        && error.reason() != Reason::Refused
+    {
+        return said;
+    }
+    publish_by(&ctx.recorder, &of.reference(), &notes).await;
+    said
+}
 
 /// The status of an object whose row is as its spec says, and was written then; or after a failure.
 pub(super) fn status(
@@ -50,11 +98,10 @@ pub(super) fn transitions(before: &PostgresWriterStatus, after: &PostgresWriterS
     told.then(|| Note { action: "Write".to_owned(), warning, reason, message })
 }
 
-/// The event that tells of a row that was put back.
 pub(super) fn put_back(Wanted { table, row }: &Wanted) -> Note {
     let message =
         format!("row {} in table {table} was changed or deleted by another user of the database: put back", row.id);
-    Note { action: "PutBack".to_owned(), warning: true, reason: Reason::RowDrifted.into(), message }
+    Note::warning("PutBack", Reason::RowDrifted, message)
 }
 
 #[cfg(test)]

@@ -1,16 +1,13 @@
 //! What finds rows that others changed or deleted, and rows without an object: a query for each table and a thousand
 //! objects, every now and then. An **effect**, reads only.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::MissedTickBehavior;
 
 use super::{
-    Ctx, Served,
+    context::{Ctx, Served},
     error::Error,
     row::{Table, Wanted, wanted},
 };
@@ -22,11 +19,12 @@ use crate::{
 /// So many rows are looked up well within a statement's time.
 const BATCH: usize = 1000;
 
-/// Compares for good.
-pub(super) async fn run(ctx: &Ctx, served: &Served, every: Duration) {
+/// Compares for good, where that is asked for.
+pub(super) async fn run(ctx: &Ctx) {
+    let Ok(served @ Served { resync: Some(every), .. }) = ctx.served() else { return };
     // An object that is not listed yet looks like one that is gone. The writer ends with the controller.
     let _ = ctx.objects.store.wait_until_ready().await;
-    let mut ticks = tokio::time::interval(every);
+    let mut ticks = tokio::time::interval(*every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = Vec::new();
     loop {

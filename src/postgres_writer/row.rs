@@ -73,12 +73,10 @@ impl Table {
         )
     }
 
-    /// Deletes the row `$1`.
     pub(super) fn delete(&self) -> String {
         format!("DELETE FROM {} WHERE id = $1", self.quoted())
     }
 
-    /// Finds the row `$1`.
     pub(super) fn find(&self) -> String {
         format!("SELECT 1 FROM {} WHERE id = $1", self.quoted())
     }
@@ -124,7 +122,6 @@ impl Allowed {
     }
 }
 
-/// A row's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     /// Primary key: `<namespace>/<name>` of the object.
@@ -134,7 +131,6 @@ pub(super) struct Row {
     pub(super) country: String,
 }
 
-/// A row and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) table: Table,

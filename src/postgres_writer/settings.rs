@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use clap::ValueEnum as _;
 use tokio_postgres::{Config, config::SslMode as Encryption};
 
 use super::{
@@ -28,7 +29,6 @@ pub(crate) struct Settings {
     pub(super) ssl_mode: SslMode,
     pub(super) tls: rustls::ClientConfig,
     pub(super) tables: Allowed,
-    /// Connections at the same time.
     pub(super) pool_size: u16,
     /// How often the rows are compared with the objects; `None`: never.
     pub(super) resync: Option<Duration>,
@@ -84,9 +84,9 @@ impl Settings {
         let resync = number("PSQL_RESYNC", 60, 86400, "seconds up to 86400 are expected, or 0 for never")?;
         let expected = "tables with commas between them are expected, such as people,{namespace}.people";
         let tables = Allowed::parse(tables).ok_or_else(|| invalid("PSQL_TABLES", expected))?;
-        let ssl_mode = SslMode::from_word(given.get("PSQL_SSLMODE").map_or("prefer", String::as_str));
+        let ssl_mode = SslMode::from_str(given.get("PSQL_SSLMODE").map_or("prefer", String::as_str), false);
         let expected = "disable, allow, prefer, require, verify-ca or verify-full is expected";
-        let ssl_mode = ssl_mode.ok_or_else(|| invalid("PSQL_SSLMODE", expected))?;
+        let ssl_mode = ssl_mode.map_err(|_| invalid("PSQL_SSLMODE", expected))?;
         let root = given.get("PSQL_SSLROOTCERT");
         let encryption = match ssl_mode {
             SslMode::VerifyCa | SslMode::VerifyFull if root.is_none() => {

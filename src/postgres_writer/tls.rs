@@ -13,7 +13,7 @@ use rustls::{
 };
 
 /// When a connection is encrypted, and what of the server's certificate is checked: libpq's words and meanings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum SslMode {
     Disable,
     /// Encrypted if the server does not want it otherwise.
@@ -26,21 +26,6 @@ pub(super) enum SslMode {
     VerifyCa,
     /// Encrypted, with a certificate of a known authority for this very host.
     VerifyFull,
-}
-
-impl SslMode {
-    /// The mode that libpq calls so.
-    pub(super) fn from_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "disable" => SslMode::Disable,
-            "allow" => SslMode::Allow,
-            "prefer" => SslMode::Prefer,
-            "require" => SslMode::Require,
-            "verify-ca" => SslMode::VerifyCa,
-            "verify-full" => SslMode::VerifyFull,
-            _ => return None,
-        })
-    }
 }
 
 /// What rustls checks in this mode, with the authorities in this file.

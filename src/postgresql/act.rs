@@ -1,19 +1,15 @@
 //! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
 
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Secret, Service},
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
+    api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
 };
 use serde_json::json;
 
 use super::{
-    Ctx,
     build::{Object, initialize, secrets},
+    context::{Ctx, Database},
     decide::{Origin, Plan, Step},
     desired::{Desired, PasswordSource},
     error::Error,
@@ -35,14 +31,14 @@ const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 
 pub async fn act(
     ctx: &Ctx,
-    reference: &ObjectReference,
+    of: &Database<'_>,
     desired: &Desired,
     observed: &Observed,
     plan: &Plan,
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::KeepPassword(origin) => keep_password(ctx, reference, desired, *origin).await?,
+            Step::KeepPassword(origin) => keep_password(ctx, of, desired, *origin).await?,
             Step::CreateReplication => create(ctx, secrets::replication(desired)).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
             Step::Settle { secret } => settle(ctx, desired, secret).await?,
@@ -56,7 +52,7 @@ pub async fn act(
     Ok(())
 }
 
-async fn keep_password(ctx: &Ctx, reference: &ObjectReference, desired: &Desired, origin: Origin) -> Result<(), Error> {
+async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: Origin) -> Result<(), Error> {
     let key = &desired.key;
     let password = match (origin, &desired.password) {
         (Origin::Generated, _) | (Origin::Spec, PasswordSource::Generated) => Some(secrets::generated()),
@@ -71,7 +67,7 @@ async fn keep_password(ctx: &Ctx, reference: &ObjectReference, desired: &Desired
     let Some(password) = password else { return Ok(()) };
     create(ctx, secrets::credentials(desired, &password)).await?;
     if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
-        publish_by(&ctx.recorder, reference, &[report::inline_password(key)]).await;
+        publish_by(&ctx.recorder, &of.reference(), &[report::inline_password(key)]).await;
     }
     Ok(())
 }
@@ -82,9 +78,8 @@ pub async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let created = unless_there(api.create(&params, &secret).await);
-    created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?;
-    Ok(())
+    let created = unless_there(api.create(&params, &secret).await).map(|_| ());
+    created.map_err(Error::api(format!("create Secret {namespace}/{name}")))
 }
 
 async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
@@ -97,10 +92,8 @@ async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret)
     let name = names::client_secret(&key.name);
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     // By force: what another field manager wrote there reaches no database.
-    api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret))
-        .await
-        .map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))?;
-    Ok(())
+    let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await;
+    applied.map(|_| ()).map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))
 }
 
 /// Labels of what has come into the hands of this Postgresql.
@@ -118,8 +111,7 @@ async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"ownerReferences": null, "labels": settled(desired)}});
     let settled = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    settled.map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))?;
-    Ok(())
+    settled.map(|_| ()).map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))
 }
 
 /// The claim on which a database may be made; or the claim that was handed over, on which there has to be a database.
@@ -134,9 +126,8 @@ async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     // A claim that has come in between is looked at in the next pass.
-    unless_there(api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await)
-        .map_err(Error::api(operation))?;
-    Ok(())
+    let created = unless_there(api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await);
+    created.map(|_| ()).map_err(Error::api(operation))
 }
 
 /// What was decided may be late, and this must not happen twice: it is asked once more what is on record.
@@ -177,7 +168,7 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
     let key = &desired.key;
     let (kind, name) = &object.id;
     let api = api(ctx, key, *kind);
-    let what = format!("{} {}/{name}", kind.as_str(), key.namespace);
+    let what = format!("{kind} {}/{name}", key.namespace);
     // A process that was frozen would give a successor of this name what it has decided for this Postgresql.
     if !ctx.lead.holds() {
         return Err(Error::NotLeading { operation: format!("apply {what}") });
@@ -185,7 +176,7 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
     if !seen {
         let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
         if let Some(owner) = found.and_then(|found| stranger(&found, &desired.uid)) {
-            return Err(Error::NotOurs { object: format!("{} {name}", kind.as_str()), owner });
+            return Err(Error::NotOurs { object: format!("{kind} {name}"), owner });
         }
         match kind {
             Kind::StatefulSet => volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?,
@@ -194,10 +185,8 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
             _ => {}
         }
     }
-    api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document))
-        .await
-        .map_err(Error::api(format!("apply {what}")))?;
-    Ok(())
+    let applied = api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document)).await;
+    applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
 }
 
 /// A StatefulSet takes any claim of the right name: one from before would give a new server old data, and a password that
@@ -245,25 +234,13 @@ fn stranger<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
 
 /// Deletes an object that holds no data, and in the background what it owns; what is gone needs none.
 pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
-    let resource = resource(*kind);
+    let resource = kind.resource();
     let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
     let deleted = harmless::delete(&api(ctx, key, *kind), &of, &meta).await;
-    deleted.map_err(Error::api(format!("delete {} {}/{name}", kind.as_str(), key.namespace)))?;
-    Ok(())
+    deleted.map(|_| ()).map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))
 }
 
 pub fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
-    Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource(kind))
-}
-
-fn resource(kind: Kind) -> ApiResource {
-    match kind {
-        Kind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
-        Kind::Service => ApiResource::erase::<Service>(&()),
-        Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-        Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
-        Kind::CronJob => ApiResource::erase::<CronJob>(&()),
-        Kind::Job => ApiResource::erase::<Job>(&()),
-    }
+    Api::namespaced_with(ctx.client.clone(), &key.namespace, &kind.resource())
 }

@@ -18,9 +18,7 @@ use crate::crd::{Reason, label, quantity};
 /// Where the password comes from that is put down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The operating system's randomness.
     Generated,
-    /// `spec.password` or `spec.passwordSecret`.
     Spec,
     /// The Secret for clients, which outlived the one it was made from.
     ClientSecret,
@@ -188,7 +186,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
 fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
     let credentials = &observed.credentials;
-    let volume = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0));
+    let volume = (Kind::PersistentVolumeClaim, names::data(name));
     let in_use = observed.recorded.secret.is_some()
         || observed.objects.get(&volume).is_some_and(|volume| volume.owner == Owner::Ours);
     let from_spec = match (&desired.password, &credentials.given) {
@@ -267,7 +265,7 @@ fn change_password(desired: &Desired) -> String {
 }
 
 fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
-    let what = format!("{} {}", object.id.0.as_str(), object.id.1);
+    let what = format!("{} {}", object.id.0, object.id.1);
     match found {
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&what, owner),
         Some(ObjectView { deleting: true, .. }) => {
@@ -351,4 +349,4 @@ pub fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

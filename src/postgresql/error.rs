@@ -72,20 +72,8 @@ impl Failure for Error {
             Error::Panicked(_) => INTERNAL_ERROR,
             // Nothing tells when it is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled(Reason::NotOurs, 1),
-            Error::NotLeading { .. } => Disposition {
-                condition: None,
-                state: State::Unknown,
-                reason: Reason::NotLeading,
-                stalled: false,
-                retry: Retry::OnChange,
-            },
-            Error::Gone(_) => Disposition {
-                condition: None,
-                state: State::Unknown,
-                reason: Reason::Gone,
-                stalled: false,
-                retry: Retry::OnChange,
-            },
+            Error::NotLeading { .. } => Disposition::untold(Reason::NotLeading, Retry::OnChange),
+            Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),
             Error::Expansion { .. } => stalled(Reason::ExpansionNotAllowed, 5),
         }
     }

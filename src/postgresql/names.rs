@@ -9,71 +9,46 @@ use crate::runtime::key::hex;
 /// a label of its pods, and those have 63.
 pub const MAX: usize = 44;
 
-/// The client's Service, and the StatefulSet of the primary.
-pub fn primary(name: &str) -> String {
-    name.to_owned()
+/// A function for each name.
+macro_rules! names {
+    ($($(#[$doc:meta])* $function:ident = $name:literal;)*) => {
+        $($(#[$doc])* pub fn $function(name: &str) -> String {
+            format!($name, name = name)
+        })*
+    };
 }
 
-pub fn primary_pod(name: &str) -> String {
-    format!("{name}-0")
-}
-
-pub fn standby(name: &str) -> String {
-    format!("{name}-standby")
-}
-
-/// The Service that gives the pods their DNS names.
-pub fn headless(name: &str) -> String {
-    format!("{name}-headless")
-}
-
-/// The Service of the standbys.
-pub fn read_only(name: &str) -> String {
-    format!("{name}-ro")
-}
-
-/// The Secret for clients: how to reach the database.
-pub fn client_secret(name: &str) -> String {
-    format!("{name}-app")
-}
-
-/// The Secret with the password itself, which the one for clients is made from.
-pub fn credentials(name: &str) -> String {
-    format!("{name}-credentials")
-}
-
-/// The Secret with the standbys' password.
-pub fn replication(name: &str) -> String {
-    format!("{name}-replication")
-}
-
-/// The ConfigMap with what runs inside the pods.
-pub fn scripts(name: &str) -> String {
-    format!("{name}-scripts")
-}
-
-/// The ConfigMap that shows how a Postgresql was deleted: the one thing that it owns by an ownerReference.
-pub fn witness(name: &str) -> String {
-    format!("{name}-witness")
+names! {
+    /// The client's Service, and the StatefulSet of the primary.
+    primary = "{name}";
+    primary_pod = "{name}-0";
+    /// The claim with the database.
+    data = "data-{name}-0";
+    standby = "{name}-standby";
+    /// The Service that gives the pods their DNS names.
+    headless = "{name}-headless";
+    /// The Service of the standbys.
+    read_only = "{name}-ro";
+    /// The Secret for clients: how to reach the database.
+    client_secret = "{name}-app";
+    /// The Secret with the password itself, which the one for clients is made from.
+    credentials = "{name}-credentials";
+    /// The Secret with the standbys' password.
+    replication = "{name}-replication";
+    /// The ConfigMap with what runs inside the pods.
+    scripts = "{name}-scripts";
+    /// The ConfigMap that shows how a Postgresql was deleted: the one thing that it owns by an ownerReference.
+    witness = "{name}-witness";
+    /// What the names of the Jobs begin with that make the database.
+    initialize_prefix = "{name}-init-";
+    /// The CronJob that dumps, and the volume with the dumps.
+    backup = "{name}-backup";
+    last_dump = "{name}-last-dump";
 }
 
 /// The Job that makes the database on the volume with this uid.
 pub fn initialize(name: &str, volume: &str) -> String {
     format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
-}
-
-/// What the names of those Jobs begin with.
-pub fn initialize_prefix(name: &str) -> String {
-    format!("{name}-init-")
-}
-
-/// The CronJob that dumps, and the volume with the dumps.
-pub fn backup(name: &str) -> String {
-    format!("{name}-backup")
-}
-
-pub fn last_dump(name: &str) -> String {
-    format!("{name}-last-dump")
 }
 
 /// The Job that takes the dump which a request asks for. A request is as long as a label, so it is its digest that is in here.
@@ -89,8 +64,7 @@ pub fn data_claim(set: &str, ordinal: i32) -> String {
 /// scales the primary's makes more than one of that.
 pub fn is_claim(name: &str, claim: &str) -> bool {
     let of = |set: String| {
-        let first = data_claim(&set, 0);
-        let ordinal = claim.strip_prefix(first.trim_end_matches('0'));
+        let ordinal = claim.strip_prefix(&format!("data-{set}-"));
         ordinal.is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|c| c.is_ascii_digit()))
     };
     of(primary(name)) || of(standby(name)) || claim == backup(name)

@@ -5,13 +5,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
 use super::{
-    Ctx,
     build::secrets::{self, PASSWORD},
+    context::Ctx,
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
-    observed::{ClientSecret, CredentialsView, Given, Observed, OwnSecret, SecretView},
-    watches::SecretMeta,
+    observed::{Basis, ClientSecret, CredentialsView, Given, Observed, OwnSecret, SecretMeta, SecretView},
 };
 use crate::{
     crd::{PasswordSecret, PostgresqlStatus, Reason},
@@ -33,13 +32,6 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -
     })
 }
 
-/// What a look at the passwords was based on.
-#[derive(Clone, PartialEq)]
-pub struct Basis {
-    desired: Desired,
-    secrets: [Option<SecretMeta>; 3],
-}
-
 async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Error> {
     let key = &desired.key;
     let kept = secret(ctx, desired, &names::credentials(&key.name));
@@ -59,15 +51,18 @@ async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Er
         SecretView::Ours { .. } => Some(password(ctx, key, &names::credentials(&key.name)).await?),
         _ => None,
     };
+    let (in_use, broken) = match &in_use {
+        Some(Ok(in_use)) => (Some(in_use.as_str()), None),
+        Some(Err(problem)) => (None, Some(*problem)),
+        None => (None, None),
+    };
     let seen = CredentialsView {
-        broken: in_use.as_ref().and_then(|in_use| in_use.as_ref().err().copied()),
-        given: self::given(ctx, desired, in_use.as_ref().and_then(|in_use| in_use.as_deref().ok()), given).await?,
+        broken,
+        given: self::given(ctx, desired, in_use, given).await?,
         client: match view(desired, client.as_ref()) {
             SecretView::Absent => ClientSecret::Absent,
             SecretView::NotOurs(owner) => ClientSecret::NotOurs(owner),
-            SecretView::Ours { .. } => {
-                client_view(ctx, desired, in_use.as_ref().and_then(|in_use| in_use.as_deref().ok())).await?
-            }
+            SecretView::Ours { .. } => client_view(ctx, desired, in_use).await?,
         },
         kept: kept_view,
     };
@@ -84,19 +79,17 @@ async fn given(ctx: &Ctx, desired: &Desired, in_use: Option<&str>, meta: Option<
             let missing =
                 format!("Secret {name}, which spec.passwordSecret names, does not exist: create it with the key {at}");
             let Some(meta) = meta else { return Ok(Given::Unusable(Reason::PasswordSecretMissing, missing)) };
-            match value(ctx, key, name, at).await? {
-                None => {
-                    let message =
-                        format!("Secret {name}, which spec.passwordSecret names, has no value under {at}: add it");
-                    return Ok(Given::Unusable(Reason::PasswordSecretKeyMissing, message));
+            let Some(bytes) = value(ctx, key, name, at).await? else {
+                let message =
+                    format!("Secret {name}, which spec.passwordSecret names, has no value under {at}: add it");
+                return Ok(Given::Unusable(Reason::PasswordSecretKeyMissing, message));
+            };
+            match usable(&bytes) {
+                Ok(password) => (password.to_owned(), Some(meta.resource_version)),
+                Err(problem) => {
+                    let message = format!("the value under {at} in Secret {name} {problem}");
+                    return Ok(Given::Unusable(Reason::PasswordInvalid, message));
                 }
-                Some(bytes) => match usable(&bytes) {
-                    Ok(password) => (password.to_owned(), Some(meta.resource_version)),
-                    Err(problem) => {
-                        let message = format!("the value under {at} in Secret {name} {problem}");
-                        return Ok(Given::Unusable(Reason::PasswordInvalid, message));
-                    }
-                },
             }
         }
     };

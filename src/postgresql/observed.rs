@@ -1,9 +1,18 @@
 //! What is there, as far as decisions read it. Pure data.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        batch::v1::{CronJob, Job},
+        core::v1::{ConfigMap, PersistentVolumeClaim, Service},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::api::ApiResource;
 
+use super::desired::Desired;
 use crate::crd::{PostgresqlStatus, Reason};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,15 +25,21 @@ pub enum Kind {
     Job,
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 impl Kind {
-    pub fn as_str(self) -> &'static str {
+    pub fn resource(self) -> ApiResource {
         match self {
-            Kind::ConfigMap => "ConfigMap",
-            Kind::Service => "Service",
-            Kind::StatefulSet => "StatefulSet",
-            Kind::PersistentVolumeClaim => "PersistentVolumeClaim",
-            Kind::CronJob => "CronJob",
-            Kind::Job => "Job",
+            Kind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            Kind::Service => ApiResource::erase::<Service>(&()),
+            Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+            Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
+            Kind::CronJob => ApiResource::erase::<CronJob>(&()),
+            Kind::Job => ApiResource::erase::<Job>(&()),
         }
     }
 }
@@ -87,7 +102,6 @@ pub struct PodView {
     pub uid: String,
     /// `primary`, `standby`, `backup` or `initialize`.
     pub role: String,
-    /// Why it is not ready, if it is not.
     pub waiting: Option<String>,
     /// Its script has refused what is on the volume.
     pub refused: Option<Refused>,
@@ -112,6 +126,25 @@ pub enum SecretView {
     },
 }
 
+/// Of any Secret: whose it is, and which version of it this is. Never its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretMeta {
+    pub uid: String,
+    pub resource_version: String,
+    /// uid of the `Postgresql` it belongs to; or to whom else, in words.
+    pub owner: Result<String, String>,
+    pub deleting: bool,
+    /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
+    pub unsettled: bool,
+}
+
+/// What a look at the passwords was based on.
+#[derive(Clone, PartialEq)]
+pub struct Basis {
+    pub desired: Desired,
+    pub secrets: [Option<SecretMeta>; 3],
+}
+
 /// What the spec gives as password, beside what is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Given {
@@ -126,7 +159,6 @@ pub enum Given {
     Differs,
 }
 
-/// The Secret for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientSecret {
     #[default]
@@ -160,9 +192,7 @@ pub struct OwnSecret {
 pub struct Observed {
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
-    /// The Secret with the standbys' password.
     pub replication: SecretView,
-    /// Its Secrets, by name.
     pub secrets: BTreeMap<String, OwnSecret>,
     /// What is labelled with this `Postgresql`'s name.
     pub objects: BTreeMap<Id, ObjectView>,

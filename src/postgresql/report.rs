@@ -1,10 +1,10 @@
 //! Stage 5: the status. [`build_status`] is **pure** and, with its neighbours here, the only place where conditions are
-//! made; [`write()`] is its effect.
+//! made; [`say`] is its effect.
 
 use jiff::Timestamp;
 
 use super::{
-    Ctx,
+    context::{Ctx, Database},
     decide::{Hold, Plan, dumps, primary, volume},
     desired::{Desired, PasswordSource},
     error::Error,
@@ -13,17 +13,16 @@ use super::{
 };
 use crate::{
     crd::{
-        ActivePod, BackupSummary, DumpState, Owned, Phase, Postgresql, PostgresqlStatus, Reason, SecretRecord,
-        VolumeRecord,
+        ActivePod, BackupSummary, DumpState, Owned, Phase, PostgresqlStatus, Reason, SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
         reason,
     },
     destroy::permit::Kept,
     runtime::{
         controller::Failure as _,
-        events::Note,
+        events::{Note, publish_by},
         key::Key,
-        status::{is_gone, write_status},
+        status::is_gone,
     },
 };
 
@@ -46,7 +45,7 @@ pub fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
 /// What holds or opens data and is labelled as this Postgresql's, under a name that it has.
 fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecord>) -> Vec<Owned> {
     let name = &desired.key.name;
-    let data = names::data_claim(&names::primary(name), 0);
+    let data = names::data(name);
     let claims = observed.objects.iter().filter(|((kind, claim), view)| {
         let known = *claim != data || volume.is_some_and(|volume| volume.uid == view.uid);
         *kind == Kind::PersistentVolumeClaim
@@ -55,9 +54,8 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
             && names::is_claim(name, claim)
             && known
     });
-    let owned =
-        |kind: &str, name: &String, uid: &String| Owned { kind: kind.to_owned(), name: name.clone(), uid: uid.clone() };
-    let claims = claims.map(|((kind, claim), view)| owned(kind.as_str(), claim, &view.uid));
+    let owned = |kind: &str, name: &str, uid: &str| Owned { kind: kind.into(), name: name.into(), uid: uid.into() };
+    let claims = claims.map(|((_, claim), view)| owned("PersistentVolumeClaim", claim, &view.uid));
     claims.chain(observed.secrets.iter().map(|(secret, own)| owned("Secret", secret, &own.uid))).collect()
 }
 
@@ -79,7 +77,6 @@ fn backed_up(observed: &Observed) -> Verdict {
     }
 }
 
-/// The status that tells the truth about a pass.
 pub fn build_status(
     generation: Option<i64>,
     desired: &Desired,
@@ -93,7 +90,7 @@ pub fn build_status(
     let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
     let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());
     let initialized = observed.recorded.volume.as_ref().is_some_and(|volume| volume.initialized);
-    let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data_claim(&names::primary(name), 0)));
+    let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data(name)));
     let size = volume.and_then(|volume| match &volume.detail {
         Detail::Claim { capacity, .. } => capacity.clone(),
         _ => None,
@@ -165,16 +162,8 @@ fn secret(desired: &Desired, observed: &Observed) -> Option<SecretRecord> {
 }
 
 /// The status where nothing is done but to say so.
-pub fn only_said(
-    recorded: &PostgresqlStatus,
-    generation: Option<i64>,
-    hold: &Hold,
-    now: Timestamp,
-) -> PostgresqlStatus {
-    let Hold { reason, message } = hold;
-    let state = |holds| if holds { State::True } else { State::False };
-    let verdict = |state| Verdict { state, reason: (*reason).into(), message: message.clone() };
-    amended(recorded, generation, verdict(State::False), state(!reason.stalled()), state(reason.stalled()), now)
+fn only_said(recorded: &PostgresqlStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> PostgresqlStatus {
+    amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
 }
 
 /// The status after a pass that failed half way; `observedGeneration` does not move.
@@ -184,9 +173,7 @@ pub fn failed(recorded: &PostgresqlStatus, generation: Option<i64>, error: &Erro
         return recorded.clone();
     }
     let verdict = Verdict { state: disposition.state, reason: disposition.reason.into(), message: error.to_string() };
-    let (reconciling, stalled) =
-        if disposition.stalled { (State::False, State::True) } else { (State::True, State::False) };
-    let status = amended(recorded, generation, verdict, reconciling, stalled, now);
+    let status = amended(recorded, generation, verdict, disposition.stalled, now);
     PostgresqlStatus { observed_generation: recorded.observed_generation, ..status }
 }
 
@@ -194,15 +181,11 @@ fn amended(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
     ready: Verdict,
-    reconciling: State,
-    stalled: State,
+    stalled: bool,
     now: Timestamp,
 ) -> PostgresqlStatus {
-    let verdicts = [
-        (kind::READY, ready.clone()),
-        (kind::RECONCILING, Verdict { state: reconciling, ..ready.clone() }),
-        (kind::STALLED, Verdict { state: stalled, ..ready }),
-    ];
+    let with = |holds| Verdict { state: if holds { State::True } else { State::False }, ..ready.clone() };
+    let verdicts = [(kind::READY, ready.clone()), (kind::RECONCILING, with(!stalled)), (kind::STALLED, with(stalled))];
     let dumps = find(&recorded.conditions, BACKED_UP).cloned();
     let conditions = verdicts
         .into_iter()
@@ -211,29 +194,30 @@ fn amended(
         .collect();
     let phase = match recorded.phase {
         Some(Phase::Up) => Phase::Up,
-        _ if stalled == State::True => Phase::Failed,
+        _ if stalled => Phase::Failed,
         _ => Phase::Pending,
     };
     PostgresqlStatus { observed_generation: generation, conditions, phase: Some(phase), ..recorded.clone() }
 }
 
-/// Writes the status unless it is what the object has already.
-pub async fn write(
-    ctx: &Ctx,
-    key: &Key,
-    uid: &str,
-    current: &PostgresqlStatus,
-    status: &PostgresqlStatus,
-) -> Result<(), Error> {
-    if current == status {
-        return Ok(());
-    }
-    let written = write_status::<Postgresql, _>(&ctx.client, key, uid, status).await;
-    let version = written.map_err(|error| match is_gone(&error) {
-        true => Error::Gone(key.clone()),
-        false => Error::api(format!("write the status of Postgresql {key}"))(error),
+/// Says why nothing is done but to say so.
+pub async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
+    say(ctx, of, &only_said(&of.before, of.meta().generation, hold, ctx.now())).await
+}
+
+pub async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
+    // As it was put on record since the reconcile began.
+    let of = ctx.database(of.key, of.guard);
+    say(ctx, &of, &failed(&of.before, of.meta().generation, error, ctx.now())).await
+}
+
+/// Writes the status, and publishes what in it is new.
+pub async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Result<(), Error> {
+    ctx.statuses.write(&ctx.client, of, status).await.map_err(|error| match is_gone(&error) {
+        true => Error::Gone(of.key.clone()),
+        false => Error::api(format!("write the status of Postgresql {}", of.key))(error),
     })?;
-    ctx.statuses.put(key, uid, version.as_deref(), status);
+    publish_by(&ctx.recorder, &of.reference(), &transitions(&of.before, status)).await;
     Ok(())
 }
 
@@ -248,12 +232,8 @@ fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<No
     let job = now.filter(|job| then.as_ref() != Some(job))?;
     // Told with the request that asked for it.
     let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
-    (!asked_for).then(|| Note {
-        action: format!("Dump {job}"),
-        warning: true,
-        reason: Reason::DumpFailed.into(),
-        message: format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`"),
-    })
+    let message = format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`");
+    (!asked_for).then(|| Note::warning(format!("Dump {job}"), Reason::DumpFailed, message))
 }
 
 fn readiness(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
@@ -283,28 +263,17 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     (!same).then(|| Note { action, warning, reason: reason.to_owned(), message })
 }
 
-/// The event about what outlives a Postgresql. **Pure.**
 pub fn kept(key: &Key, kept: &[Kept]) -> Note {
     let kept: Vec<_> = kept.iter().map(Kept::to_string).collect();
-    Note {
-        action: "Delete".to_owned(),
-        warning: false,
-        reason: Reason::Retained.into(),
-        message: format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")),
-    }
+    Note::normal("Delete", Reason::Retained, format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")))
 }
 
-/// The event about a password that stands in the spec. **Pure.**
 pub fn inline_password(key: &Key) -> Note {
-    Note {
-        action: "KeepPassword".to_owned(),
-        warning: true,
-        reason: Reason::InlinePassword.into(),
-        message: format!(
-            "spec.password of {} is in clear for every user who may read Postgresqls, and in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
-            key.name
-        ),
-    }
+    let message = format!(
+        "spec.password of {} is in clear for every user who may read Postgresqls, and in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
+        key.name
+    );
+    Note::warning("KeepPassword", Reason::InlinePassword, message)
 }
 
 #[cfg(test)]

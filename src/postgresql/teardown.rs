@@ -6,7 +6,7 @@
 //! of a cache that may be late.
 
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, ObjectReference, Pod, Secret},
+    api::core::v1::{ConfigMap, Pod, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -16,8 +16,9 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    Ctx, act,
+    act,
     build::{backup, network, secrets, servers},
+    context::{Ctx, Database},
     decide::{Hold, volume::LOST},
     desired::{Desired, DesiredBackup, desired},
     error::Error,
@@ -27,7 +28,7 @@ use super::{
     watches::whose,
 };
 use crate::{
-    crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, Reason, label},
+    crd::{DeletionPolicy, Owned, Postgresql, Reason, label},
     destroy::{
         self, Destroyer,
         permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned},
@@ -35,21 +36,8 @@ use crate::{
     runtime::{api::unless_gone, events::publish_by, key::Key},
 };
 
-pub struct Leaving<'a> {
-    pub key: &'a Key,
-    pub meta: &'a ObjectMeta,
-    pub uid: &'a str,
-    pub object: Result<&'a Postgresql, &'a str>,
-    pub before: &'a PostgresqlStatus,
-    pub reference: &'a ObjectReference,
-}
-
 /// What outlives the Postgresql, and the sentence about it.
-struct Staying {
-    kind: Held,
-    meta: ObjectMeta,
-    kept: Kept,
-}
+type Staying = (ObjectMeta, Kept);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -101,40 +89,40 @@ impl DataOwner for Postgresql {
 }
 
 /// Takes down what belongs to a deleted Postgresql, as far as it goes now. `Some`: it goes on, or does not, as this says.
-pub async fn teardown(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
-    let fate = fate(leaving.meta, leaving.object, orphaned(ctx, leaving).await?);
+pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
+    let fate = fate(of.meta(), of.object(), orphaned(ctx, of).await?);
     if fate == Fate::Orphan {
-        let all = all_stay(ctx, leaving, "it was deleted with --cascade=orphan").await?;
-        hand_over(ctx, leaving, all).await?;
+        let all = all_stay(ctx, of, "it was deleted with --cascade=orphan").await?;
+        hand_over(ctx, of, all).await?;
         return Ok(None);
     }
-    let spec = leaving.object.ok().and_then(|object| desired(object).ok());
+    let spec = of.object().ok().and_then(|object| desired(object).ok());
     let last = spec.as_ref().and_then(|desired| Some((desired, desired.backup.as_ref().filter(|b| b.on_delete)?)));
     if let Some((desired, backup)) = last
-        && let Some(hold) = last_dump(ctx, leaving, desired, backup).await?
+        && let Some(hold) = last_dump(ctx, of, desired, backup).await?
     {
         return Ok(Some(hold));
     }
-    if let Some(hold) = servers(ctx, leaving).await? {
+    if let Some(hold) = servers(ctx, of).await? {
         return Ok(Some(hold));
     }
     let staying = match &fate {
-        Fate::Retain(why) => all_stay(ctx, leaving, why).await?,
-        _ => match destroy_all(ctx, leaving, last.is_some()).await? {
+        Fate::Retain(why) => all_stay(ctx, of, why).await?,
+        _ => match destroy_all(ctx, of, last.is_some()).await? {
             Ok(staying) => staying,
             Err(hold) => return Ok(Some(hold)),
         },
     };
-    hand_over(ctx, leaving, staying).await?;
-    rest(ctx, leaving).await?;
+    hand_over(ctx, of, staying).await?;
+    rest(ctx, of).await?;
     Ok(None)
 }
 
 /// Names what stays of a Postgresql that went without its teardown: its finalizer was edited out, or it was deleted while that
 /// was written, which the API server does not wait for.
-pub async fn abandoned(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
-    let staying = all_stay(ctx, leaving, "the Postgresql has not waited for its teardown").await?;
-    tell(ctx, leaving, &staying).await;
+pub async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
+    let staying = all_stay(ctx, of, "the Postgresql has not waited for its teardown").await?;
+    tell(ctx, of, &staying).await;
     Ok(())
 }
 
@@ -144,8 +132,8 @@ fn hold(reason: Reason, message: String) -> Hold {
 
 /// The garbage collector orphans what is owned, and takes its finalizer off, whether the operator looks or not: what it did can be
 /// seen on the witness. Where that is gone, it was deleted with its owner, or was never made.
-async fn orphaned(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<bool, Error> {
-    let Leaving { key, uid, .. } = leaving;
+async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<bool, Error> {
+    let (key, uid) = (of.key, of.uid());
     let name = names::witness(&key.name);
     let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found = api.get_metadata_opt(&name).await;
@@ -157,12 +145,12 @@ async fn orphaned(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<bool, Error> {
 /// The dump of a server that no client reaches any more. It counts for this deletion alone.
 async fn last_dump(
     ctx: &Ctx,
-    leaving: &Leaving<'_>,
+    of: &Database<'_>,
     desired: &Desired,
     wanted: &DesiredBackup,
 ) -> Result<Option<Hold>, Error> {
     let key = &desired.key;
-    let deletion = leaving.meta.deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+    let deletion = of.meta().deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
     let objects = ctx.watches.objects(key, &desired.uid);
     let job = names::last_dump(&key.name);
     let instead = "to delete without it, set spec.backup.onDelete to false";
@@ -189,9 +177,9 @@ async fn last_dump(
         }
         _ => {}
     }
-    let data = (Kind::PersistentVolumeClaim, names::data_claim(&names::primary(&key.name), 0));
+    let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
     let set = (Kind::StatefulSet, names::primary(&key.name));
-    match &leaving.before.volume {
+    match &of.before.volume {
         // There never was a database.
         Some(volume) if !volume.initialized => return Ok(None),
         None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),
@@ -240,7 +228,7 @@ async fn close(
     for object in [network::scripts(desired), network::headless(desired), closed] {
         let found = objects.get(&object.id);
         if let Some(ObjectView { owner: Owner::Other(owner), .. }) = found {
-            let object = format!("{} {}", object.id.0.as_str(), object.id.1);
+            let object = format!("{} {}", object.id.0, object.id.1);
             return Err(Error::NotOurs { object, owner: owner.clone() });
         }
         if found.and_then(|found| found.digest.as_ref()) != Some(&object.digest) {
@@ -258,21 +246,21 @@ async fn close(
 }
 
 /// What is labelled with this Postgresql's name, and with its uid.
-async fn ours(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
-    let Leaving { key, uid, .. } = leaving;
+async fn ours(ctx: &Ctx, of: &Database<'_>, kind: Kind) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
+    let (key, uid) = (of.key, of.uid());
     let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, key.name));
     let listed = act::api(ctx, key, kind).list_metadata(&params).await;
-    let listed = listed.map_err(Error::api(format!("list each {} of Postgresql {key}", kind.as_str())))?;
+    let listed = listed.map_err(Error::api(format!("list each {kind} of Postgresql {key}")))?;
     Ok(listed.items.into_iter().filter(|object| whose(object).is_ok_and(|owner| owner == *uid)).collect())
 }
 
-async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error> {
-    let Leaving { key, .. } = leaving;
+async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
+    let Database { key, .. } = of;
     let last = names::last_dump(&key.name);
     let mut left = None;
     // Other dumps have nothing to dump any more, and hold on to their volume.
     for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
-        for object in ours(ctx, leaving, kind).await? {
+        for object in ours(ctx, of, kind).await? {
             let name = object.name_any();
             // The last one's Job says that it was taken, until everything else is gone.
             if kind == Kind::Job && name == last {
@@ -281,7 +269,7 @@ async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error
             if object.metadata.deletion_timestamp.is_none() {
                 act::delete(ctx, key, &(kind, name.clone()), &object.uid().unwrap_or_default()).await?;
             }
-            left = Some(format!("{} {name}", kind.as_str()));
+            left = Some(format!("{kind} {name}"));
         }
     }
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -290,7 +278,7 @@ async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error
         label::POSTGRESQL,
         key.name,
         label::POSTGRESQL_UID,
-        leaving.uid,
+        of.uid(),
         label::ROLE
     );
     let pods = api.list_metadata(&ListParams::default().labels(&servers)).await;
@@ -300,13 +288,13 @@ async fn servers(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<Option<Hold>, Error
 }
 
 /// The volumes of this Postgresql and the Secrets that open them, by label and name.
-async fn holdings(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
-    let Leaving { key, uid, .. } = leaving;
-    let claims = ours(ctx, leaving, Kind::PersistentVolumeClaim).await?.into_iter();
+async fn holdings(ctx: &Ctx, of: &Database<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
+    let (key, uid) = (of.key, of.uid());
+    let claims = ours(ctx, of, Kind::PersistentVolumeClaim).await?.into_iter();
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
     let mut claims: Vec<_> = claims.collect();
     // One that has lost its labels is on record nevertheless.
-    for entry in leaving.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
+    for entry in of.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
         if !names::is_claim(&key.name, &entry.name) || claims.iter().any(|claim| claim.uid.as_ref() == Some(&entry.uid))
         {
             continue;
@@ -333,21 +321,21 @@ fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-async fn all_stay(ctx: &Ctx, leaving: &Leaving<'_>, why: &str) -> Result<Vec<Staying>, Error> {
-    let [volumes, secrets] = holdings(ctx, leaving).await?;
+async fn all_stay(ctx: &Ctx, of: &Database<'_>, why: &str) -> Result<Vec<Staying>, Error> {
+    let [volumes, secrets] = holdings(ctx, of).await?;
     let secrets = secrets.into_iter().map(|secret| stays(Held::Secret, secret, why));
     Ok(secrets.chain(volumes.into_iter().map(|volume| stays(Held::Volume, volume, why))).collect())
 }
 
 fn stays(kind: Held, meta: ObjectMeta, why: &str) -> Staying {
     let kept = Kept { kind, name: name(&meta).to_owned(), because: format!("stays: {why}") };
-    Staying { kind, meta, kept }
+    (meta, kept)
 }
 
 /// Destroys what may be, and returns what stays; or what has to be gone before. The Secrets go after the volumes that they open.
-async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<Result<Vec<Staying>, Hold>, Error> {
-    let [volumes, secrets] = holdings(ctx, leaving).await?;
-    let dumps = names::backup(&leaving.key.name);
+async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Result<Vec<Staying>, Hold>, Error> {
+    let [volumes, secrets] = holdings(ctx, of).await?;
+    let dumps = names::backup(&of.key.name);
     let mut left = None;
     let mut volumes_staying = Vec::new();
     for volume in volumes {
@@ -355,8 +343,8 @@ async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<R
             volumes_staying.push(stays(Held::Volume, volume, "the last dump is on it"));
             continue;
         }
-        match destroy(ctx, leaving, Held::Volume, &volume).await? {
-            Some(kept) => volumes_staying.push(Staying { kind: Held::Volume, meta: volume, kept }),
+        match destroy(ctx, of, Held::Volume, &volume).await? {
+            Some(kept) => volumes_staying.push((volume, kept)),
             None => left = Some(volume),
         }
     }
@@ -365,13 +353,13 @@ async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<R
         return Ok(Err(hold(Reason::Deleting, message)));
     }
     // Dumps are read without them.
-    let opened = volumes_staying.iter().map(|volume| name(&volume.meta)).find(|volume| *volume != dumps);
+    let opened = volumes_staying.iter().map(|(volume, _)| name(volume)).find(|volume| *volume != dumps);
     let mut staying = Vec::new();
     for secret in secrets {
         if let Some(volume) = opened {
             staying.push(stays(Held::Secret, secret, &format!("it opens {volume}")));
-        } else if let Some(kept) = destroy(ctx, leaving, Held::Secret, &secret).await? {
-            staying.push(Staying { kind: Held::Secret, meta: secret, kept });
+        } else if let Some(kept) = destroy(ctx, of, Held::Secret, &secret).await? {
+            staying.push((secret, kept));
         }
     }
     staying.extend(volumes_staying);
@@ -380,28 +368,28 @@ async fn destroy_all(ctx: &Ctx, leaving: &Leaving<'_>, dumped: bool) -> Result<R
 
 /// Tells of what stays, and only then leaves it behind, volumes last: once that is begun, the next pass does not see it as this
 /// Postgresql's any more, and would neither tell of it nor keep the Secrets that open it.
-async fn hand_over(ctx: &Ctx, leaving: &Leaving<'_>, staying: Vec<Staying>) -> Result<(), Error> {
-    tell(ctx, leaving, &staying).await;
-    for Staying { kind, meta, .. } in staying {
-        retain(ctx, leaving, kind, &meta).await?;
+async fn hand_over(ctx: &Ctx, of: &Database<'_>, staying: Vec<Staying>) -> Result<(), Error> {
+    tell(ctx, of, &staying).await;
+    for (meta, kept) in staying {
+        retain(ctx, of, kept.kind, &meta).await?;
     }
     Ok(())
 }
 
-async fn tell(ctx: &Ctx, leaving: &Leaving<'_>, staying: &[Staying]) {
-    let kept: Vec<_> = staying.iter().map(|staying| staying.kept.clone()).collect();
+async fn tell(ctx: &Ctx, of: &Database<'_>, staying: &[Staying]) {
+    let kept: Vec<_> = staying.iter().map(|(_, kept)| kept.clone()).collect();
     if !kept.is_empty() {
-        publish_by(&ctx.recorder, leaving.reference, &[report::kept(leaving.key, &kept)]).await;
+        publish_by(&ctx.recorder, &of.reference(), &[report::kept(of.key, &kept)]).await;
     }
 }
 
 /// Destroys a volume, or a Secret that opens one, if that is proven. `Some`: it stays, and why.
-async fn destroy(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, target: &ObjectMeta) -> Result<Option<Kept>, Error> {
-    let Leaving { key, uid, .. } = leaving;
+async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) -> Result<Option<Kept>, Error> {
+    let (key, uid) = (of.key, of.uid());
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
     let mandate = match destroyer.mandate::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
         Ok(mandate) => mandate,
-        Err(withheld) => return Ok(Some(stays(kind, target.clone(), &withheld.to_string()).kept)),
+        Err(withheld) => return Ok(Some(stays(kind, target.clone(), &withheld.to_string()).1)),
     };
     match mandate.permit(kind, target.clone()) {
         Err(kept) => Ok(Some(kept)),
@@ -410,10 +398,10 @@ async fn destroy(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, target: &ObjectMe
 }
 
 /// What nothing has to wait for.
-async fn rest(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
+async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap] {
-        for object in ours(ctx, leaving, kind).await? {
-            act::delete(ctx, leaving.key, &(kind, object.name_any()), &object.uid().unwrap_or_default()).await?;
+        for object in ours(ctx, of, kind).await? {
+            act::delete(ctx, of.key, &(kind, object.name_any()), &object.uid().unwrap_or_default()).await?;
         }
     }
     Ok(())
@@ -421,13 +409,13 @@ async fn rest(ctx: &Ctx, leaving: &Leaving<'_>) -> Result<(), Error> {
 
 /// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's. What its ClientApp has left says
 /// so already.
-async fn retain(ctx: &Ctx, leaving: &Leaving<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
-    let Leaving { key, meta, .. } = leaving;
+async fn retain(ctx: &Ctx, of: &Database<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
+    let Database { key, .. } = of;
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
     if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
         labels[label::RETAINED_FROM] = json!(key.name);
         labels[label::RETAINED_KIND] = json!(Postgresql::kind(&()));
-        labels[label::APP] = json!(meta.labels.as_ref().and_then(|labels| labels.get(label::APP)));
+        labels[label::APP] = json!(of.meta().labels.as_ref().and_then(|labels| labels.get(label::APP)));
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
     let api = destroy::api(&ctx.client, &key.namespace, kind);
@@ -446,23 +434,12 @@ mod tests {
     #[test]
     fn what_becomes_of_the_data() {
         let retain = |why: &str| Fate::Retain(why.to_owned());
+        let (asked, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
         let unclear = "its spec cannot be understood (spec.version: 13 is none of 14, 15, 16, 17, 18)";
         for (what, spec, finalizers, orphaned, expected) in [
             ("by default", json!({}), json!([]), false, Fate::Delete),
-            (
-                "asked to stay",
-                json!({"deletionPolicy": "Retain"}),
-                json!([]),
-                false,
-                retain("spec.deletionPolicy is Retain"),
-            ),
-            (
-                "not understood",
-                json!({"version": "13", "backup": {"onDelete": true}}),
-                json!([]),
-                false,
-                retain(unclear),
-            ),
+            ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(asked)),
+            ("not understood", json!({"version": "13", "backup": dumps}), json!([]), false, retain(unclear)),
             ("orphan", json!({}), json!(["orphan"]), false, Fate::Orphan),
             ("orphan, seen on the witness", json!({}), json!([]), true, Fate::Orphan),
             ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, Fate::Orphan),

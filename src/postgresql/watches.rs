@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use futures::{FutureExt as _, future::BoxFuture};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        apps::v1::StatefulSet,
-        batch::v1::{CronJob, Job},
-        core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
-    },
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    batch::v1::{CronJob, Job},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
 };
-use kube::{Api, Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
+use kube::{Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -21,32 +17,21 @@ use super::{
         servers::CLOSED_ANNOTATION,
     },
     names,
-    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused},
+    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, SecretMeta},
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
     runtime::{
-        cache::{Cache, Change, Entry},
+        cache::{Cache, Entry},
         controller::Objects,
+        feeder::Feeder,
         key::{Key, key_of},
-        watch::{keep, owner},
+        watch::owner,
     },
 };
 
 /// Everything but what Helm stores its releases in.
 const NOT_HELMS: &str = "type!=helm.sh/release.v1";
-
-/// Of any Secret: whose it is, and which version of it this is. Never its data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretMeta {
-    pub uid: String,
-    pub resource_version: String,
-    /// uid of the `Postgresql` it belongs to; or to whom else, in words.
-    pub owner: Result<String, String>,
-    pub deleting: bool,
-    /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
-    pub unsettled: bool,
-}
 
 /// An object that was made from a document, and the uid of the `Postgresql` it belongs to.
 #[derive(Clone)]
@@ -58,10 +43,9 @@ struct Made {
 
 pub struct Watches {
     postgresqls: Objects<Postgresql>,
-    /// Every Secret's metadata, but Helm's.
-    pub secrets: Cache<SecretMeta>,
-    pods: Cache<PodView>,
-    made: [Cache<Made>; 6],
+    pub secrets: Arc<Cache<SecretMeta>>,
+    pods: Arc<Cache<PodView>>,
+    made: [Arc<Cache<Made>>; 6],
 }
 
 impl Watches {
@@ -72,74 +56,47 @@ impl Watches {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let watches = Arc::new(Watches {
+        let feeder = Feeder { client, objects: &postgresqls, tasks, stop };
+        let not_helms = watcher::Config::default().fields(NOT_HELMS);
+        let ours = || watcher::Config::default().labels(label::POSTGRESQL);
+        Arc::new(Watches {
+            secrets: feeder.all("secrets", not_helms, secret, secret_changed),
+            pods: feeder.all("pods", ours(), pod, Objects::trigger),
+            made: [
+                feeder.all(
+                    "configmaps",
+                    ours(),
+                    |map: PartialObjectMeta<ConfigMap>| made(&map, Kind::ConfigMap, Detail::None),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "services",
+                    ours(),
+                    |service: PartialObjectMeta<Service>| made(&service, Kind::Service, Detail::None),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "cronjobs",
+                    ours(),
+                    |job: PartialObjectMeta<CronJob>| made(&job, Kind::CronJob, Detail::None),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "statefulsets",
+                    ours(),
+                    |set| made(&set, Kind::StatefulSet, stateful_set(&set)),
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "persistentvolumeclaims",
+                    ours(),
+                    |claim| made(&claim, Kind::PersistentVolumeClaim, volume(&claim)),
+                    Objects::trigger,
+                ),
+                feeder.all("jobs", ours(), |job| made(&job, Kind::Job, progress(&job)), Objects::trigger),
+            ],
             postgresqls,
-            secrets: Cache::default(),
-            pods: Cache::default(),
-            made: Default::default(),
-        });
-        let ours = watcher::Config::default().labels(label::POSTGRESQL);
-        let spawn = |feed: BoxFuture<'static, ()>| tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
-
-        let of = watches.clone();
-        let secrets = watcher(
-            Api::<PartialObjectMeta<Secret>>::all(client.clone()),
-            watcher::Config::default().fields(NOT_HELMS),
-        );
-        spawn(
-            async move { keep("secrets", secrets, &of.secrets, secret, |change| of.secret_changed(change)).await }
-                .boxed(),
-        );
-        let of = watches.clone();
-        let pods = watcher(Api::<Pod>::all(client.clone()), ours.clone());
-        spawn(async move { keep("pods", pods, &of.pods, pod, |change| of.changed(change)).await }.boxed());
-
-        spawn(watches.clone().keep_made::<PartialObjectMeta<ConfigMap>>(client, "configmaps", 0, &ours, |object| {
-            made(object, Kind::ConfigMap, Detail::None)
-        }));
-        spawn(watches.clone().keep_made::<PartialObjectMeta<Service>>(client, "services", 1, &ours, |object| {
-            made(object, Kind::Service, Detail::None)
-        }));
-        spawn(watches.clone().keep_made::<PartialObjectMeta<CronJob>>(client, "cronjobs", 2, &ours, |object| {
-            made(object, Kind::CronJob, Detail::None)
-        }));
-        spawn(watches.clone().keep_made::<StatefulSet>(client, "statefulsets", 3, &ours, |set| {
-            made(set, Kind::StatefulSet, stateful_set(set))
-        }));
-        spawn(watches.clone().keep_made::<PersistentVolumeClaim>(
-            client,
-            "persistentvolumeclaims",
-            4,
-            &ours,
-            |claim| made(claim, Kind::PersistentVolumeClaim, volume(claim)),
-        ));
-        spawn(watches.clone().keep_made::<Job>(client, "jobs", 5, &ours, |job| made(job, Kind::Job, progress(job))));
-        watches
-    }
-
-    fn keep_made<K>(
-        self: Arc<Self>,
-        client: &Client,
-        resource: &'static str,
-        index: usize,
-        ours: &watcher::Config,
-        view: fn(&K) -> Made,
-    ) -> BoxFuture<'static, ()>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + serde::de::DeserializeOwned
-            + std::fmt::Debug
-            + Send
-            + 'static,
-    {
-        let stream = watcher(Api::<K>::all(client.clone()), ours.clone());
-        let entry = move |object: K| {
-            let name = object.labels().get(label::POSTGRESQL);
-            let group = name.map(|name| Key::new(object.namespace().unwrap_or_default(), name));
-            Entry { key: key_of(&object), group, value: Some(view(&object)) }
-        };
-        async move { keep(resource, stream, &self.made[index], entry, |change| self.changed(change)).await }.boxed()
+        })
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
@@ -171,31 +128,24 @@ impl Watches {
     pub fn pods(&self, key: &Key) -> Vec<PodView> {
         self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
     }
+}
 
-    fn changed(&self, change: Change) {
-        match change {
-            Change::Everything => self.postgresqls.trigger_where(|_| true),
-            Change::One(_, Some(postgresql)) => self.postgresqls.trigger(&postgresql),
-            Change::One(_, None) | Change::Nothing => {}
+/// A Secret is one that a Postgresql makes, or waits for by name.
+fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
+    postgresqls.trigger_where(|postgresql| {
+        if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
+            return false;
         }
-    }
+        let name = postgresql.name_any();
+        let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
+        names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
+    });
+}
 
-    /// A Secret is one that a Postgresql makes, or waits for by name.
-    fn secret_changed(&self, change: Change) {
-        let secret = match change {
-            Change::Everything => return self.postgresqls.trigger_where(|_| true),
-            Change::One(secret, _) => secret,
-            Change::Nothing => return,
-        };
-        self.postgresqls.trigger_where(|postgresql| {
-            if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
-                return false;
-            }
-            let name = postgresql.name_any();
-            let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
-            names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
-        });
-    }
+/// The Postgresql whose name an object has as label.
+fn group<K: Resource>(object: &K) -> Option<Key> {
+    let name = object.labels().get(label::POSTGRESQL)?;
+    Some(Key::new(object.namespace().unwrap_or_default(), name))
 }
 
 /// uid of the `Postgresql` that an object belongs to; or to whom else, in words. The label is enough: it is how a volume or
@@ -223,18 +173,16 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     Entry { key: key_of(&secret), group: None, value: Some(value) }
 }
 
-fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Made {
-    Made {
-        id: (kind, object.name_any()),
-        uid: whose(object),
-        view: ObjectView {
-            owner: Owner::Ours,
-            uid: object.uid().unwrap_or_default(),
-            digest: object.annotations().get(SPEC_DIGEST).cloned(),
-            deleting: object.meta().deletion_timestamp.is_some(),
-            detail,
-        },
-    }
+fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {
+    let view = ObjectView {
+        owner: Owner::Ours,
+        uid: object.uid().unwrap_or_default(),
+        digest: object.annotations().get(SPEC_DIGEST).cloned(),
+        deleting: object.meta().deletion_timestamp.is_some(),
+        detail,
+    };
+    let made = Made { id: (kind, object.name_any()), uid: whose(object), view };
+    Entry { key: key_of(object), group: group(object), value: Some(made) }
 }
 
 fn stateful_set(set: &StatefulSet) -> Detail {
@@ -282,7 +230,6 @@ fn progress(job: &Job) -> Detail {
 
 fn pod(pod: Pod) -> Entry<PodView> {
     let labels = pod.labels();
-    let group = labels.get(label::POSTGRESQL).map(|name| Key::new(pod.namespace().unwrap_or_default(), name));
     let view = PodView {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
@@ -291,7 +238,7 @@ fn pod(pod: Pod) -> Entry<PodView> {
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
     };
-    Entry { key: key_of(&pod), group, value: Some(view) }
+    Entry { key: key_of(&pod), group: group(&pod), value: Some(view) }
 }
 
 /// Why a pod is not ready, as `kubectl describe` would say it.

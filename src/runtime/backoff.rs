@@ -7,8 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
 use super::{
     error::{Disposition, Retry, jitter},
     key::Key,
@@ -18,19 +16,8 @@ use crate::crd::Reason;
 /// One object of those that wait for the same outage to be over is tried so often: its success ends the waiting of all.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// What was tried: a change of the spec, or a deletion, which is a new generation, is something else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    uid: Option<String>,
-    generation: Option<i64>,
-}
-
-impl Attempt {
-    /// A reconcile of this object as it is.
-    pub fn of(meta: &ObjectMeta) -> Attempt {
-        Attempt { uid: meta.uid.clone(), generation: meta.generation }
-    }
-}
+/// The uid and generation of what was tried: a change of the spec, or a deletion, which is a new generation, is something else.
+pub type Attempt = (Option<String>, Option<i64>);
 
 /// The objects whose last reconcile failed.
 #[derive(Default)]
@@ -129,7 +116,7 @@ mod tests {
     }
 
     fn attempt(generation: i64) -> Attempt {
-        Attempt { uid: Some("uid".to_owned()), generation: Some(generation) }
+        (Some("uid".to_owned()), Some(generation))
     }
 
     fn disposition(reason: Reason, retry: Retry) -> Disposition {

@@ -15,7 +15,6 @@ use tokio::sync::watch;
 
 use super::key::Key;
 
-/// What of an object is kept.
 pub struct Entry<V> {
     pub key: Key,
     pub group: Option<Key>,
@@ -37,13 +36,14 @@ struct Contents<V> {
 }
 
 struct Index<V> {
-    objects: HashMap<Key, (Option<Key>, V)>,
-    groups: HashMap<Key, BTreeMap<Key, V>>,
+    objects: BTreeMap<Key, (Option<Key>, V)>,
+    /// The same once more, each behind its group.
+    grouped: BTreeMap<(Key, Key), V>,
 }
 
 impl<V> Default for Index<V> {
     fn default() -> Self {
-        Index { objects: HashMap::new(), groups: HashMap::new() }
+        Index { objects: BTreeMap::new(), grouped: BTreeMap::new() }
     }
 }
 
@@ -52,18 +52,14 @@ impl<V: Clone> Index<V> {
         self.remove(&key);
         let Some(value) = value else { return };
         if let Some(group) = &group {
-            self.groups.entry(group.clone()).or_default().insert(key.clone(), value.clone());
+            self.grouped.insert((group.clone(), key.clone()), value.clone());
         }
         self.objects.insert(key, (group, value));
     }
 
     fn remove(&mut self, key: &Key) {
-        let Some((Some(group), _)) = self.objects.remove(key) else { return };
-        if let Some(members) = self.groups.get_mut(&group) {
-            members.remove(key);
-            if members.is_empty() {
-                self.groups.remove(&group);
-            }
+        if let Some((Some(group), _)) = self.objects.remove(key) {
+            self.grouped.remove(&(group, key.clone()));
         }
     }
 }
@@ -139,17 +135,15 @@ impl<V: Clone> Cache<V> {
 
     /// All objects, in the order of their names.
     pub fn all(&self) -> Vec<(Key, V)> {
-        let mut all: Vec<_> =
-            self.lock().live.objects.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect();
-        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        all
+        self.lock().live.objects.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect()
     }
 
     /// The objects of a group, in the order of their names.
     pub fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
-        let members = contents.live.groups.get(group);
-        members.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+        let first = (group.clone(), Key::new("", ""));
+        let members = contents.live.grouped.range(first..).take_while(|((of, _), _)| of == group);
+        members.map(|((_, key), value)| (key.clone(), value.clone())).collect()
     }
 
     /// Tells of every change, without saying which.

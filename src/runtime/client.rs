@@ -14,9 +14,6 @@ const WATCH_SILENCE: Duration = Duration::from_secs(300);
 
 /// A client for requests. Each has its own deadline: kube's read timeout counts from the last byte on a connection, which may
 /// have been idle for long.
-///
-/// # Errors
-/// The configuration makes no client.
 pub fn requests(config: &Config) -> kube::Result<Client> {
     let config = without_retries(config, None);
     let deadlines =
@@ -24,10 +21,6 @@ pub fn requests(config: &Config) -> kube::Result<Client> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&deadlines.into_inner()).build())
 }
 
-/// A client for watches.
-///
-/// # Errors
-/// The configuration makes no client.
 pub fn watches(config: &Config) -> kube::Result<Client> {
     Client::try_from(without_retries(config, Some(WATCH_SILENCE)))
 }

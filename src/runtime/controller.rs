@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
-    backoff::{Attempt, Backoff},
+    backoff::Backoff,
     error::Disposition,
     key::{Key, key_of},
     panic::{Panic, caught},
@@ -32,7 +32,6 @@ use crate::{crd::Guard, lease::Lead, metrics::Metrics};
 /// Reconciles of one kind at the same time. None of them waits for anything but answers to its requests.
 const CONCURRENT: u16 = 32;
 
-/// What a kind has to be, to be controlled.
 pub trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
@@ -50,9 +49,7 @@ impl<K> Object for K where
 }
 
 pub trait Failure: std::error::Error + Send + Sync + 'static {
-    /// What follows from it.
     fn disposition(&self) -> Disposition;
-    /// A reconcile that has panicked.
     fn panicked(panic: Panic) -> Self;
 }
 
@@ -73,6 +70,11 @@ pub trait Kind: Send + Sync + 'static {
         std::future::ready(())
     }
 
+    /// What runs beside the reconciles, until the controller stops.
+    fn beside(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     fn reconcile(
         &self,
         key: &Key,
@@ -80,16 +82,13 @@ pub trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 }
 
-/// What every controller is made of.
 #[derive(Clone)]
 pub struct Parts {
-    /// The operator's way to the API server.
     pub client: Client,
     /// The same for watches, which are silent for long.
     pub watch_client: Client,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
-    /// Whether this process still leads.
     pub lead: Lead,
 }
 
@@ -150,7 +149,7 @@ pub async fn control<K: Kind>(
 ) {
     let store = objects.store.clone();
     let driver = Arc::new(Driver {
-        kind,
+        kind: kind.clone(),
         objects,
         backoff: Backoff::default(),
         synced: OnceCell::new(),
@@ -174,7 +173,7 @@ pub async fn control<K: Kind>(
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, |_, never: &Infallible, _| match *never {}, driver)
         .for_each(|_| std::future::ready(()));
-    driven(controller, &store, &stop).await;
+    tokio::join!(driven(controller, &store, &stop), stop.run_until_cancelled(kind.beside()));
 }
 
 async fn reconcile<K: Kind>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>>) -> Result<Action, Infallible> {
@@ -200,7 +199,7 @@ impl<K: Kind> Driver<K> {
             return Action::await_change();
         }
         let key = key_of(object);
-        let attempt = Attempt::of(&object.metadata);
+        let attempt = (object.metadata.uid.clone(), object.metadata.generation);
         if let Some(left) = self.backoff.left(&key, &attempt, Instant::now()) {
             return Action::requeue(left);
         }

@@ -16,7 +16,6 @@ use super::{
     watch::interrupted,
 };
 
-/// A CustomResourceDefinition, there or not.
 pub struct Definition {
     name: &'static str,
     until_gone: bool,

@@ -62,43 +62,44 @@ pub const INTERNAL_ERROR: Disposition = Disposition {
     retry: Retry::Doubling(Duration::from_secs(30), Duration::from_secs(600)),
 };
 
+impl Disposition {
+    /// Of what no condition says.
+    pub fn untold(reason: Reason, retry: Retry) -> Disposition {
+        Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
+    }
+}
+
 /// What follows from a refusal of the API server, whatever was asked of it.
 pub fn api_disposition(error: &kube::Error) -> Disposition {
-    let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
-    match error {
+    let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
+    let (reason, stalled, retry) = match error {
         // A server-side apply of a field that another field manager has taken over: its own until one of both gives in.
         kube::Error::Api(status) if status.code == 409 && status.message.contains("Apply failed with") => {
-            of(Some(kind::READY), State::False, Reason::Refused, true, Retry::After(5 * MINUTE))
+            (Reason::Refused, true, Retry::After(5 * MINUTE))
         }
         kube::Error::Api(status) if [409, 410].contains(&status.code) => {
-            of(None, State::Unknown, Reason::Conflict, false, Retry::After(SECOND))
+            return Disposition::untold(Reason::Conflict, Retry::After(SECOND));
         }
         // A namespace on its way out refuses every creation; its deletion ends the app's as well.
         kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated") => {
-            of(Some(kind::READY), State::False, Reason::NamespaceTerminating, false, Retry::After(30 * SECOND))
+            (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND))
         }
         // Forbidden, but not for want of a right: no ClusterRole would help.
         kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
-            of(Some(kind::READY), State::False, Reason::QuotaExceeded, true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
+            (Reason::QuotaExceeded, true, often)
         }
-        kube::Error::Api(status) if status.code == 403 => {
-            of(Some(kind::READY), State::False, Reason::AccessDenied, true, Retry::After(5 * MINUTE))
-        }
+        kube::Error::Api(status) if status.code == 403 => (Reason::AccessDenied, true, Retry::After(5 * MINUTE)),
         // A server-side apply of a field that the kind does not have is answered with 500.
         kube::Error::Api(status)
             if matches!(status.code, 400 | 404 | 413 | 422)
                 || status.message.contains("field not declared in schema") =>
         {
-            of(Some(kind::READY), State::False, Reason::Refused, true, Retry::Doubling(30 * SECOND, 10 * MINUTE))
+            (Reason::Refused, true, often)
         }
-        _ => of(
-            Some(kind::READY),
-            State::Unknown,
-            Reason::ApiUnavailable,
-            false,
-            Retry::Doubling(5 * SECOND, 2 * MINUTE),
-        ),
-    }
+        _ => (Reason::ApiUnavailable, false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
+    };
+    let state = if reason == Reason::ApiUnavailable { State::Unknown } else { State::False };
+    Disposition { condition: Some(kind::READY), state, reason, stalled, retry }
 }
 
 /// ±20 %, so that a fleet that failed together does not retry together. `unit` is uniform in `[0, 1)`.

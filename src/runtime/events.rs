@@ -18,6 +18,16 @@ pub struct Note {
     pub message: String,
 }
 
+impl Note {
+    pub fn normal(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
+        Note { action: action.into(), warning: false, reason: reason.into(), message }
+    }
+
+    pub fn warning(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
+        Note { warning: true, ..Note::normal(action, reason, message) }
+    }
+}
+
 /// Publishes events; a failure to publish is logged and never stops a reconcile.
 pub async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
     for Note { action, warning, reason, message } in notes {

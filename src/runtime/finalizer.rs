@@ -13,7 +13,6 @@ use serde_json::json;
 use super::key::Key;
 use crate::crd::Guard;
 
-/// Whether an object of any kind carries this finalizer.
 pub fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
 }

@@ -32,14 +32,19 @@ pub fn key_of<K: Resource>(object: &K) -> Key {
     Key::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// sha256 in hex over length-prefixed parts, so that no two lists of parts read the same.
-pub fn digest(parts: &[&[u8]]) -> String {
+/// sha256 over length-prefixed parts, so that no two lists of parts read the same.
+pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    hex(&hash.finalize())
+    hash.finalize().into()
+}
+
+/// The same in hex.
+pub fn digest(parts: &[&[u8]]) -> String {
+    hex(&sha256(parts))
 }
 
 /// Lower-case hexadecimal digits.

@@ -2,7 +2,7 @@
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what objects are called | [`key`] | pure |
+//! | what objects are called | [`key`], [`subject`] | pure |
 //! | what is watched | [`feeder`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | how requests are made | [`client`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
@@ -26,4 +26,5 @@ pub mod key;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub mod status;
+pub(crate) mod subject;
 pub(crate) mod watch;

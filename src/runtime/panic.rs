@@ -22,9 +22,6 @@ pub fn words(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// Runs one reconcile, and returns a panic in it as an error.
-///
-/// # Errors
-/// That of the reconcile, or what `failure` makes of a panic.
 pub async fn caught<T, E>(
     reconcile: impl Future<Output = Result<T, E>>,
     failure: impl FnOnce(Panic) -> E,

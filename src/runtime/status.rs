@@ -11,10 +11,9 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use super::{cache::Memo, key::Key};
+use super::{cache::Memo, controller::Object, key::Key, subject::Subject};
 use crate::crd::Guard;
 
-/// Field manager of the status.
 const FIELD_MANAGER: &str = "clientapp-operator/status";
 
 /// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
@@ -56,6 +55,18 @@ impl<S: Clone + Default> Statuses<S> {
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok());
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
+    }
+
+    /// Writes the status of an object, unless it is what is on record, and remembers it.
+    pub async fn write<K: Object>(&self, client: &Client, of: &Subject<'_, K, S>, status: &S) -> kube::Result<()>
+    where
+        S: PartialEq + Serialize,
+    {
+        if of.before != *status {
+            let version = write_status::<K, S>(client, of.key, of.uid(), status).await?;
+            self.put(of.key, of.uid(), version.as_deref(), status);
+        }
+        Ok(())
     }
 
     /// Forgets an object that is gone.

@@ -13,7 +13,7 @@ use super::cache::{Cache, Change, Entry};
 
 /// Takes one watch into a cache for good, and tells of each change.
 pub async fn keep<K, V: Clone>(
-    resource: &'static str,
+    resource: &str,
     stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     cache: &Cache<V>,
     entry: impl Fn(K) -> Entry<V>,

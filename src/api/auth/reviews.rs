@@ -253,8 +253,8 @@ mod tests {
             for times in 1..=2 {
                 let problem = reviews.user(Some("abc"), PEER).await.expect_err(what);
                 assert_eq!(problem.status(), StatusCode::UNAUTHORIZED, "{what}");
-                assert!(problem.detail().contains("kubectl create token"), "{what}: {}", problem.detail());
-                assert!(problem.detail().contains("--audience ours"), "{what}: {}", problem.detail());
+                assert!(problem.detail.contains("kubectl create token"), "{what}: {}", problem.detail);
+                assert!(problem.detail.contains("--audience ours"), "{what}: {}", problem.detail);
                 assert_eq!(asked.lock().unwrap().len(), times, "{what}: a no is not kept");
             }
         }
@@ -310,14 +310,14 @@ mod tests {
             let in_namespace = reviews.allow(&jane(), "create", Some("tenant"), None).await.unwrap_err();
             assert_eq!(in_namespace.status(), StatusCode::FORBIDDEN);
             assert_eq!(
-                in_namespace.detail(),
+                in_namespace.detail,
                 "clientapps.apps.bnerd-operator.local is forbidden: User \"jane\" cannot create resource \"clientapps\" in \
                  API group \"apps.bnerd-operator.local\" in the namespace \"tenant\""
             );
             let everywhere = reviews.allow(&jane(), "list", None, None).await.unwrap_err();
-            assert!(everywhere.detail().ends_with("at the cluster scope"), "{}", everywhere.detail());
+            assert!(everywhere.detail.ends_with("at the cluster scope"), "{}", everywhere.detail);
             let one = reviews.allow(&jane(), "get", Some("tenant"), Some("acme")).await.unwrap_err();
-            assert!(one.detail().starts_with("clientapps.apps.bnerd-operator.local \"acme\" is"), "{}", one.detail());
+            assert!(one.detail.starts_with("clientapps.apps.bnerd-operator.local \"acme\" is"), "{}", one.detail);
             assert_eq!(asked.lock().unwrap().len(), 3);
         }
     }

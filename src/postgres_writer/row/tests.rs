@@ -1,6 +1,5 @@
 use super::*;
 
-/// A row for tests.
 pub(in super::super) fn ada(age: i32) -> Wanted {
     let row = Row { id: "ns/ada".into(), name: "Ada".into(), age, country: "UK".into() };
     Wanted { table: Table::parse("people").unwrap(), row }

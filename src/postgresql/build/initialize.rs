@@ -13,7 +13,6 @@ use crate::postgresql::{desired::Desired, names, observed::Kind};
 
 /// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
 pub const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
-/// Role of its pods.
 pub const ROLE: &str = "initialize";
 const PASSWORD_FILE: &str = "/credentials/password";
 /// The script's exit codes that no other try would change.
@@ -21,7 +20,7 @@ const REFUSALS: [i32; 2] = [71, 72];
 
 /// The claim of the primary's pod, which its StatefulSet takes as it finds it.
 pub fn claim(desired: &Desired) -> Object {
-    let name = names::data_claim(&names::primary(&desired.key.name), 0);
+    let name = names::data(&desired.key.name);
     let spec = json!({"spec": claim_spec(desired, &desired.storage.text)});
     let mut claim = object(desired, Kind::PersistentVolumeClaim, name, spec);
     claim.document["metadata"]["annotations"] = json!({MADE_FOR: desired.uid});
@@ -53,7 +52,7 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     });
     let password = |secret: String| json!({"secretName": secret, "items": [{"key": PASSWORD, "path": PASSWORD}]});
     let volumes = json!([
-        {"name": "data", "persistentVolumeClaim": {"claimName": names::data_claim(&names::primary(name), 0)}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": names::data(name)}},
         {"name": "scripts", "configMap": {"name": names::scripts(name)}},
         {"name": "credentials", "secret": password(names::credentials(name))},
         {"name": "replication", "secret": password(names::replication(name))},

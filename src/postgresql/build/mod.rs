@@ -92,13 +92,9 @@ fn selector(desired: &Desired, role: &str) -> Value {
 /// A document with its metadata. Without ownerReference: the garbage collector would take servers away before the last dump, and
 /// from a Postgresql whose finalizer was edited out.
 fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> Object {
-    let api_version = match kind {
-        Kind::ConfigMap | Kind::Service | Kind::PersistentVolumeClaim => "v1",
-        Kind::StatefulSet => "apps/v1",
-        Kind::CronJob | Kind::Job => "batch/v1",
-    };
-    document["apiVersion"] = json!(api_version);
-    document["kind"] = json!(kind.as_str());
+    let resource = kind.resource();
+    document["apiVersion"] = json!(resource.api_version);
+    document["kind"] = json!(resource.kind);
     document["metadata"] = json!({"name": name, "namespace": desired.key.namespace, "labels": labels(desired)});
     let digest = hex(&Sha256::digest(document.to_string().as_bytes())[..16]);
     document["metadata"]["annotations"] = json!({SPEC_DIGEST: digest});

@@ -21,9 +21,7 @@ pub const PASSWORD: &str = "password";
 /// The password in use. Like every Secret here without ownerReference: the garbage collector shall not delete what opens data.
 pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
     let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
-    let mut secret = secret(desired, names::credentials(&desired.key.name), text(data));
-    secret.immutable = Some(true);
-    secret
+    Secret { immutable: Some(true), ..secret(desired, names::credentials(&desired.key.name), text(data)) }
 }
 
 /// What clients read: the keys of Percona's Secrets for users.
@@ -49,9 +47,7 @@ pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteStri
 /// it is given at its start.
 pub fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
-    let mut secret = secret(desired, names::replication(&desired.key.name), data);
-    secret.immutable = Some(true);
-    secret
+    Secret { immutable: Some(true), ..secret(desired, names::replication(&desired.key.name), data) }
 }
 
 pub fn generated() -> String {

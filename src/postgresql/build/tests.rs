@@ -13,16 +13,27 @@ fn full() -> Desired {
     }))
 }
 
+/// Whatever is made from documents.
+fn everything(desired: &Desired) -> Vec<Object> {
+    let backup = desired.backup.as_ref().unwrap();
+    let mut all = objects(desired, &Observed::default(), "uid-2");
+    all.extend([
+        backup::last_dump(desired, backup, "2026-01-01T00:00:00Z"),
+        backup::dump(desired, backup, "before-30"),
+    ]);
+    all.extend([initialize::claim(desired), initialize::job(desired, "uid-3", true)]);
+    all
+}
+
+/// The digest of the primary's StatefulSet.
+fn primary(spec: Value, observed: &Observed, replication: &str) -> String {
+    let objects = objects(&of(spec), observed, replication);
+    objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
+}
+
 #[test]
 fn documents() {
-    let desired = full();
-    let mut documents: Vec<_> =
-        objects(&desired, &Observed::default(), "uid-2").into_iter().map(|object| object.document).collect();
-    let backup = desired.backup.as_ref().unwrap();
-    documents.push(backup::last_dump(&desired, backup, "2026-01-01T00:00:00Z").document);
-    documents.push(backup::dump(&desired, backup, "before-30").document);
-    documents.push(initialize::claim(&desired).document);
-    documents.push(initialize::job(&desired, "uid-3", true).document);
+    let mut documents: Vec<_> = everything(&full()).into_iter().map(|object| object.document).collect();
     // The scripts have files of their own.
     for text in documents[1]["data"].as_object_mut().unwrap().values_mut() {
         *text = json!("…");
@@ -33,17 +44,10 @@ fn documents() {
 #[test]
 fn without_standbys_and_dumps_there_is_one_server() {
     let objects = objects(&of(json!({})), &Observed::default(), "uid-2");
-    let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0.as_str(), object.id.1)).collect();
-    assert_eq!(
-        ids,
-        [
-            "ConfigMap acme-witness",
-            "ConfigMap acme-scripts",
-            "Service acme-headless",
-            "Service acme",
-            "StatefulSet acme"
-        ]
-    );
+    let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
+    let expected =
+        "ConfigMap acme-witness, ConfigMap acme-scripts, Service acme-headless, Service acme, StatefulSet acme";
+    assert_eq!(ids.join(", "), expected);
 }
 
 #[test]
@@ -52,19 +56,13 @@ fn a_template_for_volumes_stays_as_it_was_made() {
     let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()) };
     let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
-    let digest = |size: &str, observed: &Observed| {
-        let objects = objects(&of(json!({"storageSize": size})), observed, "uid-2");
-        objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
-    };
-    assert_eq!(digest("5Gi", &observed), digest("1Gi", &Observed::default()));
+    let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");
+    assert_eq!(larger, primary(json!({"storageSize": "1Gi"}), &Observed::default(), "uid-2"));
 }
 
 #[test]
 fn a_port_restarts_nothing_and_a_new_replication_password_does() {
-    let set = |spec: Value, replication: &str| {
-        let objects = objects(&of(spec), &Observed::default(), replication);
-        objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
-    };
+    let set = |spec: Value, replication: &str| primary(spec, &Observed::default(), replication);
     assert_eq!(set(json!({}), "a"), set(json!({"port": 5433, "replicas": 3}), "a"));
     assert_ne!(set(json!({}), "a"), set(json!({}), "b"));
 }
@@ -73,11 +71,7 @@ fn a_port_restarts_nothing_and_a_new_replication_password_does() {
 #[test]
 fn nothing_but_the_witness_is_owned() {
     let desired = full();
-    let backup = desired.backup.as_ref().unwrap();
-    let mut all = objects(&desired, &Observed::default(), "uid-2");
-    all.extend([initialize::claim(&desired), initialize::job(&desired, "uid-3", true)]);
-    all.extend([backup::dump(&desired, backup, "x"), backup::last_dump(&desired, backup, "x")]);
-    for object in all {
+    for object in everything(&desired) {
         let owned = !object.document["metadata"]["ownerReferences"].is_null();
         assert_eq!(owned, object.id.1 == "acme-witness", "{:?}", object.id);
     }
@@ -108,7 +102,7 @@ fn no_password_is_in_any_document() {
 fn secrets() {
     let desired = full();
     let kept = secrets::credentials(&desired, "p@ss");
-    assert!(kept.immutable == Some(true) && kept.metadata.owner_references.is_none());
+    assert_eq!(kept.immutable, Some(true));
     let client = secrets::client(&desired, "p@ss");
     let data = client.data.unwrap();
     let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();

@@ -1,13 +1,13 @@
 use serde_json::{Value, json};
 
 use super::*;
-pub(super) use crate::postgresql::desired::tests::acme as of;
+pub(in crate::postgresql) use crate::postgresql::desired::tests::acme as of;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
     postgresql::observed::{CredentialsView, OwnSecret},
 };
 
-pub(super) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
+pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
     ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
 }
 
@@ -16,7 +16,7 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
     view(None, Detail::Claim { requested: Some(requested), capacity: capacity.map(str::to_owned), made_for })
 }
 
-pub(super) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
+pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
     let waiting = waiting.map(str::to_owned);
     PodView { name: name.to_owned(), uid: "p".to_owned(), role: role.to_owned(), waiting, refused: None, closed: None }
 }
@@ -50,7 +50,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         };
         observed.objects.insert(object.id.clone(), view(Some(object.digest), detail));
     }
-    observed.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim(GI, Some("1Gi")));
+    observed.objects.insert(claim_id("data-acme-0"), claim(GI, Some("1Gi")));
     for ordinal in 0..desired.standbys {
         observed.pods.push(pod(&format!("acme-standby-{ordinal}"), "standby", None));
     }
@@ -67,8 +67,8 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
         Step::CreateVolume => "create volume".to_owned(),
         Step::Initialize(job) => format!("initialize {}", job.id.1),
         Step::Grow { claim, to } => format!("grow {claim} {to}"),
-        Step::Apply(object) => format!("apply {} {}", object.id.0.as_str(), object.id.1),
-        Step::Delete { id, .. } => format!("delete {} {}", id.0.as_str(), id.1),
+        Step::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
+        Step::Delete { id, .. } => format!("delete {} {}", id.0, id.1),
     };
     plan.steps.iter().map(short).collect()
 }
@@ -115,59 +115,22 @@ type Row<'a> = (&'a str, Value, fn(&mut Observed), &'a [&'a str], Option<(&'stat
 
 #[test]
 fn what_is_different_has_its_consequence() {
+    let none = || json!({});
+    let two = || json!({"storageSize": "2Gi"});
+    let dumps = json!({"backup": {"onDelete": true, "size": "2Gi"}});
+    let superfluous: fn(&mut Observed) =
+        |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None)));
     let rows: &[Row<'_>] = &[
-        (
-            "a Service is gone",
-            json!({}),
-            |w| drop(w.objects.remove(&(Kind::Service, "acme".into()))),
-            &["apply Service acme"],
-            None,
-        ),
-        (
-            "a StatefulSet was scaled",
-            json!({}),
-            |w| set(w, Kind::StatefulSet, "acme").detail = Detail::StatefulSet { replicas: 2, storage: None },
-            &["apply StatefulSet acme"],
-            None,
-        ),
-        (
-            "a StatefulSet goes",
-            json!({}),
-            |w| set(w, Kind::StatefulSet, "acme").deleting = true,
-            &[],
-            Some(("Replacing", false)),
-        ),
-        (
-            "a Service is another's",
-            json!({}),
-            |w| set(w, Kind::Service, "acme").owner = theirs(),
-            &[],
-            Some(("NotOurs", true)),
-        ),
-        ("the data's volume is another's", json!({}), |w| data(w).owner = theirs(), &[], Some(("NotOurs", true))),
-        (
-            "a CronJob is superfluous",
-            json!({}),
-            |w| add(w, Kind::CronJob, "acme-backup", view(None, Detail::None)),
-            &["delete CronJob acme-backup"],
-            None,
-        ),
-        (
-            "dumps are not",
-            json!({}),
-            |w| add(w, Kind::PersistentVolumeClaim, "acme-backup", claim(9.0 * GI, Some("9Gi"))),
-            &[],
-            None,
-        ),
-        ("the pod is not ready", json!({}), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
-        ("there is no pod", json!({}), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
-        (
-            "a claim that only looks like one of its own",
-            json!({}),
-            |w| add(w, Kind::PersistentVolumeClaim, "another", ObjectView { owner: theirs(), ..claim(9.0 * GI, None) }),
-            &[],
-            None,
-        ),
+        ("a Service is gone", none(), |w| drop(w.objects.remove(&service())), &["apply Service acme"], None),
+        ("a StatefulSet was scaled", none(), |w| server(w).detail = SCALED, &["apply StatefulSet acme"], None),
+        ("a StatefulSet goes", none(), |w| server(w).deleting = true, &[], Some(("Replacing", false))),
+        ("a Service is another's", none(), |w| at(w, service()).owner = theirs(), &[], Some(("NotOurs", true))),
+        ("the data's volume is another's", none(), |w| data(w).owner = theirs(), &[], Some(("NotOurs", true))),
+        ("a CronJob is superfluous", none(), superfluous, &["delete CronJob acme-backup"], None),
+        ("dumps are not", none(), |w| add(w, "acme-backup", Owner::Ours), &[], None),
+        ("the pod is not ready", none(), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
+        ("there is no pod", none(), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
+        ("a claim that only looks like one of its own", none(), |w| add(w, "another", theirs()), &[], None),
         (
             "a standby is not ready",
             json!({"replicas": 2}),
@@ -175,42 +138,18 @@ fn what_is_different_has_its_consequence() {
             &[],
             Some(("StandbysNotReady", false)),
         ),
-        (
-            "another version",
-            json!({}),
-            |w| w.recorded.version = Some("16".into()),
-            &[],
-            Some(("VersionMismatch", true)),
-        ),
-        ("the volume shall grow", json!({"storageSize": "2Gi"}), |_| {}, &["grow data-acme-0 2Gi"], None),
-        (
-            "the volume grows",
-            json!({"storageSize": "2Gi"}),
-            |w| *data(w) = claim(2.0 * GI, Some("1Gi")),
-            &[],
-            Some(("Growing", false)),
-        ),
-        (
-            "the volume is not bound",
-            json!({"storageSize": "2Gi"}),
-            |w| *data(w) = claim(GI, None),
-            &[],
-            Some(("Growing", false)),
-        ),
+        ("another version", none(), |w| w.recorded.version = Some("16".into()), &[], Some(("VersionMismatch", true))),
+        ("the volume shall grow", two(), |_| {}, &["grow data-acme-0 2Gi"], None),
+        ("the volume grows", two(), |w| *data(w) = claim(2.0 * GI, Some("1Gi")), &[], Some(("Growing", false))),
+        ("the volume is not bound", two(), |w| *data(w) = claim(GI, None), &[], Some(("Growing", false))),
         (
             "the volume shall shrink",
-            json!({"storageSize": "1Gi"}),
+            none(),
             |w| *data(w) = claim(2.0 * GI, Some("2Gi")),
             &[],
             Some(("StorageShrink", true)),
         ),
-        (
-            "the dumps' volume shall grow",
-            json!({"backup": {"onDelete": true, "size": "2Gi"}}),
-            |_| {},
-            &["grow acme-backup 2Gi"],
-            None,
-        ),
+        ("the dumps' volume shall grow", dumps, |_| {}, &["grow acme-backup 2Gi"], None),
     ];
     for (what, spec, change, expected, hold) in rows {
         let desired = of(spec.clone());
@@ -226,16 +165,31 @@ fn theirs() -> Owner {
     Owner::Other("x".to_owned())
 }
 
-fn add(observed: &mut Observed, kind: Kind, name: &str, view: ObjectView) {
-    observed.objects.insert((kind, name.to_owned()), view);
+const SCALED: Detail = Detail::StatefulSet { replicas: 2, storage: None };
+
+/// A claim of this name.
+fn add(observed: &mut Observed, name: &str, owner: Owner) {
+    observed.objects.insert(claim_id(name), ObjectView { owner, ..claim(9.0 * GI, Some("9Gi")) });
+}
+
+fn service() -> Id {
+    (Kind::Service, "acme".to_owned())
+}
+
+fn claim_id(name: &str) -> Id {
+    (Kind::PersistentVolumeClaim, name.to_owned())
+}
+
+fn at(observed: &mut Observed, id: Id) -> &mut ObjectView {
+    observed.objects.get_mut(&id).unwrap()
 }
 
 fn data(observed: &mut Observed) -> &mut ObjectView {
-    set(observed, Kind::PersistentVolumeClaim, "data-acme-0")
+    at(observed, claim_id("data-acme-0"))
 }
 
-fn set<'a>(observed: &'a mut Observed, kind: Kind, name: &str) -> &'a mut ObjectView {
-    observed.objects.get_mut(&(kind, name.to_owned())).unwrap()
+fn server(observed: &mut Observed) -> &mut ObjectView {
+    at(observed, (Kind::StatefulSet, "acme".to_owned()))
 }
 
 #[test]
@@ -247,6 +201,7 @@ fn passwords() {
         Some(SecretRecord { name: "acme-app".to_owned(), from: from.to_owned(), version })
     };
     let used = recorded("spec.passwordSecret", Some("7"));
+    let in_spec = recorded("spec.password", None);
     let lost = Some(("SecretLost", true));
     let stale = |password| ClientSecret::Stale { password };
     let missing = || Given::Unusable(Reason::PasswordSecretMissing, "x".to_owned());
@@ -265,16 +220,7 @@ fn passwords() {
         ("given as before", given(), used.clone(), true, absent(), usable("7"), &["keep Spec"], None),
         ("given anew", given(), used.clone(), true, absent(), usable("8"), &[], lost),
         ("gone with the given", given(), used, true, absent(), missing(), &[], lost),
-        (
-            "inline as before",
-            inline(),
-            recorded("spec.password", None),
-            true,
-            absent(),
-            Given::Usable(None),
-            &["keep Spec"],
-            None,
-        ),
+        ("inline as before", inline(), in_spec, true, absent(), Given::Usable(None), &["keep Spec"], None),
         ("inline anew", inline(), recorded("generated", None), true, absent(), Given::Usable(None), &[], lost),
     ] {
         let desired = of(spec);
@@ -282,7 +228,7 @@ fn passwords() {
         observed.recorded.secret = record;
         observed.credentials = CredentialsView { kept: SecretView::Absent, broken: None, given, client };
         if !volume {
-            observed.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned()));
+            observed.objects.remove(&claim_id("data-acme-0"));
         }
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), expected, "{what}");
@@ -295,7 +241,7 @@ fn a_dispute_about_a_password_stops_nothing_else() {
     let desired = of(json!({"password": "x"}));
     let mut observed = settled(&desired);
     observed.credentials.given = Given::Differs;
-    observed.objects.remove(&(Kind::Service, "acme".to_owned()));
+    observed.objects.remove(&service());
     let plan = decide(&desired, &observed);
     assert_eq!((steps(&plan), reason(&plan)), (vec!["apply Service acme".to_owned()], Some(("PasswordChanged", true))));
 }
@@ -309,7 +255,7 @@ fn every_loss_is_made_good() {
         let mut observed = whole.clone();
         observed.objects.remove(missing);
         let plan = decide(&desired, &observed);
-        assert_eq!(steps(&plan), [format!("apply {} {}", missing.0.as_str(), missing.1)]);
+        assert_eq!(steps(&plan), [format!("apply {} {}", missing.0, missing.1)]);
         for step in plan.steps {
             let Step::Apply(object) = step else { panic!("{step:?}") };
             let detail = whole.objects[&object.id].detail.clone();

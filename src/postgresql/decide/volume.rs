@@ -106,7 +106,7 @@ fn ended(job: &ObjectView) -> Option<bool> {
 }
 
 fn claim(desired: &Desired) -> String {
-    names::data_claim(&names::primary(&desired.key.name), 0)
+    names::data(&desired.key.name)
 }
 
 /// The way to servers. They are not waited for here.

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     crd::DumpRecord,
     postgresql::{
-        desired::tests::acme as of,
-        observed::{ObjectView, OwnSecret, PodView},
+        decide::tests::{of, pod, view},
+        observed::{ObjectView, OwnSecret},
     },
 };
 
@@ -13,52 +13,33 @@ fn acme() -> Desired {
     of(json!({}))
 }
 
-fn said(status: &PostgresqlStatus) -> String {
-    let words = |kind: &str| {
+/// Status and reason of Ready, Reconciling and Stalled.
+fn said(status: &PostgresqlStatus) -> [String; 3] {
+    [kind::READY, kind::RECONCILING, kind::STALLED].map(|kind| {
         let condition = find(&status.conditions, kind).unwrap();
-        format!("{}={}/{}", condition.type_, condition.status, condition.reason)
-    };
-    [kind::READY, kind::RECONCILING, kind::STALLED].map(words).join(" ")
+        format!("{}/{}", condition.status, condition.reason)
+    })
+}
+
+fn error() -> Error {
+    Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() }
 }
 
 #[test]
 fn phase_and_conditions() {
-    let hold = |reason| Some(Hold { reason, message: "because".to_owned() });
     for (ready, hold, phase, expected) in [
-        (true, None, Phase::Up, "Ready=True/Ready Reconciling=False/Settled Stalled=False/NotStalled"),
-        (true, hold(Reason::Growing), Phase::Up, "Ready=True/Ready Reconciling=True/Growing Stalled=False/NotStalled"),
-        (
-            true,
-            hold(Reason::SecretLost),
-            Phase::Up,
-            "Ready=False/SecretLost Reconciling=False/SecretLost Stalled=True/SecretLost",
-        ),
-        (
-            false,
-            hold(Reason::NotReady),
-            Phase::Pending,
-            "Ready=False/NotReady Reconciling=True/NotReady Stalled=False/NotStalled",
-        ),
-        (
-            false,
-            hold(Reason::NotOurs),
-            Phase::Failed,
-            "Ready=False/NotOurs Reconciling=False/NotOurs Stalled=True/NotOurs",
-        ),
+        (true, None, Phase::Up, ["True/Ready", "False/Settled", "False/NotStalled"]),
+        (true, Some(Reason::Growing), Phase::Up, ["True/Ready", "True/Growing", "False/NotStalled"]),
+        (true, Some(Reason::SecretLost), Phase::Up, ["False/SecretLost", "False/SecretLost", "True/SecretLost"]),
+        (false, Some(Reason::NotReady), Phase::Pending, ["False/NotReady", "True/NotReady", "False/NotStalled"]),
+        (false, Some(Reason::NotOurs), Phase::Failed, ["False/NotOurs", "False/NotOurs", "True/NotOurs"]),
     ] {
-        let waiting = (!ready).then(|| "x".to_owned());
-        let pod = PodView {
-            name: "acme-0".to_owned(),
-            uid: "p".to_owned(),
-            role: "primary".to_owned(),
-            waiting,
-            refused: None,
-            closed: None,
-        };
+        let hold = hold.map(|reason| Hold { reason, message: "because".to_owned() });
+        let pod = pod("acme-0", "primary", (!ready).then_some("x"));
         let observed = Observed { pods: vec![pod], ..Observed::default() };
         let plan = Plan { hold, ..Plan::default() };
         let status = build_status(Some(3), &acme(), &observed, &plan, Timestamp::UNIX_EPOCH);
-        assert_eq!((status.phase, said(&status).as_str()), (Some(phase), expected));
+        assert_eq!((status.phase, said(&status)), (Some(phase), expected.map(str::to_owned)));
         assert_eq!(status.active.is_some(), ready);
     }
 }
@@ -69,29 +50,23 @@ fn how_dumps_go() {
         serde_json::from_value(json!(text)).ok()
     };
     let (early, late) = (time("2026-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z"));
-    for (last_success, last_failure, expected) in [
-        (None, None, ("Unknown", "NoDump", "there is no dump yet")),
-        (early.clone(), None, ("True", "Dumped", "the last dump was complete at 2026-01-01T00:00:00Z")),
-        (late.clone(), early.clone(), ("True", "Dumped", "the last dump was complete at 2026-01-02T00:00:00Z")),
+    let has_failed =
+        "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; ".to_owned();
+    let complete = |day| format!("the last dump was complete at 2026-01-{day}T00:00:00Z");
+    for (last_success, last_failure, status, reason, message) in [
+        (None, None, "Unknown", "NoDump", "there is no dump yet".to_owned()),
+        (early.clone(), None, "True", "Dumped", complete("01")),
+        (late.clone(), early.clone(), "True", "Dumped", complete("02")),
         (
             early,
             late.clone(),
-            (
-                "False",
-                "DumpFailed",
-                "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; the last good one is of 2026-01-01T00:00:00Z",
-            ),
+            "False",
+            "DumpFailed",
+            has_failed.clone() + "the last good one is of 2026-01-01T00:00:00Z",
         ),
-        (
-            None,
-            late,
-            (
-                "False",
-                "DumpFailed",
-                "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; there is none from before",
-            ),
-        ),
+        (None, late, "False", "DumpFailed", has_failed.clone() + "there is none from before"),
     ] {
+        let expected = (status, reason, message.as_str());
         let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
         let backup = BackupSummary { last_success, last_failure, failed_job };
         let mut observed = Observed::default();
@@ -101,8 +76,7 @@ fn how_dumps_go() {
         let condition = find(&status.conditions, BACKED_UP).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
         // Whatever becomes of the rest, it stays said.
-        let error = Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() };
-        let after = failed(&status, Some(3), &error, Timestamp::UNIX_EPOCH);
+        let after = failed(&status, Some(3), &error(), Timestamp::UNIX_EPOCH);
         assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
     }
     let status = build_status(Some(3), &acme(), &Observed::default(), &Plan::default(), Timestamp::UNIX_EPOCH);
@@ -129,12 +103,12 @@ fn a_dump_by_schedule_that_fails_is_told_once() {
 /// A claim or Secret that is put on record is one of this Postgresql, by uid and by name.
 #[test]
 fn what_is_put_on_record() {
+    let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
     let claim = |uid: &str, owner: Owner, deleting| ObjectView {
         owner,
         uid: uid.to_owned(),
-        digest: None,
         deleting,
-        detail: Detail::Claim { requested: None, capacity: None, made_for: None },
+        ..view(None, detail.clone())
     };
     let other = || Owner::Other("x".to_owned());
     let mut observed = Observed::default();
@@ -181,19 +155,13 @@ fn the_end_of_a_dump_is_told_once() {
     let running = || with("one", DumpState::Running, None);
     let succeeded = |request| with(request, DumpState::Succeeded, None);
     let failed = || with("one", DumpState::Failed, Some("because"));
+    let one = (false, "Dumped", "Dump one", "Job acme-dump-1 has dumped the database for request one");
+    let two = (false, "Dumped", "Dump two", "Job acme-dump-1 has dumped the database for request two");
     for (before, after, expected) in [
         (PostgresqlStatus::default(), running(), None),
-        (
-            running(),
-            succeeded("one"),
-            Some((false, "Dumped", "Dump one", "Job acme-dump-1 has dumped the database for request one")),
-        ),
+        (running(), succeeded("one"), Some(one)),
         (succeeded("one"), succeeded("one"), None),
-        (
-            succeeded("one"),
-            succeeded("two"),
-            Some((false, "Dumped", "Dump two", "Job acme-dump-1 has dumped the database for request two")),
-        ),
+        (succeeded("one"), succeeded("two"), Some(two)),
         (running(), failed(), Some((true, "DumpFailed", "Dump one", "because"))),
         (failed(), failed(), None),
         (failed(), running(), None),
@@ -216,8 +184,7 @@ fn a_failure_keeps_what_was_seen() {
         active: Some(pod.clone()),
         ..PostgresqlStatus::default()
     };
-    let error = Error::NotOurs { object: "Service acme".to_owned(), owner: "Deployment x".to_owned() };
-    let status = failed(&recorded, Some(3), &error, Timestamp::UNIX_EPOCH);
+    let status = failed(&recorded, Some(3), &error(), Timestamp::UNIX_EPOCH);
     assert_eq!((status.observed_generation, status.phase, status.active), (Some(2), Some(Phase::Up), Some(pod)));
     let ready = find(&status.conditions, kind::READY).unwrap();
     assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("NotOurs", "False"));

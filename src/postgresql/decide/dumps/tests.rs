@@ -31,6 +31,20 @@ fn scheduled(observed: &mut Observed) {
     observed.objects.insert((Kind::Job, "acme-backup-1".to_owned()), view(None, detail));
 }
 
+fn no_password(observed: &mut Observed) {
+    observed.credentials.kept = SecretView::Absent;
+}
+
+fn ended_alone(observed: &mut Observed) {
+    observed.pods.clear();
+    job(observed, "one", Some(true));
+}
+
+fn both(observed: &mut Observed) {
+    job(observed, "one", Some(true));
+    job(observed, "two", None);
+}
+
 /// One row: what is recorded, what is different from what is settled, the steps on the Jobs of these requests, and what is
 /// recorded then.
 type Row<'a> = (&'a str, Value, Last<'a>, fn(&mut Observed), &'a [(&'a str, &'a str)], Last<'a>);
@@ -41,6 +55,8 @@ fn a_request_gets_one_dump() {
     let [running, succeeded, failed] =
         [DumpState::Running, DumpState::Succeeded, DumpState::Failed].map(|state| Some(("one", state)));
     let none = || json!({"backup": {"schedule": "@daily"}});
+    let two_runs = Some(("two", DumpState::Running));
+    let in_its_place = [("apply", "two"), ("delete", "one")];
     let rows: &[Row<'_>] = &[
         ("nothing is asked for", none(), None, |_| {}, &[], None),
         ("a dump is", on("one"), None, |_| {}, &[("apply", "one")], None),
@@ -59,53 +75,15 @@ fn a_request_gets_one_dump() {
         ("there is no primary", on("one"), None, |w| w.pods.clear(), &[], None),
         ("it is not ready", on("one"), None, |w| w.pods[0].waiting = Some("x".to_owned()), &[], None),
         // Dumps take another password than clients.
-        (
-            "there is no password for clients",
-            on("one"),
-            None,
-            |w| w.credentials.kept = SecretView::Absent,
-            &[("apply", "one")],
-            None,
-        ),
+        ("there is no password for clients", on("one"), None, no_password, &[("apply", "one")], None),
         ("there is none for dumps", on("one"), None, |w| w.replication = SecretView::Absent, &[], None),
         ("the volume goes", on("one"), None, |w| volume(w).deleting = true, &[], None),
         ("the volume is another's", on("one"), None, |w| volume(w).owner = Owner::Other("x".to_owned()), &[], None),
-        (
-            "another word",
-            on("two"),
-            succeeded,
-            |w| job(w, "one", Some(true)),
-            &[("apply", "two"), ("delete", "one")],
-            succeeded,
-        ),
-        (
-            "after a failure",
-            on("two"),
-            failed,
-            |w| job(w, "one", Some(false)),
-            &[("apply", "two"), ("delete", "one")],
-            failed,
-        ),
+        ("another word", on("two"), succeeded, |w| job(w, "one", Some(true)), &in_its_place, succeeded),
+        ("after a failure", on("two"), failed, |w| job(w, "one", Some(false)), &in_its_place, failed),
         ("before the one before has ended", on("two"), running, |w| job(w, "one", None), &[("apply", "two")], running),
-        (
-            "as it ends",
-            on("two"),
-            running,
-            |w| {
-                w.pods.clear();
-                job(w, "one", Some(true));
-            },
-            &[],
-            succeeded,
-        ),
-        (
-            "after it has ended",
-            on("two"),
-            Some(("two", DumpState::Running)),
-            |w| [("one", Some(true)), ("two", None)].into_iter().for_each(|(of, ended)| job(w, of, ended)),
-            &[("delete", "one")],
-            Some(("two", DumpState::Running)),
-        ),
+        ("as it ends", on("two"), running, ended_alone, &[], succeeded),
+        ("after it has ended", on("two"), two_runs, both, &[("delete", "one")], two_runs),
         ("the word is taken away", none(), running, |w| job(w, "one", Some(false)), &[], failed),
         ("and its Job", none(), running, |_| {}, &[], failed),
         ("and all dumps", json!({}), succeeded, |_| {}, &[], succeeded),

@@ -1,0 +1,74 @@
+//! What every reconcile of a Postgresql shares, and the controller's start. An **effect**.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::{Client, CustomResourceExt as _, runtime::events::Recorder};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    observed::{Basis, CredentialsView},
+    watches::Watches,
+};
+use crate::{
+    crd::{Guard, Postgresql, PostgresqlStatus},
+    lease::Lead,
+    runtime::{
+        cache::Memo,
+        controller::{Objects, Parts, control},
+        definition::Definition,
+        key::Key,
+        status::Statuses,
+        subject::Subject,
+    },
+};
+
+/// The Postgresql of one reconcile.
+pub type Database<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
+
+pub struct Ctx {
+    pub client: Client,
+    pub recorder: Recorder,
+    pub watches: Arc<Watches>,
+    pub lead: Lead,
+    pub statuses: Statuses<PostgresqlStatus>,
+    pub credentials: Memo<Key, (Basis, CredentialsView)>,
+}
+
+impl Ctx {
+    #[expect(clippy::disallowed_methods, reason = "the one clock of this controller")]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    pub fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
+        Subject::new(&self.statuses, key, guard, guard.status(|object| &object.status))
+    }
+
+    pub fn forget(&self, key: &Key) {
+        self.statuses.forget(key);
+        self.credentials.take(key);
+    }
+}
+
+/// Runs the controller while the cluster knows the kind, until `stop`. Returns when its last reconcile has ended.
+pub async fn run(parts: Parts, stop: CancellationToken) {
+    // While the kind is on its way out its objects still are, and have to be let go.
+    let definition = Definition::until_gone(Postgresql::crd_name());
+    let controller = async |stop: CancellationToken| {
+        let (postgresqls, feed) = Objects::new();
+        let tasks = TaskTracker::new();
+        let ctx = Ctx {
+            client: parts.client.clone(),
+            recorder: parts.recorder.clone(),
+            watches: Watches::start(&parts.watch_client, postgresqls.clone(), &tasks, &stop),
+            lead: parts.lead.clone(),
+            statuses: Statuses::default(),
+            credentials: Memo::default(),
+        };
+        control(Arc::new(ctx), parts.clone(), (postgresqls, feed), stop).await;
+        tasks.close();
+        tasks.wait().await;
+    };
+    definition.control(parts.watch_client.clone(), &stop, controller).await;
+}

@@ -1,0 +1,53 @@
+//! The object of one reconcile. Pure.
+
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource as _;
+
+use super::{controller::Object, finalizer, key::Key, status::Statuses};
+use crate::crd::Guard;
+
+/// An object as one reconcile finds it.
+pub struct Subject<'a, K, S> {
+    pub key: &'a Key,
+    pub guard: &'a Guard<K>,
+    /// Its status as it is on record.
+    pub before: S,
+}
+
+impl<'a, K: Object, S: Clone + Default> Subject<'a, K, S> {
+    /// `seen`: its status as the watch has it.
+    pub fn new(statuses: &Statuses<S>, key: &'a Key, guard: &'a Guard<K>, seen: Option<S>) -> Self {
+        Subject { key, guard, before: statuses.get(key, &guard.metadata, seen) }
+    }
+
+    pub fn meta(&self) -> &'a ObjectMeta {
+        &self.guard.metadata
+    }
+
+    pub fn uid(&self) -> &'a str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// The object, or why the stored one does not decode.
+    pub fn object(&self) -> Result<&'a K, &'a str> {
+        self.guard.object.as_ref().map_err(String::as_str)
+    }
+
+    /// The same, with a sentence.
+    pub fn decoded(&self) -> Result<&'a K, String> {
+        self.object().map_err(|problem| format!("the stored object does not decode: {problem}"))
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
+    }
+
+    pub fn carries(&self, finalizer: &str) -> bool {
+        finalizer::carries(self.meta(), finalizer)
+    }
+
+    /// Where events about it go.
+    pub fn reference(&self) -> ObjectReference {
+        self.guard.object_ref(&())
+    }
+}
