@@ -287,7 +287,6 @@ const BYTE: f64 = 1.0;
 fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let backup = names::backup(&desired.key.name);
     for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
-        let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
         if let Owner::Other(owner) = &view.owner {
             let message = format!(
                 "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with `kubectl label pvc {name} -n {} --overwrite {}={}`",
@@ -300,6 +299,7 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         if view.owner != Owner::Ours || view.deleting {
             continue;
         }
+        let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
         let (field, size) = match &desired.backup {
             Some(wanted) if *name == backup => ("spec.backup.size", &wanted.size),
             // Dumps that the spec does not ask for any more.

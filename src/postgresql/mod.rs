@@ -26,7 +26,7 @@ pub mod watches;
 
 use std::time::Duration;
 
-use kube::runtime::controller::Action;
+use kube::runtime::{controller::Action, watcher::Event};
 
 pub use self::context::run;
 use self::{
@@ -51,6 +51,13 @@ const SAFETY_NET: Duration = Duration::from_secs(60);
 impl Kind for Ctx {
     type Object = Postgresql;
     type Error = Error;
+
+    fn seen(&self, event: &Event<Guard<Postgresql>>) {
+        // One that did without its teardown has no last reconcile, and its password is not to stay in memory.
+        if let Event::Delete(object) = event {
+            self.forget(&key_of(object));
+        }
+    }
 
     fn wrote(&self, object: &Guard<Postgresql>) -> bool {
         self.statuses.wrote(&object.metadata, &key_of(object))

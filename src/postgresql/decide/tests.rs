@@ -120,12 +120,17 @@ fn what_is_different_has_its_consequence() {
     let dumps = json!({"backup": {"onDelete": true, "size": "2Gi"}});
     let superfluous: fn(&mut Observed) =
         |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None)));
+    let of_no_size: fn(&mut Observed) = |w| {
+        let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
+        *data(w) = ObjectView { owner: theirs(), detail, ..data(w).clone() };
+    };
     let rows: &[Row<'_>] = &[
         ("a Service is gone", none(), |w| drop(w.objects.remove(&service())), &["apply Service acme"], None),
         ("a StatefulSet was scaled", none(), |w| server(w).detail = SCALED, &["apply StatefulSet acme"], None),
         ("a StatefulSet goes", none(), |w| server(w).deleting = true, &[], Some(("Replacing", false))),
         ("a Service is another's", none(), |w| at(w, service()).owner = theirs(), &[], Some(("NotOurs", true))),
         ("the data's volume is another's", none(), |w| data(w).owner = theirs(), &[], Some(("NotOurs", true))),
+        ("and of no size that reads", none(), of_no_size, &[], Some(("NotOurs", true))),
         ("a CronJob is superfluous", none(), superfluous, &["delete CronJob acme-backup"], None),
         ("dumps are not", none(), |w| add(w, "acme-backup", Owner::Ours), &[], None),
         ("the pod is not ready", none(), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
