@@ -15,14 +15,7 @@
 
 pub(crate) mod rules;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as coordination;
@@ -30,12 +23,15 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use self::rules::Sight;
-use crate::{config::GRACE, runtime::error::api_sentence};
+use crate::{
+    config::GRACE,
+    lead::{Lead, since_boot},
+    runtime::error::api_sentence,
+};
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
@@ -56,57 +52,6 @@ const DELETED: &str = "it was deleted";
 // No helm of ours runs any more when another operator may lead; a second is for killing what is deaf.
 const _: () = assert!(TERM.as_secs() + GRACE.as_secs() < DURATION.as_secs());
 const _: () = assert!(RENEWAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
-
-/// Whether this process still leads, by its own clock. Asked before each step that cannot be taken back: a process that was
-/// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
-/// instruction, before any of its timers or requests tell it.
-#[derive(Clone, Debug)]
-pub struct Lead {
-    /// When the term is over, in milliseconds of [`since_boot`].
-    ends: Arc<AtomicU64>,
-}
-
-impl Lead {
-    fn until(end: Duration) -> Lead {
-        Lead { ends: Arc::new(AtomicU64::new(millis(end))) }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn assured() -> Lead {
-        Lead::until(Duration::MAX)
-    }
-
-    /// Whether no other process leads at this moment.
-    pub fn holds(&self) -> bool {
-        millis(since_boot()) < self.ends.load(Ordering::SeqCst)
-    }
-
-    fn left(&self) -> Duration {
-        Duration::from_millis(self.ends.load(Ordering::SeqCst).saturating_sub(millis(since_boot())))
-    }
-
-    /// Extends the term, and says whether the lead holds. What has ended once stays so: another may have led since.
-    fn extend(&self, end: Duration) -> bool {
-        let now = millis(since_boot());
-        let later = |ends: u64| (now < ends).then_some(ends.max(millis(end)));
-        self.ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).is_ok() && self.holds()
-    }
-
-    fn end(&self) {
-        self.ends.store(0, Ordering::SeqCst);
-    }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The clock of the lead: it is never set, and goes on while the process is stopped and while the machine is suspended.
-/// `CLOCK_MONOTONIC`, which is `Instant` and the clock of every timer, stands still with the machine: after it, a term
-/// that is long over would seem to have just begun.
-fn since_boot() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
-}
 
 /// What goes into the record for users to read, and for operators of a version that compared it.
 #[expect(clippy::disallowed_methods, reason = "the record's time; nothing here is decided by it")]
@@ -347,30 +292,5 @@ impl Failing {
         if self.last.take().is_some() {
             tracing::info!("the Lease can be asked for again");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lead_ends_by_the_clock_alone_and_for_good() {
-        let second = Duration::from_secs(1);
-        let now = since_boot();
-        assert!(Lead::assured().holds());
-        let lead = Lead::until(now + 3600 * second);
-        assert!(lead.holds() && lead.clone().holds());
-        assert!(lead.extend(now + 1800 * second), "an answer that comes late takes nothing away");
-        assert!(lead.left() > 3000 * second);
-
-        let over = Lead::until(now);
-        assert!(!over.holds() && over.left().is_zero());
-        assert!(!over.extend(now + 3600 * second), "another may have led in between");
-        assert!(!over.holds());
-
-        let ended = lead.clone();
-        ended.end();
-        assert!(!lead.holds() && !lead.extend(now + 3600 * second));
     }
 }

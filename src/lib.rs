@@ -31,6 +31,7 @@ pub mod crd;
 pub(crate) mod destroy;
 pub(crate) mod health;
 pub(crate) mod helm;
+pub(crate) mod lead;
 pub mod lease;
 pub(crate) mod lock_owner;
 pub(crate) mod metrics;

@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{crd::Reason, lease::Lead};
+use crate::{crd::Reason, lead::Lead};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;

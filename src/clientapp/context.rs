@@ -24,7 +24,7 @@ use crate::{
     crd::{ClientApp, ClientAppStatus, Guard, Reason},
     destroy::permit::is_orphaned,
     helm::{ChartCache, Helm},
-    lease::Lead,
+    lead::Lead,
     lock_owner::LockOwner,
     metrics::Metrics,
     runtime::key::{Key, key_of},

@@ -20,7 +20,7 @@ use super::{Ctx, error::Error};
 use crate::{
     crd::{Reason, label},
     destroy::{self, Vacant},
-    lease::Lead,
+    lead::Lead,
     runtime::{error::api_sentence, events::Note, key::Key},
 };
 

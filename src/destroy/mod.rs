@@ -30,7 +30,7 @@ use crate::{
         DeletionPolicy, Guard, Postgresql, annotation,
         percona::{self, PerconaPGCluster},
     },
-    lease::Lead,
+    lead::Lead,
     runtime::{api::unless_gone, key::Key},
 };
 

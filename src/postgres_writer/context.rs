@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Settings, database::Database, error::Error, row::Allowed};
 use crate::{
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
-    lease::Lead,
+    lead::Lead,
     metrics::Metrics,
     runtime::{
         cache::Memo,

@@ -25,7 +25,7 @@ use super::{
     settings::{CONNECT, Settings},
     tls::SslMode,
 };
-use crate::{crd::Reason, lease::Lead};
+use crate::{crd::Reason, lead::Lead};
 
 /// The ledger: for each row its cluster, id and table, and the uid of the object it was last written for. It is in the
 /// connection's default schema.

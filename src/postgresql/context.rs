@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     crd::{Guard, Postgresql, PostgresqlStatus},
-    lease::Lead,
+    lead::Lead,
     runtime::{
         cache::Memo,
         controller::{Objects, Parts, control},

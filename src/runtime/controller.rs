@@ -27,7 +27,7 @@ use super::{
     panic::{Panic, caught},
     watch::{driven, interrupted, stored_objects},
 };
-use crate::{crd::Guard, lease::Lead, metrics::Metrics};
+use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 
 /// Reconciles of one kind at the same time. None of them waits for anything but answers to its requests.
 const CONCURRENT: u16 = 32;

@@ -1,0 +1,87 @@
+//! Whether this process leads.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Whether this process still leads, by its own clock. Asked before each step that cannot be taken back: a process that was
+/// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
+/// instruction, before any of its timers or requests tell it.
+#[derive(Clone, Debug)]
+pub struct Lead {
+    /// When the term is over, in milliseconds of [`since_boot`].
+    ends: Arc<AtomicU64>,
+}
+
+impl Lead {
+    pub fn until(end: Duration) -> Lead {
+        Lead { ends: Arc::new(AtomicU64::new(millis(end))) }
+    }
+
+    #[cfg(test)]
+    pub fn assured() -> Lead {
+        Lead::until(Duration::MAX)
+    }
+
+    /// Whether no other process leads at this moment.
+    pub fn holds(&self) -> bool {
+        millis(since_boot()) < self.ends.load(Ordering::SeqCst)
+    }
+
+    pub fn left(&self) -> Duration {
+        Duration::from_millis(self.ends.load(Ordering::SeqCst).saturating_sub(millis(since_boot())))
+    }
+
+    /// Extends the term, and says whether the lead holds. What has ended once stays so: another may have led since.
+    pub fn extend(&self, end: Duration) -> bool {
+        let now = millis(since_boot());
+        let later = |ends: u64| (now < ends).then_some(ends.max(millis(end)));
+        self.ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).is_ok() && self.holds()
+    }
+
+    pub fn end(&self) {
+        self.ends.store(0, Ordering::SeqCst);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The clock of the lead: it is never set, and goes on while the process is stopped and while the machine is suspended.
+/// `CLOCK_MONOTONIC`, which is `Instant` and the clock of every timer, stands still with the machine: after it, a term
+/// that is long over would seem to have just begun.
+pub fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lead_ends_by_the_clock_alone_and_for_good() {
+        let second = Duration::from_secs(1);
+        let now = since_boot();
+        assert!(Lead::assured().holds());
+        let lead = Lead::until(now + 3600 * second);
+        assert!(lead.holds() && lead.clone().holds());
+        assert!(lead.extend(now + 1800 * second), "an answer that comes late takes nothing away");
+        assert!(lead.left() > 3000 * second);
+
+        let over = Lead::until(now);
+        assert!(!over.holds() && over.left().is_zero());
+        assert!(!over.extend(now + 3600 * second), "another may have led in between");
+        assert!(!over.holds());
+
+        let ended = lead.clone();
+        ended.end();
+        assert!(!lead.holds() && !lead.extend(now + 3600 * second));
+    }
+}
