@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The modules whose own modules are looked at; `crate` is the root.
-const LEVELS: &[&str] = &["crate", "clientapp", "postgresql", "postgres_writer", "api", "helm", "runtime", "plugin", "crd", "destroy"];
+const LEVELS: &[&str] =
+    &["crate", "clientapp", "postgresql", "postgres_writer", "api", "helm", "runtime", "plugin", "crd", "destroy"];
 
 #[test]
 fn modules_have_no_circle() {

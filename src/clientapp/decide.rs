@@ -196,11 +196,7 @@ fn admin_secret_lost(
     release: Option<&ReleaseView>,
 ) -> Option<Hold> {
     let SecretSource::Generated(name) = &desired.admin else { return None };
-    let in_use = owned::uid(&recorded.owned, Kind::Secret, name).is_some()
-        || recorded.last_attempt.is_some()
-        || recorded.installed.is_some()
-        || release.is_some_and(|release| release.known);
-    (in_use && *view == SecretView::Absent).then(|| {
+    (*view == SecretView::Absent && owned::is_in_use(name, recorded, release)).then(|| {
         let message = format!(
             "Secret {name} is gone, and the app knows no other administrator's password than the one in it: nothing is changed until it is back; restore it, or, with the credentials that the app has or is given by its own command, `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
             desired.key.namespace,
@@ -267,18 +263,19 @@ fn release_steps(
 ) -> Plan {
     let name = &desired.key.name;
     let external = |message: String| Hold::new(Reason::ExternalOperationInProgress, message);
-    let mut upgrade = |revision: i64, because: Option<Because>| {
-        // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
-        if let Some(hold) = attempt.filter(|attempt| attempt.digest == desired.digest).and_then(|a| backoff(a, now)) {
-            return Some(hold);
+    // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
+    let waits = attempt.filter(|attempt| attempt.digest == desired.digest).and_then(|attempt| backoff(attempt, now));
+    let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
+        plan.steps.extend(first);
+        if waits.is_none() {
+            plan.steps.push(Step::HelmUpgrade { revision, because });
         }
-        plan.steps.push(Step::HelmUpgrade { revision, because });
-        None
+        waits.clone()
     };
 
     let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = release else {
         let because = recorded_revision.map(|revision| Because::Uninstalled { revision });
-        let hold = upgrade(1, because);
+        let hold = upgrade(None, 1, because);
         return Plan { hold, ..plan };
     };
     let next = revision + 1;
@@ -286,8 +283,8 @@ fn release_steps(
     let changed = || Some(Because::ChangedByOthers { revision: *revision });
     let hold = match (phase, stamp) {
         (Phase::Deployed, Some(stamp)) if stamp.digest == desired.digest => None,
-        (Phase::Deployed | Phase::Failed, Some(_)) => upgrade(next, None),
-        (Phase::Deployed | Phase::Failed, None) if ours_before => upgrade(next, changed()),
+        (Phase::Deployed | Phase::Failed, Some(_)) => upgrade(None, next, None),
+        (Phase::Deployed | Phase::Failed, None) if ours_before => upgrade(None, next, changed()),
         (Phase::Deployed | Phase::Failed, None) => Some(Hold::new(
             Reason::ReleaseNotOurs,
             format!(
@@ -295,13 +292,13 @@ fn release_steps(
                 desired.key.namespace
             ),
         )),
-        (Phase::Uninstalled, _) => upgrade(next, recorded_revision.map(|revision| Because::Uninstalled { revision })),
+        (Phase::Uninstalled, _) => {
+            upgrade(None, next, recorded_revision.map(|revision| Because::Uninstalled { revision }))
+        }
         (Phase::Pending, Some(Stamp { holder, .. })) => {
             let deadline = written.map(|written| written + helm_deadline);
             if *holder == Liveness::Dead || deadline.is_some_and(|deadline| deadline <= now) {
-                plan.steps.push(Step::UnlockRelease { secret: secret.clone(), revision: *revision });
-                plan.steps.push(Step::HelmUpgrade { revision: next, because: None });
-                None
+                upgrade(Some(Step::UnlockRelease { secret: secret.clone(), revision: *revision }), next, None)
             } else {
                 let message = format!(
                     "revision {revision} of release {name} is {status}, begun by another process of this operator: taken over when its time is up"

@@ -19,28 +19,51 @@ pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 /// The policy that leaves it.
 pub const KEEP: &str = "keep";
 
+/// Bytes of a document; the API server takes no request that is larger (k8s.io/apiserver, `MaxRequestBodyBytes`).
+const MAX_OBJECT: usize = 3 << 20;
+
 /// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
 ///
 /// # Errors
 /// The manifest is no YAML, or an object in it has no kind or name.
 pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let mut objects = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(&stored.manifest) {
-        let document = Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
-        match document["kind"].as_str() {
-            _ if document.is_null() => {}
-            // A list counts as what is in it.
-            Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
-                for item in document["items"].as_array().into_iter().flatten() {
-                    objects.push(object(item)?);
+    for text in documents(&stored.manifest) {
+        // A tree of YAML takes many times the memory of its text.
+        if text.len() > MAX_OBJECT {
+            return Err(format!("its manifest has a document of {} bytes, more than any object has", text.len()));
+        }
+        for document in serde_yaml::Deserializer::from_str(text) {
+            let document =
+                Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
+            match document["kind"].as_str() {
+                _ if document.is_null() => {}
+                // A list counts as what is in it.
+                Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
+                    for item in document["items"].as_array().into_iter().flatten() {
+                        objects.push(object(item)?);
+                    }
                 }
+                _ => objects.push(object(&document)?),
             }
-            _ => objects.push(object(&document)?),
         }
     }
     let hook_jobs: BTreeSet<_> =
         stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
     Ok(Inventory { secret: secret.to_owned(), objects, hook_jobs: hook_jobs.into_iter().collect() })
+}
+
+/// The documents of a stream of YAML; a line that begins with `---` is in none of them.
+fn documents(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(manifest);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = if text.starts_with("---") { Some(0) } else { text.find("\n---").map(|end| end + 1) };
+        let (document, after) = text.split_at(end.unwrap_or(text.len()));
+        // What follows the marker in its line belongs to the next document.
+        rest = (!after.is_empty()).then(|| &after[3..]);
+        Some(document)
+    })
 }
 
 fn object(document: &Value) -> Result<ReleaseObject, String> {
@@ -179,6 +202,21 @@ metadata: {name: far, namespace: elsewhere}
         let hook = |kind: &str, name: &str| Hook { kind: kind.to_owned(), name: name.to_owned() };
         let hooks = vec![hook("Job", "prepare"), hook("Pod", "check"), hook("Job", "prepare")];
         read("uid", &Stored { manifest: MANIFEST.to_owned(), hooks }).unwrap()
+    }
+
+    #[test]
+    fn what_no_object_can_be_is_not_read() {
+        let manifest = |manifest: &str| Stored { manifest: manifest.to_owned(), hooks: Vec::new() };
+        let bomb = format!("kind: A\n---\n- {}", "[],".repeat(1 << 20));
+        let error = read("uid", &manifest(&bomb)).unwrap_err();
+        assert_eq!(error, "its manifest has a document of 3145731 bytes, more than any object has");
+        for (text, expected) in [
+            ("", &[""][..]),
+            ("a: 1", &["a: 1"]),
+            ("---\na: 1\n--- # b\nb: |\n  ---\n---", &["", "\na: 1\n", " # b\nb: |\n  ---\n", ""]),
+        ] {
+            assert_eq!(documents(text).collect::<Vec<_>>(), expected, "{text}");
+        }
     }
 
     #[test]

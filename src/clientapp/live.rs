@@ -13,7 +13,7 @@ use super::{
     error::Error,
     inventory,
     observed::Workload,
-    watches::{self, RevisionMeta},
+    watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
     crd::{ClientApp, Guard, Inventory},
@@ -29,6 +29,13 @@ pub async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Opti
     Ok(found.map(|found| found.metadata))
 }
 
+/// A Secret, as a watch would bring it.
+pub async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
+    let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
+    Ok(found.as_ref().map(watches::secret_meta))
+}
+
 /// Whether the app is gone, as the API server has it now.
 pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
@@ -42,11 +49,11 @@ pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Invento
     let found = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
     let Some(Secret { metadata, data, .. }) = found else { return Ok(Err("its Secret is gone".to_owned())) };
     let payload = data.and_then(|mut data| data.remove("release"));
-    let stored = payload.ok_or_else(|| "its Secret has no key release".to_owned()).and_then(|payload| {
-        let stored = storage::read(&payload.0)?;
-        inventory::read(&metadata.uid.unwrap_or_default(), &stored)
-    });
-    Ok(stored)
+    let Some(payload) = payload else { return Ok(Err("its Secret has no key release".to_owned())) };
+    // One at a time: a large one takes much memory, and its time.
+    let _one = ctx.memory.unpacking.lock().await;
+    let read = move || inventory::read(&metadata.uid.unwrap_or_default(), &storage::read(&payload.0)?);
+    Ok(tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned())))
 }
 
 /// The stored revisions of a release, asked of the API server.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use kube::api::ApiResource;
+use tokio::sync::Mutex;
 
 use super::owned;
 use crate::{
@@ -21,6 +22,8 @@ pub struct Memory {
     pub secret_keys: Memo<Key, (String, BTreeSet<String>)>,
     /// uid of the storage Secret of a revision that cannot be read.
     pub unreadable: Memo<Key, String>,
+    /// Held while a revision is unpacked.
+    pub unpacking: Mutex<()>,
     /// Where the objects of a kind are, by `apiVersion kind`; `None`: in no namespace.
     pub kinds: Memo<String, Option<ApiResource>>,
     /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector takes its mark off them.

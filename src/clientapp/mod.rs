@@ -55,7 +55,7 @@ use self::{
 use crate::{
     crd::{ClientApp, Guard},
     runtime::{
-        controller::Kind,
+        controller::{Kind, WRONGLY_GONE},
         key::{Key, key_of},
         panic::caught,
     },
@@ -86,12 +86,24 @@ impl Kind for Ctx {
             result = report::failure(self, &app, error).await.and(result);
         }
         if let Err(Error::Gone(_)) = result {
-            result = teardown::abandoned(self, &app).await.map(|()| Action::await_change());
+            result = match live::is_gone(self, &app).await {
+                Ok(true) => teardown::abandoned(self, &app).await.map(|()| Action::await_change()),
+                Ok(false) => Ok(Action::requeue(WRONGLY_GONE)),
+                Err(error) => Err(error),
+            };
         }
         if offered {
             self.helm_runs.withdraw_offer(key);
         }
+        // It has gone meanwhile, perhaps before it asked for a slot.
+        if self.watches.apps.get(key).is_none() {
+            self.helm_runs.forget(key);
+        }
         result
+    }
+
+    fn held_back(&self, key: &Key) {
+        self.helm_runs.withdraw_offer(key);
     }
 }
 

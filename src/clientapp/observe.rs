@@ -69,6 +69,7 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     if let HelmRun::Upgraded(upgraded) = &run {
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
+    recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run).await?;
     let owned = recorded.owned.clone();
@@ -120,7 +121,7 @@ async fn with_spec(
     let App { key, uid, .. } = *app;
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
-        SecretSource::Generated(name) => match own_secret(ctx, key, name, uid) {
+        SecretSource::Generated(name) => match admin_secret(ctx, key, name, uid, &observed).await? {
             // Made by a user, in place of a lost Secret or to begin with.
             SecretView::Present { .. } => secret_keys(ctx, &Key::new(&key.namespace, name)).await?,
             view => view,
@@ -143,7 +144,7 @@ async fn with_spec(
     Ok(Observed {
         hostname_holder: hostname_holder(ctx, desired, uid),
         admin_secret,
-        redis_secret: own_secret(ctx, key, &key.redis_secret(), uid),
+        redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), uid),
         database: database(ctx, desired, uid, &recorded.owned).await?,
         retained: retained::find(ctx, desired, uid, recorded).await?,
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
@@ -291,13 +292,22 @@ pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &LockOwner) ->
     })
 }
 
-/// A Secret that the operator generates: of this very app, of another, or made by hand.
-fn own_secret(ctx: &Ctx, key: &Key, name: &str, uid: &str) -> SecretView {
-    let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) =
-        ctx.watches.secrets.get(&Key::new(&key.namespace, name))
-    else {
-        return SecretView::Absent;
+/// The administrator's credentials that the operator generates. Where they are in use and the watch does not show them, the API
+/// server is asked: it may be late, and without them nothing goes on.
+async fn admin_secret(ctx: &Ctx, key: &Key, name: &str, uid: &str, observed: &Observed) -> Result<SecretView, Error> {
+    let name = Key::new(&key.namespace, name);
+    let found = match ctx.watches.secrets.get(&name) {
+        None if owned::is_in_use(&name.name, &observed.recorded, observed.release.as_ref()) => {
+            live::secret(ctx, &name).await?
+        }
+        seen => seen,
     };
+    Ok(own_secret(found, uid))
+}
+
+/// A Secret that the operator generates: of this very app, of another, or made by hand.
+fn own_secret(found: Option<SecretMeta>, uid: &str) -> SecretView {
+    let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
         _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned() },
         (Some((_, _, whose)), _) if whose == uid => SecretView::Own { uid: own },

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::inventory;
+use super::{inventory, observed::ReleaseView};
 use crate::{
-    crd::{ClientApp, DeletionPolicy, Inventory, Owned, annotation, label},
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
     destroy::permit::{Kind, Owner, Wish, is_younger},
     runtime::key::Key,
 };
@@ -119,6 +119,14 @@ pub fn put(owned: &mut Vec<Owned>, object: Owned) {
 /// The uid on record for an object.
 pub fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
+}
+
+/// Whether the app, or what was begun for it, knows the Secret of this name by what is in it.
+pub fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
+    uid(&recorded.owned, Kind::Secret, secret).is_some()
+        || recorded.last_attempt.is_some()
+        || recorded.installed.is_some()
+        || release.is_some_and(|release| release.known)
 }
 
 #[cfg(test)]

@@ -53,7 +53,12 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         && let Some(hold) =
             plan.hold.as_ref().filter(|hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading))
     {
-        let mut begun = previous.clone();
+        let mut begun = ClientAppStatus {
+            release: release(key, observed),
+            inventory: observed.inventory.clone(),
+            spent_allow: upgrade::spent(desired, previous.installed.as_ref(), previous),
+            ..previous.clone()
+        };
         if plan.runs_helm() {
             begun.owned = owned(observed, plan);
             begun.last_attempt = Some(attempt::begun(desired, previous, observed.target.as_ref(), now));
@@ -64,7 +69,6 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let mut status = ClientAppStatus {
         observed_generation: generation,
         release: release(key, observed),
-        installed: installed(observed),
         inventory: observed.inventory.clone(),
         owned: owned(observed, plan),
         orphaned: None,
@@ -328,17 +332,6 @@ fn kept(observed: &Observed, type_: &str) -> Verdict {
     Verdict { state: state.unwrap_or(State::Unknown), reason: reason.clone().into(), message: message.clone() }
 }
 
-/// The chart that is installed: the one of the last attempt, where storage shows that it has succeeded; else the one on
-/// record. The attempt was put down before helm began, so that nothing is forgotten by whom helm outlives.
-fn installed(observed: &Observed) -> Option<InstalledChart> {
-    let Observed { release, recorded, .. } = observed;
-    let deployed = release.as_ref().filter(|release| release.phase == Phase::Deployed);
-    let attempt = recorded.last_attempt.as_ref().filter(|attempt| {
-        deployed.and_then(|release| release.stamp.as_ref()).is_some_and(|stamp| stamp.digest == attempt.digest)
-    });
-    attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| upgrade::installed(recorded))
-}
-
 fn release(key: &Key, observed: &Observed) -> Option<Release> {
     let seen = observed.release.as_ref()?;
     // A release that was never ours is not recorded: what is on record counts as ours from then on.
@@ -346,7 +339,7 @@ fn release(key: &Key, observed: &Observed) -> Option<Release> {
         return None;
     }
     let mut release = observed.recorded.release.clone().unwrap_or_default();
-    if let Some(InstalledChart { name, version, app_version, digest }) = installed(observed) {
+    if let Some(InstalledChart { name, version, app_version, digest }) = upgrade::installed(&observed.recorded) {
         release.chart = Some(name);
         release.chart_version = Some(version);
         release.app_version = app_version;
@@ -434,12 +427,13 @@ async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(),
 /// The events that a change of status is worth: transitions only. **Pure.**
 pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
     let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
-    let same = find(&before.conditions, kind::READY)
-        .is_some_and(|then| then.status == now.status && then.reason == now.reason);
+    let then = find(&before.conditions, kind::READY);
+    let same = then.is_some_and(|then| then.status == now.status && then.reason == now.reason);
+    let same_words = then.is_some_and(|then| then.message == now.message);
     let upgraded = after.release.as_ref().map(|release| release.revision)
         > before.release.as_ref().map(|release| release.revision);
     // A new revision is told of even where Ready never left True.
-    if same && !(upgraded && now.status == "True") {
+    if same && (same_words || !upgraded || now.status != "True") {
         return Vec::new();
     }
     let revision = after.release.as_ref().map_or(0, |release| release.revision);

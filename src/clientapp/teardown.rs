@@ -217,7 +217,8 @@ async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Re
             orphaned.unwrap_or(true)
         }
     };
-    Ok(ClientAppStatus { inventory, owned, orphaned: Some(orphaned), ..before.clone() })
+    let installed = upgrade::installed_now(release, before);
+    Ok(ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() })
 }
 
 /// Whether the app is deleted with `--cascade=orphan`; `None`: that cannot be known. The garbage collector takes its mark off

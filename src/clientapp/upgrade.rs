@@ -40,6 +40,16 @@ pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     recorded.installed.clone().or_else(of_release)
 }
 
+/// The same now: the chart of the last attempt, where storage shows that it has succeeded. The attempt was put down before helm
+/// began, so that nothing is forgotten by whom helm outlives; and it is looked at before anything is decided, as the spec may ask for
+/// another chart by then.
+pub fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
+    let stamp = release.filter(|release| release.phase == Phase::Deployed).and_then(|release| release.stamp.as_ref());
+    let attempt = recorded.last_attempt.as_ref();
+    let attempt = attempt.filter(|attempt| stamp.is_some_and(|stamp| stamp.digest == attempt.digest));
+    attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| installed(recorded))
+}
+
 /// The value of `spec.upgrade.allow` that does not count any more. It is given for one change to the version it names: with
 /// that version installed the change is made, and beside another `chartVersion` it is none of this change's. It stays spent
 /// while it is in the spec, where the user may have forgotten it.

@@ -203,24 +203,23 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     });
 }
 
-fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
-    let revision = revision(&secret);
-    let key = key_of(&secret);
-    let release = revision.is_some().then(|| secret.labels().get("name").cloned()).flatten();
-    Entry {
-        group: release.map(|release| Key::new(&key.namespace, release)),
-        value: Some(SecretMeta {
-            uid: secret.uid().unwrap_or_default(),
-            resource_version: secret.resource_version().unwrap_or_default(),
-            created: secret.creation_timestamp().map(|time| time.0),
-            owner: owner(&secret),
-            stamp: secret.annotations().get(annotation::OWNER_UID).cloned(),
-            deleting: secret.metadata.deletion_timestamp.is_some(),
-            retained_from: secret.labels().get(label::RETAINED_FROM).cloned(),
-            revision,
-        }),
-        key,
+pub fn secret_meta(secret: &PartialObjectMeta<Secret>) -> SecretMeta {
+    SecretMeta {
+        uid: secret.uid().unwrap_or_default(),
+        resource_version: secret.resource_version().unwrap_or_default(),
+        created: secret.creation_timestamp().map(|time| time.0),
+        owner: owner(secret),
+        stamp: secret.annotations().get(annotation::OWNER_UID).cloned(),
+        deleting: secret.metadata.deletion_timestamp.is_some(),
+        retained_from: secret.labels().get(label::RETAINED_FROM).cloned(),
+        revision: revision(secret),
     }
+}
+
+fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
+    let (key, meta) = (key_of(&secret), secret_meta(&secret));
+    let release = meta.revision.is_some().then(|| secret.labels().get("name").cloned()).flatten();
+    Entry { group: release.map(|release| Key::new(&key.namespace, release)), value: Some(meta), key }
 }
 
 fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMeta>> {

@@ -7,8 +7,9 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Far above what a Secret can hold, far below what would hurt.
-const LIMIT: u64 = 64 * 1024 * 1024;
+/// Bytes of a revision, unpacked: several times what the largest charts come to. A Secret's one MiB could hold a thousand times as
+/// much, were a tenant to write it.
+const LIMIT: u64 = 16 << 20;
 
 #[derive(Debug, Default, Deserialize)]
 pub struct Stored {
@@ -46,7 +47,10 @@ fn unpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
     let text = std::str::from_utf8(payload).map_err(|error| not("base64", &error))?;
     let packed: ByteString = serde_json::from_value(text.into()).map_err(|error| not("base64", &error))?;
     let mut json = Vec::new();
-    GzDecoder::new(&*packed.0).take(LIMIT).read_to_end(&mut json).map_err(|error| not("gzip", &error))?;
+    GzDecoder::new(&*packed.0).take(LIMIT + 1).read_to_end(&mut json).map_err(|error| not("gzip", &error))?;
+    if json.len() as u64 > LIMIT {
+        return Err(format!("its payload is larger than {} MiB, unpacked", LIMIT >> 20));
+    }
     serde_json::from_slice(&json).map_err(|error| not("JSON", &error))
 }
 
@@ -74,6 +78,8 @@ mod tests {
         assert_eq!(failed["info"]["first_deployed"], "x");
         assert_eq!(failed["manifest"], release["manifest"]);
         assert_eq!(read(&pack(&release).unwrap()).unwrap().manifest, "kind: A\n");
+        let bomb = pack(&json!({"manifest": "a".repeat(17 << 20)})).unwrap();
+        assert_eq!(read(&bomb).unwrap_err(), "its payload is larger than 16 MiB, unpacked");
         for garbage in [&b"\xff\xfe"[..], b"not base64!", b"aGVsbG8="] {
             assert!(mark_failed(garbage).unwrap_err().contains("its payload is not"));
             assert!(read(garbage).unwrap_err().contains("its payload is not"));

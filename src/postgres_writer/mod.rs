@@ -34,7 +34,7 @@ pub(crate) use self::{context::run, settings::Settings};
 use crate::{
     crd::{Guard, PostgresWriter, ROW_FINALIZER},
     runtime::{
-        controller::Kind,
+        controller::{Kind, WRONGLY_GONE},
         key::{Key, key_of},
         panic::caught,
         subject::Subject,
@@ -74,9 +74,9 @@ impl Kind for Ctx {
         let done = caught(act(self, of, look.sealed, decide(&look, wanted)), Error::Panicked).await;
         if let Ok(Done::Gone) = done {
             self.forget(key);
-        } else {
-            report::report(self, of, look.drifted, done.as_ref()).await?;
+            return Ok(Action::requeue(WRONGLY_GONE));
         }
+        report::report(self, of, look.drifted, done.as_ref()).await?;
         done.map(|_| Action::await_change())
     }
 }

@@ -74,7 +74,7 @@ impl Kind for Ctx {
             result = report::failure(self, &of, error).await.and(result);
         }
         if let Err(Error::Gone(_)) = result {
-            result = teardown::abandoned(self, &of).await.map(|()| Action::await_change());
+            result = teardown::abandoned(self, &of).await;
         }
         result
     }

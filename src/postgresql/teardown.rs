@@ -12,6 +12,7 @@ use k8s_openapi::{
 use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
+    runtime::controller::Action,
 };
 use serde_json::json;
 
@@ -33,7 +34,7 @@ use crate::{
         self, Destroyer,
         permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned},
     },
-    runtime::{api::unless_gone, events::publish_by, key::Key},
+    runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key},
 };
 
 /// What outlives the Postgresql, and the sentence about it.
@@ -120,10 +121,13 @@ pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Erro
 
 /// Names what stays of a Postgresql that went without its teardown: its finalizer was edited out, or it was deleted while that
 /// was written, which the API server does not wait for.
-pub async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
+pub async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
+    if !of.is_gone(&ctx.client).await.map_err(Error::api(format!("get Postgresql {}", of.key)))? {
+        return Ok(Action::requeue(WRONGLY_GONE));
+    }
     let staying = all_stay(ctx, of, "the Postgresql has not waited for its teardown").await?;
     tell(ctx, of, &staying).await;
-    Ok(())
+    Ok(Action::await_change())
 }
 
 fn hold(reason: Reason, message: String) -> Hold {

@@ -1,6 +1,11 @@
 //! The one controller of every kind: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
 
-use std::{convert::Infallible, fmt::Debug, sync::Arc, time::Instant};
+use std::{
+    convert::Infallible,
+    fmt::Debug,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt as _, channel::mpsc};
 use k8s_openapi::NamespaceResourceScope;
@@ -31,6 +36,9 @@ use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 
 /// Reconciles of one kind at the same time. None of them waits for anything but answers to its requests.
 const CONCURRENT: u16 = 32;
+/// When to look again at an object that an answer of the API server has told to be gone: the answer may be wrong, as while the
+/// API server starts, and of what is gone there is no reconcile.
+pub const WRONGLY_GONE: Duration = Duration::from_secs(3);
 
 pub trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
@@ -64,6 +72,9 @@ pub trait Kind: Send + Sync + 'static {
     fn wrote(&self, _object: &Guard<Self::Object>) -> bool {
         false
     }
+
+    /// Takes notice that an object waits for the time of its next reconcile, whatever asked for one now.
+    fn held_back(&self, _key: &Key) {}
 
     /// Returns once reconciles have all that they read.
     fn synced(&self) -> impl Future<Output = ()> + Send {
@@ -117,6 +128,10 @@ impl<K: Object> Objects<K> {
         (Objects { store, triggers }, Feed { writer, triggered })
     }
 
+    pub fn get(&self, key: &Key) -> Option<Arc<Guard<K>>> {
+        self.store.get(&ObjectRef::new(&key.name).within(&key.namespace))
+    }
+
     pub fn trigger(&self, key: &Key) {
         // The receiver ends with the controller; then nothing is reconciled any more.
         let _ = self.triggers.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
@@ -133,6 +148,8 @@ impl<K: Object> Objects<K> {
 struct Driver<K: Kind> {
     kind: Arc<K>,
     objects: Objects<K::Object>,
+    /// While the watch lists anew: what there was before.
+    before: Mutex<Vec<Arc<Guard<K::Object>>>>,
     backoff: Backoff,
     synced: OnceCell<()>,
     metrics: Arc<Metrics>,
@@ -151,6 +168,7 @@ pub async fn control<K: Kind>(
     let driver = Arc::new(Driver {
         kind: kind.clone(),
         objects,
+        before: Mutex::default(),
         backoff: Backoff::default(),
         synced: OnceCell::new(),
         metrics,
@@ -165,8 +183,7 @@ pub async fn control<K: Kind>(
             Ok(event) => seen.see(event),
             Err(error) => interrupted(&K::Object::plural(&()), error),
         });
-    let changed = stored_objects(stream)
-        .filter(move |object| std::future::ready(!object.as_ref().is_ok_and(|object| wrote.kind.wrote(object))));
+    let changed = stored_objects(stream, move |object| wrote.kind.wrote(object));
     let controller = Controller::for_stream(changed, store.clone())
         .with_config(Config::default().concurrency(CONCURRENT))
         .reconcile_on(triggered)
@@ -182,10 +199,25 @@ async fn reconcile<K: Kind>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>
 
 impl<K: Kind> Driver<K> {
     fn see(&self, event: &Event<Guard<K::Object>>) {
-        if let Event::Delete(object) = event {
-            self.wake(&self.backoff.succeeded(&key_of(object)));
+        match event {
+            Event::Delete(object) => self.wake(&self.backoff.succeeded(&key_of(object))),
+            Event::Init => *self.before() = self.objects.store.state(),
+            // What was deleted while nothing was watched is told by no event.
+            Event::InitDone => {
+                for object in std::mem::take(&mut *self.before()) {
+                    let same = |stored: &Guard<K::Object>| stored.metadata.uid == object.metadata.uid;
+                    if !self.objects.get(&key_of(&*object)).is_some_and(|stored| same(&stored)) {
+                        self.see(&Event::Delete(Guard::clone(&object)));
+                    }
+                }
+            }
+            Event::Apply(_) | Event::InitApply(_) => {}
         }
         self.kind.seen(event);
+    }
+
+    fn before(&self) -> MutexGuard<'_, Vec<Arc<Guard<K::Object>>>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn reconcile(&self, object: &Guard<K::Object>) -> Action {
@@ -201,6 +233,7 @@ impl<K: Kind> Driver<K> {
         let key = key_of(object);
         let attempt = (object.metadata.uid.clone(), object.metadata.generation);
         if let Some(left) = self.backoff.left(&key, &attempt, Instant::now()) {
+            self.kind.held_back(&key);
             return Action::requeue(left);
         }
         let span = tracing::info_span!("reconcile", kind = %K::Object::kind(&()), object = %key, generation = object.metadata.generation);

@@ -92,7 +92,9 @@ pub fn api_disposition(error: &kube::Error) -> Disposition {
         // A server-side apply of a field that the kind does not have is answered with 500.
         kube::Error::Api(status)
             if matches!(status.code, 400 | 404 | 413 | 422)
-                || status.message.contains("field not declared in schema") =>
+                || status.message.contains("field not declared in schema")
+                // Of an object that etcd does not take.
+                || status.message.contains("request is too large") =>
         {
             (Reason::Refused, true, often)
         }

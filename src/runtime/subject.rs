@@ -1,7 +1,7 @@
-//! The object of one reconcile. Pure.
+//! The object of one reconcile.
 
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::Resource as _;
+use kube::{Api, Client, Resource as _};
 
 use super::{controller::Object, finalizer, key::Key, status::Statuses};
 use crate::crd::Guard;
@@ -44,6 +44,13 @@ impl<'a, K: Object, S: Clone + Default> Subject<'a, K, S> {
 
     pub fn carries(&self, finalizer: &str) -> bool {
         finalizer::carries(self.meta(), finalizer)
+    }
+
+    /// Whether it is gone, as the API server has it now.
+    pub async fn is_gone(&self, client: &Client) -> kube::Result<bool> {
+        let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
+        let found = api.get_metadata_opt(&self.key.name).await?;
+        Ok(found.is_none_or(|found| found.metadata.uid != self.meta().uid))
     }
 
     /// Where events about it go.

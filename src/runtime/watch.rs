@@ -49,9 +49,11 @@ where
 
 /// The objects that are or were changed, each once the store behind this stream has it: the objects of a list come when
 /// the list is complete. Asked for earlier, as with kube's `applied_objects`, an object of the first page of a new list would be
-/// reconciled as it was before, or not at all.
+/// reconciled as it was before, or not at all. A change that was `wrote` by this operator comes not at all; but a list brings all,
+/// since what was between its versions and those of the watch before is not known.
 pub fn stored_objects<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    wrote: impl Fn(&K) -> bool,
 ) -> impl Stream<Item = watcher::Result<K>> {
     let mut listed = Vec::new();
     events.flat_map(move |event| {
@@ -65,6 +67,7 @@ pub fn stored_objects<K>(
                 Vec::new()
             }
             Ok(watcher::Event::InitDone) => std::mem::take(&mut listed),
+            Ok(watcher::Event::Apply(object)) if wrote(&object) => Vec::new(),
             Ok(watcher::Event::Apply(object)) => vec![Ok(object)],
             Ok(watcher::Event::Delete(_)) => Vec::new(),
             Err(error) => vec![Err(error)],
@@ -134,17 +137,19 @@ mod tests {
             InitApply(object("a", "first")),
             InitDone,
             Apply(object("b", "first")),
+            Apply(object("b", "own")),
             // A new list that breaks off, and one that does not.
             Init,
             InitApply(object("gone", "first")),
             Init,
             InitApply(object("a", "second")),
-            InitApply(object("new", "first")),
+            InitApply(object("new", "own")),
             InitDone,
             Delete(object("new", "first")),
         ];
         let events = futures::stream::iter(events.map(Ok)).reflect(writer);
-        let came = stored_objects(events).map(|object| {
+        let wrote = |object: &ConfigMap| object.data.as_ref().is_some_and(|data| data["is"] == "own");
+        let came = stored_objects(events, wrote).map(|object| {
             let object = object.unwrap();
             let stored = store.get(&ObjectRef::from_obj(&object)).expect("it is in the store");
             assert_eq!(*stored, object);
