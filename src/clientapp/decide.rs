@@ -21,7 +21,6 @@ use crate::{
     crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
     lock_owner::Liveness,
-    runtime::key::Key,
 };
 
 /// Longer than the longest wait for another attempt.
@@ -53,7 +52,11 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         return plan.hold(Hold::new(Reason::Suspended, message));
     }
     if let Some(holder) = hostname_holder {
-        return plan.hold(hostname_conflict(desired, holder));
+        let message = format!(
+            "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
+            desired.hostname
+        );
+        return plan.hold(Hold::new(Reason::HostnameConflict, message));
     }
 
     let Gate { apply, hold: closed } = gate(desired, observed, now);
@@ -178,14 +181,6 @@ fn summary(retained: &[Retained]) -> String {
         summary += &format!(" and {} more", sorted.len() - NAMED);
     }
     summary
-}
-
-fn hostname_conflict(desired: &Desired, holder: &Key) -> Hold {
-    let message = format!(
-        "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
-        desired.hostname
-    );
-    Hold::new(Reason::HostnameConflict, message)
 }
 
 /// The generated credentials of the administrator, once made, are what the app's data know: no new ones are made up.

@@ -56,12 +56,10 @@ impl Piece {
             (Piece::ExternalDatabase | Piece::GivenSecret, _) => Fate::Untouched,
             _ if orphans => Fate::Retained,
             (Piece::Release | Piece::RedisSecret, _) => Fate::Deleted,
-            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, DeletionPolicy::Delete) => {
-                Fate::Deleted
-            }
-            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, DeletionPolicy::Retain) => {
-                Fate::Retained
-            }
+            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, policy) => match policy {
+                DeletionPolicy::Delete => Fate::Deleted,
+                DeletionPolicy::Retain => Fate::Retained,
+            },
         }
     }
 }

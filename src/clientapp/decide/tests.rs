@@ -16,7 +16,7 @@ use crate::{
     },
     config::Config,
     crd::{ClientAppStatus, InstalledChart, Inventory, Owned, Release},
-    runtime::feeder::Availability,
+    runtime::{feeder::Availability, key::Key},
 };
 
 /// With a deadline for helm of 430 s.

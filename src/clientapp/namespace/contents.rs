@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Resource as _,
-    api::ApiResource,
+    api::{ApiResource, GroupVersionKind},
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
 };
 
@@ -124,15 +124,9 @@ pub fn describe(kind: &ApiResource) -> String {
 }
 
 fn api_resource(group: &str, version: &str, found: &APIResourceDiscovery) -> ApiResource {
-    let kind = found.response_kind.as_ref().and_then(|kind| kind.kind.clone()).unwrap_or_default();
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version,
-        kind,
-        plural: found.resource.clone().unwrap_or_default(),
-    }
+    let kind = found.response_kind.as_ref().and_then(|kind| kind.kind.as_deref()).unwrap_or_default();
+    let plural = found.resource.as_deref().unwrap_or_default();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 #[cfg(test)]
