@@ -23,6 +23,8 @@ pub mod desired;
 pub(crate) mod error;
 pub mod fate;
 pub(crate) mod finalizer;
+#[cfg(test)]
+mod fixtures;
 mod gate;
 pub(crate) mod helm_runs;
 pub(crate) mod inventory;

@@ -352,31 +352,11 @@ fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crd::Attempt;
+    use crate::clientapp::fixtures::{attempt, now, release};
 
     #[test]
     fn a_late_watch_is_waited_for() {
-        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let attempt = Attempt {
-            digest: "d".to_owned(),
-            started_at: Time(now),
-            failures: 0,
-            retry_at: None,
-            reason: None,
-            chart: None,
-            message: None,
-        };
-        let view = |revision, phase| ReleaseView {
-            revision,
-            secret: String::new(),
-            secret_uid: String::new(),
-            phase,
-            status: String::new(),
-            stamp: None,
-            known: true,
-            written: None,
-        };
-        for (what, revision, succeeded, release, seconds, waits, shown) in [
+        for (what, revision, succeeded, seen, seconds, waits, shown) in [
             ("nothing yet", Some(4), true, None, 1, true, false),
             ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
             ("its lock", Some(4), true, Some((4, Phase::Pending)), 1, true, false),
@@ -386,11 +366,11 @@ mod tests {
             ("a failure", Some(4), false, Some((3, Phase::Deployed)), 1, false, false),
             ("no run", None, false, None, 1, false, true),
         ] {
-            let at = now - SignedDuration::from_secs(seconds);
-            let upgraded = Upgraded { attempt: attempt.clone(), revision, succeeded, at };
-            let release = release.map(|(revision, phase)| view(revision, phase));
-            assert_eq!(awaits(&upgraded, release.as_ref(), now).is_some(), waits, "{what}");
-            assert_eq!(is_shown(&upgraded, release.as_ref()), shown, "{what}");
+            let at = now() - SignedDuration::from_secs(seconds);
+            let upgraded = Upgraded { attempt: attempt("d"), revision, succeeded, at };
+            let seen = seen.map(|(revision, phase)| ReleaseView { revision, phase, ..release("d") });
+            assert_eq!(awaits(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
+            assert_eq!(is_shown(&upgraded, seen.as_ref()), shown, "{what}");
         }
     }
 }
