@@ -93,7 +93,6 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if let Some(hold) = given_secret(&desired.admin, admin_secret) {
         return plan.hold(hold);
     }
-    let recorded_revision = recorded.release.as_ref().map(|release| release.revision);
     // An attempt that a user asks to be repeated holds nothing up.
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
@@ -101,7 +100,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if plan.steps.iter().any(|step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret)) {
         return plan;
     }
-    plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, config.helm_deadline);
+    plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
         None => plan,
@@ -254,13 +253,13 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
 fn release_steps(
     mut plan: Plan,
     desired: &Desired,
-    release: Option<&ReleaseView>,
-    recorded_revision: Option<i64>,
+    observed: &Observed,
     attempt: Option<&Attempt>,
     now: Timestamp,
     helm_deadline: SignedDuration,
 ) -> Plan {
     let name = &desired.key.name;
+    let recorded_revision = observed.recorded.release.as_ref().map(|release| release.revision);
     let external = |message: String| Hold::new(Reason::ExternalOperationInProgress, message);
     let mut upgrade = |revision: i64, because: Option<Because>| {
         // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
@@ -271,7 +270,8 @@ fn release_steps(
         None
     };
 
-    let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = release else {
+    let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = &observed.release
+    else {
         let because = recorded_revision.map(|revision| Because::Uninstalled { revision });
         let hold = upgrade(1, because);
         return Plan { hold, ..plan };

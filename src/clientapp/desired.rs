@@ -260,13 +260,8 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
             "there is no database that this operator makes for the app and could back up: set it to false",
         ));
     }
-    let allow = match allow {
-        None => None,
-        Some(version) => Some(
-            Version::parse(version)
-                .map_err(|_| invalid("spec.upgrade.allow", "must be one exact version such as 5.5.2"))?,
-        ),
-    };
+    let allow = allow.as_deref().map(Version::parse).transpose();
+    let allow = allow.map_err(|_| invalid("spec.upgrade.allow", "must be one exact version such as 5.5.2"))?;
     Ok(DesiredUpgrade { backup: *backup, allow })
 }
 
