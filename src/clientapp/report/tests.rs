@@ -18,24 +18,28 @@ use crate::{
     runtime::feeder::Availability,
 };
 
-fn key() -> Key {
-    Key::new("tenants", "acme")
-}
-
 fn want(spec: &Value) -> Desired {
     fixtures::want(&with(json!({"postgres": {"enabled": false}}), spec))
 }
 
 fn status(desired: &Desired, observed: &Observed) -> ClientAppStatus {
-    let plan = decide(desired, observed, &config(), now());
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), observed, plan: &plan };
-    build_status(&pass, now())
+    built(7, Ok(desired), observed, &decide(desired, observed, &config(), now()), now())
 }
 
 /// The status when there is nothing to do.
 fn at_rest(desired: &Desired, observed: &Observed) -> ClientAppStatus {
-    let (key, plan) = (&key(), &Plan::default());
-    build_status(&Pass { key, generation: Some(7), desired: Ok(desired), observed, plan }, now())
+    built(7, Ok(desired), observed, &Plan::default(), now())
+}
+
+fn built(
+    generation: i64,
+    desired: Result<&Desired, &Invalid>,
+    observed: &Observed,
+    plan: &Plan,
+    now: Timestamp,
+) -> ClientAppStatus {
+    let (key, generation) = (&Key::new("tenants", "acme"), Some(generation));
+    build_status(&Pass { key, generation, desired, observed, plan }, now)
 }
 
 fn conditions(status: &ClientAppStatus) -> String {
@@ -123,9 +127,9 @@ fn a_status_that_says_the_same_is_the_same() {
     let first = status(&desired, &observed);
     observed.recorded = first.clone();
     let plan = decide(&desired, &observed, &config(), now());
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), observed: &observed, plan: &plan };
-    // An hour later: nothing in it may depend on the time at which it is looked at.
-    assert_eq!(build_status(&pass, now() + SignedDuration::from_hours(1)), first);
+    // Nothing in it may depend on the time at which it is looked at.
+    let later = now() + SignedDuration::from_hours(1);
+    assert_eq!(built(7, Ok(&desired), &observed, &plan, later), first);
 }
 
 #[test]
@@ -133,11 +137,9 @@ fn an_invalid_spec_keeps_what_is_known() {
     let desired = want(&json!({}));
     let mut observed = settled(&desired);
     observed.recorded = status(&desired, &observed);
-    let plan = Plan::default();
     let message = "spec.chartVersion: must be one exact version such as 5.5.2".to_owned();
     let invalid = Invalid { reason: Reason::InvalidSpec, message };
-    let pass = Pass { key: &key(), generation: Some(8), desired: Err(&invalid), observed: &observed, plan: &plan };
-    let status = build_status(&pass, now());
+    let status = built(8, Err(&invalid), &observed, &Plan::default(), now());
     insta::assert_snapshot!(conditions(&status));
     assert_eq!(status.observed_generation, Some(8));
     assert_eq!(status.release.unwrap().revision, 3);
@@ -261,8 +263,7 @@ fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Times
     observed.release = Some(ReleaseView { revision: revision - 1, ..release("before") });
     let plan = decide(&desired, &observed, &config(), now);
     assert!(plan.runs_helm(), "{plan:?}");
-    let (key, generation) = (&key(), Some(generation));
-    build_status(&Pass { key, generation, desired: Ok(&desired), observed: &observed, plan: &plan }, now)
+    built(generation, Ok(&desired), &observed, &plan, now)
 }
 
 #[test]
