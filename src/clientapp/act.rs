@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     build,
-    context::{App, Ctx},
+    context::{App, Ctx, owner_reference},
     database::DesiredObject,
     desired::Desired,
     error::Error,
@@ -45,11 +45,9 @@ pub async fn act(
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::CreateAdminSecret => create(ctx, app, build::secrets::admin(app.key, app.uid)).await?,
-            Step::CreateRedisSecret => {
-                create(ctx, app, build::secrets::redis(app.key, app.owner_reference())).await?;
-            }
-            Step::Adopt(found) => retained::adopt(ctx, &app.owner_reference(), desired, found).await?,
+            Step::CreateAdminSecret => create(ctx, app, build::secrets::admin(app.key, app.uid())).await?,
+            Step::CreateRedisSecret => create(ctx, app, build::secrets::redis(app.key, owner_reference(app))).await?,
+            Step::Adopt(found) => retained::adopt(ctx, &owner_reference(app), desired, found).await?,
             Step::Restart { secret, uid } => restart(ctx, app, observed, (secret, uid)).await?,
             Step::ApplyDatabase(apply) => {
                 if let Some(object) = desired.database_object() {
@@ -80,12 +78,12 @@ pub async fn act(
 
 /// Creates a Secret, and never touches a Secret that is there: its password is in use.
 async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
-    let App { key, uid, .. } = *app;
+    let key = app.key;
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let made = unless_there(api.create(&PostParams::default(), &secret).await);
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
-        ctx.memory.put_made(key, uid, Kind::Secret.owned(&made.metadata));
+        ctx.memory.put_made(key, app.uid(), Kind::Secret.owned(&made.metadata));
     }
     Ok(())
 }
@@ -98,7 +96,7 @@ async fn apply_database(
     Apply { backups, uid }: &Apply,
 ) -> Result<(), Error> {
     let DesiredObject { provider, name, .. } = object;
-    let document = object.document(*backups).applied(app.uid, uid.as_deref());
+    let document = object.document(*backups).applied(app.uid(), uid.as_deref());
     let api = destroy::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
     // An apply would take over what the cache does not show yet; whose that is, the next pass sees.
@@ -108,7 +106,7 @@ async fn apply_database(
     let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
     let applied = applied.map_err(Error::api(format!("apply {what}")))?;
     if uid.is_none() {
-        ctx.memory.put_made(app.key, app.uid, provider.kind().owned(&applied.metadata));
+        ctx.memory.put_made(app.key, app.uid(), provider.kind().owned(&applied.metadata));
     }
     Ok(())
 }
@@ -124,7 +122,7 @@ async fn restart(ctx: &Ctx, app: &App<'_>, observed: &Observed, (secret, uid): (
         let restarted = workload.api(&ctx.client, namespace).patch_metadata(name, &params, &patch).await;
         unless_gone(restarted).map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?;
     }
-    report::publish(ctx, &app.reference, &[report::restarted(secret)]).await;
+    report::publish(ctx, app, &[report::restarted(secret)]).await;
     Ok(())
 }
 

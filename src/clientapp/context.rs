@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::ObjectReference,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Client, Resource as _,
     runtime::{events::Recorder, watcher::Event},
@@ -27,10 +24,15 @@ use crate::{
     lead::Lead,
     lock_owner::LockOwner,
     metrics::Metrics,
-    runtime::key::{Key, key_of},
+    runtime::{
+        key::{Key, key_of},
+        subject::Subject,
+    },
 };
 
-/// What every reconcile shares.
+/// The ClientApp of one reconcile.
+pub type App<'a> = Subject<'a, ClientApp, ClientAppStatus>;
+
 pub struct Ctx {
     pub client: Client,
     pub recorder: Recorder,
@@ -54,12 +56,13 @@ impl Ctx {
         now()
     }
 
+    pub fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
+        Subject::new(&self.memory.statuses, key, guard, guard.status(|app| &app.status))
+    }
+
     /// What shall exist for an app, or why that cannot be told.
-    pub fn desired(&self, guard: &Guard<ClientApp>) -> Result<Desired, Invalid> {
-        let app = guard.object.as_ref().map_err(|problem| Invalid {
-            reason: Reason::InvalidSpec,
-            message: format!("the stored object does not decode: {problem}"),
-        })?;
+    pub fn desired(&self, app: &App<'_>) -> Result<Desired, Invalid> {
+        let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
         desired(app, profile.as_deref(), &self.config)
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
@@ -106,40 +109,8 @@ pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-pub struct App<'a> {
-    pub key: &'a Key,
-    pub guard: &'a Guard<ClientApp>,
-    pub uid: &'a str,
-    /// Where events about it go.
-    pub reference: ObjectReference,
-    /// Its status as it is on record.
-    pub before: ClientAppStatus,
-}
-
-impl<'a> App<'a> {
-    pub fn new(ctx: &Ctx, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
-        let uid = guard.metadata.uid.as_deref().unwrap_or_default();
-        let before = ctx.memory.statuses.get(key, &guard.metadata, guard.status(|app| &app.status));
-        App { key, guard, uid, reference: guard.object_ref(&()), before }
-    }
-
-    pub fn meta(&self) -> &'a ObjectMeta {
-        &self.guard.metadata
-    }
-
-    pub fn generation(&self) -> Option<i64> {
-        self.guard.metadata.generation
-    }
-
-    /// What a generated object says of the ClientApp it belongs to.
-    pub fn owner_reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: ClientApp::api_version(&()).into_owned(),
-            kind: ClientApp::kind(&()).into_owned(),
-            name: self.key.name.clone(),
-            uid: self.uid.to_owned(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }
-    }
+/// What a generated object says of the ClientApp it belongs to.
+pub fn owner_reference(app: &App<'_>) -> OwnerReference {
+    let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
+    OwnerReference { block_owner_deletion: Some(true), ..owner }
 }

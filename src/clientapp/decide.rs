@@ -21,7 +21,6 @@ use crate::{
     crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
     lock_owner::Liveness,
-    runtime::key::Key,
 };
 
 /// Longer than the longest wait for another attempt.
@@ -53,7 +52,11 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         return plan.hold(Hold::new(Reason::Suspended, message));
     }
     if let Some(holder) = hostname_holder {
-        return plan.hold(hostname_conflict(desired, holder));
+        let message = format!(
+            "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
+            desired.hostname
+        );
+        return plan.hold(Hold::new(Reason::HostnameConflict, message));
     }
 
     let Gate { apply, hold: closed } = gate(desired, observed, now);
@@ -90,7 +93,6 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if let Some(hold) = given_secret(&desired.admin, admin_secret) {
         return plan.hold(hold);
     }
-    let recorded_revision = recorded.release.as_ref().map(|release| release.revision);
     // An attempt that a user asks to be repeated holds nothing up.
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
@@ -98,7 +100,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if plan.steps.iter().any(|step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret)) {
         return plan;
     }
-    plan = release_steps(plan, desired, release.as_ref(), recorded_revision, attempt, now, config.helm_deadline);
+    plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
         None => plan,
@@ -180,14 +182,6 @@ fn summary(retained: &[Retained]) -> String {
     summary
 }
 
-fn hostname_conflict(desired: &Desired, holder: &Key) -> Hold {
-    let message = format!(
-        "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
-        desired.hostname
-    );
-    Hold::new(Reason::HostnameConflict, message)
-}
-
 /// The generated credentials of the administrator, once made, are what the app's data know: no new ones are made up.
 fn admin_secret_lost(
     desired: &Desired,
@@ -255,13 +249,13 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
 fn release_steps(
     mut plan: Plan,
     desired: &Desired,
-    release: Option<&ReleaseView>,
-    recorded_revision: Option<i64>,
+    observed: &Observed,
     attempt: Option<&Attempt>,
     now: Timestamp,
     helm_deadline: SignedDuration,
 ) -> Plan {
     let name = &desired.key.name;
+    let recorded_revision = observed.recorded.release.as_ref().map(|release| release.revision);
     let external = |message: String| Hold::new(Reason::ExternalOperationInProgress, message);
     // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
     let waits = attempt.filter(|attempt| attempt.digest == desired.digest).and_then(|attempt| backoff(attempt, now));
@@ -273,7 +267,8 @@ fn release_steps(
         waits.clone()
     };
 
-    let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = release else {
+    let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = &observed.release
+    else {
         let because = recorded_revision.map(|revision| Because::Uninstalled { revision });
         let hold = upgrade(None, 1, because);
         return Plan { hold, ..plan };

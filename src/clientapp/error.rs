@@ -23,7 +23,6 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct InvalidSpec {
-    /// The reason for the conditions.
     pub reason: Reason,
     /// Path of the field, such as `spec.hostname`.
     pub field: &'static str,
@@ -39,20 +38,10 @@ pub fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{operation}: {}", api_sentence(source))]
-    Api {
-        /// What was being done, on which object.
-        operation: String,
-        source: Box<kube::Error>,
-    },
+    Api { operation: String, source: Box<kube::Error> },
     /// A release's storage Secret could not be read or rewritten.
     #[error("mark revision {revision} of release {release} as failed: {problem}")]
-    Unlock {
-        release: String,
-        /// The revision that stays locked.
-        revision: i64,
-        problem: String,
-    },
-    /// A release could not be uninstalled.
+    Unlock { release: String, revision: i64, problem: String },
     #[error("uninstall release {release}: {message}")]
     Uninstall { release: Key, refusal: Refusal, message: String },
     /// The ClientApp is gone, and did not wait for its teardown.
@@ -89,21 +78,20 @@ impl Failure for Error {
     }
 
     fn disposition(&self) -> Disposition {
-        let of = |condition, state, reason, stalled, retry| Disposition { condition, state, reason, stalled, retry };
         match self {
             Error::Api { source, .. } => api_disposition(source),
-            Error::Unlock { .. } => of(
-                Some(kind::RELEASED),
-                State::False,
-                Reason::UnlockFailed,
-                true,
-                Retry::Doubling(30 * SECOND, 10 * MINUTE),
-            ),
+            Error::Unlock { .. } => Disposition {
+                condition: Some(kind::RELEASED),
+                state: State::False,
+                reason: Reason::UnlockFailed,
+                stalled: true,
+                retry: Retry::Doubling(30 * SECOND, 10 * MINUTE),
+            },
             // Failures of a deletion are not counted: it is tried until it works.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Panicked(_) => INTERNAL_ERROR,
-            Error::Gone(_) => of(None, State::Unknown, Reason::Gone, false, Retry::OnChange),
-            Error::Shutdown => of(None, State::Unknown, Reason::Shutdown, false, Retry::OnChange),
+            Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),
+            Error::Shutdown => Disposition::untold(Reason::Shutdown, Retry::OnChange),
         }
     }
 }

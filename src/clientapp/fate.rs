@@ -56,12 +56,10 @@ impl Piece {
             (Piece::ExternalDatabase | Piece::GivenSecret, _) => Fate::Untouched,
             _ if orphans => Fate::Retained,
             (Piece::Release | Piece::RedisSecret, _) => Fate::Deleted,
-            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, DeletionPolicy::Delete) => {
-                Fate::Deleted
-            }
-            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, DeletionPolicy::Retain) => {
-                Fate::Retained
-            }
+            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, policy) => match policy {
+                DeletionPolicy::Delete => Fate::Deleted,
+                DeletionPolicy::Retain => Fate::Retained,
+            },
         }
     }
 }
@@ -126,7 +124,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::clientapp::desired::app_for_tests;
+    use crate::clientapp::fixtures::app;
 
     #[test]
     fn what_becomes_of_each_piece() {
@@ -151,9 +149,7 @@ mod tests {
     #[test]
     fn what_a_person_is_told() {
         let told = |what: &str, spec: Value, orphans: bool, namespace_made: Option<bool>| {
-            let mut full = json!({"hostname": "a.example"});
-            full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-            let pieces = pieces(&app_for_tests(full), orphans, namespace_made);
+            let pieces = pieces(&app(&spec), orphans, namespace_made);
             let lines = pieces.iter().map(|Told { fate, sentence, .. }| format!("  {fate:?}: {sentence}\n"));
             format!("{what}\n{}", lines.collect::<String>())
         };

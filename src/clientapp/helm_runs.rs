@@ -196,22 +196,14 @@ impl HelmRuns {
 
     /// A slot is free: the next in the queue may have it.
     fn free(&self) {
-        let next = {
-            let mut state = self.lock();
-            match state.queue.pop_front() {
-                Some(next) => {
-                    state.offers.insert(next.clone());
-                    Some(next)
-                }
-                None => {
-                    state.free += 1;
-                    None
-                }
-            }
+        let mut state = self.lock();
+        let Some(next) = state.queue.pop_front() else {
+            state.free += 1;
+            return;
         };
-        if let Some(next) = next {
-            (self.changed)(&next);
-        }
+        state.offers.insert(next.clone());
+        drop(state);
+        (self.changed)(&next);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

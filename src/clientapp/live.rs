@@ -40,7 +40,7 @@ pub async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error
 pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
     let found = api.get_metadata_opt(&app.key.name).await.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
-    Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(app.uid)))
+    Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(app.uid())))
 }
 
 /// Reads what Helm stored of a revision; inside, what is wrong with it.

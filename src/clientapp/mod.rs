@@ -23,6 +23,8 @@ pub mod desired;
 pub(crate) mod error;
 pub mod fate;
 pub(crate) mod finalizer;
+#[cfg(test)]
+mod fixtures;
 mod gate;
 pub(crate) mod helm_runs;
 pub(crate) mod inventory;
@@ -53,7 +55,7 @@ use self::{
     report::Pass,
 };
 use crate::{
-    crd::{ClientApp, Guard},
+    crd::{ClientApp, FINALIZER, Guard},
     runtime::{
         controller::{Kind, WRONGLY_GONE},
         key::{Key, key_of},
@@ -78,7 +80,7 @@ impl Kind for Ctx {
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<ClientApp>) -> Result<Action, Error> {
-        let app = App::new(self, key, guard);
+        let app = self.app(key, guard);
         // An offer stands for one reconcile.
         let offered = self.helm_runs.is_offered(key);
         let mut result = caught(reconcile(self, &app), Error::Panicked).await;
@@ -108,11 +110,11 @@ impl Kind for Ctx {
 }
 
 async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
-    match (app.meta().deletion_timestamp.is_some(), finalizer::present(app.meta())) {
+    match (app.is_deleted(), app.carries(FINALIZER)) {
         (true, false) => ctx.forget(app.key),
         (true, true) => return teardown::take_down(ctx, app).await,
         // The change itself brings the next reconcile. What does not decode is not acted for, and needs no teardown.
-        (false, false) if app.guard.object.is_ok() => finalizer::add(ctx, app.key, app.meta()).await?,
+        (false, false) if app.guard.object.is_ok() => finalizer::write(ctx, app, true).await?,
         (false, _) => return bring_up(ctx, app).await,
     }
     Ok(Action::await_change())
@@ -124,13 +126,13 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     if let Some(wait) = observe::helm_at_work(ctx, app, now) {
         return Ok(wait);
     }
-    let desired = ctx.desired(app.guard);
+    let desired = ctx.desired(app);
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan =
         desired.as_ref().map_or_else(|_| Plan::default(), |desired| decide(desired, &observed, &ctx.config, now));
     let pass = Pass {
         key: app.key,
-        generation: app.generation(),
+        generation: app.meta().generation,
         desired: desired.as_ref(),
         observed: &observed,
         plan: &plan,

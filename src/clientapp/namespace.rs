@@ -51,12 +51,8 @@ impl Fate {
             Fate::Kept(object) => format!("{object} is in it"),
             Fate::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
         };
-        Some(Note {
-            action: "Deleting".to_owned(),
-            warning: false,
-            reason: Reason::NamespaceKept.into(),
-            message: format!("namespace {namespace} was made for this ClientApp and stays, since {because}"),
-        })
+        let message = format!("namespace {namespace} was made for this ClientApp and stays, since {because}");
+        Some(Note::normal("Deleting", Reason::NamespaceKept, message))
     }
 }
 

@@ -36,7 +36,7 @@ const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 /// says so, and its end, or the watch, asks for the next reconcile.
 pub fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> {
     let cached = || release_view(&ctx.watches.revisions(app.key), &ctx.holder);
-    match ctx.helm_runs.state(app.key, app.uid) {
+    match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading => Some(Action::await_change()),
         HelmRun::Upgraded(upgraded) => {
             let until = awaits(&upgraded, cached().as_ref(), now)?;
@@ -62,8 +62,8 @@ fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) ->
 
 /// Looks at everything that decisions about this app depend on; without a valid spec, at what needs none.
 pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: Timestamp) -> Result<Observed, Error> {
-    let App { key, uid, .. } = *app;
-    let run = ctx.helm_runs.state(key, uid);
+    let key = app.key;
+    let run = ctx.helm_runs.state(key, app.uid());
     let mut recorded = app.before.clone();
     let (release, run_is_shown) = release(ctx, key, &recorded, &run).await?;
     if let HelmRun::Upgraded(upgraded) = &run {
@@ -118,7 +118,7 @@ async fn with_spec(
     observed: Observed,
     now: Timestamp,
 ) -> Result<Observed, Error> {
-    let App { key, uid, .. } = *app;
+    let (key, uid) = (app.key, app.uid());
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
         SecretSource::Generated(name) => match admin_secret(ctx, key, name, uid, &observed).await? {
@@ -131,13 +131,8 @@ async fn with_spec(
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
         }
     };
-    let seen = Seen {
-        app: app.meta(),
-        inventory: inventory.as_ref(),
-        claims: &ctx.watches.claims(&key.namespace),
-        made: ctx.memory.made(key, uid),
-        named: &named(ctx, key),
-    };
+    // Before the Redis Secret is looked at: what takes its place later is on record once workloads were restarted for it.
+    let owned = owned(ctx, app, inventory.as_ref());
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
@@ -150,14 +145,26 @@ async fn with_spec(
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
-        owned: owned::on_record(&recorded.owned, &seen),
+        owned,
         retry: annotations.and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
         ..observed
     })
 }
 
+/// What holds or opens data and is the app's own by now: what is on record, and what is seen.
+pub fn owned(ctx: &Ctx, app: &App<'_>, inventory: Option<&Inventory>) -> Vec<Owned> {
+    let seen = Seen {
+        app: app.meta(),
+        inventory,
+        claims: &ctx.watches.claims(&app.key.namespace),
+        made: ctx.memory.made(app.key, app.uid()),
+        named: &named(ctx, app.key),
+    };
+    owned::on_record(&app.before.owned, &seen)
+}
+
 /// What an app makes itself, as the caches show it: of each its uid, when it was made, and whose it says it is.
-pub fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
+fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
     let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
         let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
         ObjectMeta {
@@ -355,31 +362,11 @@ fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crd::Attempt;
+    use crate::clientapp::fixtures::{attempt, now, release};
 
     #[test]
     fn a_late_watch_is_waited_for() {
-        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let attempt = Attempt {
-            digest: "d".to_owned(),
-            started_at: Time(now),
-            failures: 0,
-            retry_at: None,
-            reason: None,
-            chart: None,
-            message: None,
-        };
-        let view = |revision, phase| ReleaseView {
-            revision,
-            secret: String::new(),
-            secret_uid: String::new(),
-            phase,
-            status: String::new(),
-            stamp: None,
-            known: true,
-            written: None,
-        };
-        for (what, revision, succeeded, release, seconds, waits, shown) in [
+        for (what, revision, succeeded, seen, seconds, waits, shown) in [
             ("nothing yet", Some(4), true, None, 1, true, false),
             ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
             ("its lock", Some(4), true, Some((4, Phase::Pending)), 1, true, false),
@@ -389,11 +376,11 @@ mod tests {
             ("a failure", Some(4), false, Some((3, Phase::Deployed)), 1, false, false),
             ("no run", None, false, None, 1, false, true),
         ] {
-            let at = now - SignedDuration::from_secs(seconds);
-            let upgraded = Upgraded { attempt: attempt.clone(), revision, succeeded, at };
-            let release = release.map(|(revision, phase)| view(revision, phase));
-            assert_eq!(awaits(&upgraded, release.as_ref(), now).is_some(), waits, "{what}");
-            assert_eq!(is_shown(&upgraded, release.as_ref()), shown, "{what}");
+            let at = now() - SignedDuration::from_secs(seconds);
+            let upgraded = Upgraded { attempt: attempt("d"), revision, succeeded, at };
+            let seen = seen.map(|(revision, phase)| ReleaseView { revision, phase, ..release("d") });
+            assert_eq!(awaits(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
+            assert_eq!(is_shown(&upgraded, seen.as_ref()), shown, "{what}");
         }
     }
 }

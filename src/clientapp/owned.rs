@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The label by which charts tell their releases apart, and which a StatefulSet's claims take over.
-const INSTANCE: &str = "app.kubernetes.io/instance";
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
 
 impl Owner for ClientApp {
     fn wish(&self) -> Wish {

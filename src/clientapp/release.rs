@@ -75,7 +75,7 @@ pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
         ended(attempt, Err(Some(failed)), None)
     };
     let panicked = move || ended(panicked, Err(Some(error::panicked())), None);
-    ctx.helm_runs.begin((app.key, app.uid), HelmRun::FetchingChart(version), work, panicked);
+    ctx.helm_runs.begin((app.key, app.uid()), HelmRun::FetchingChart(version), work, panicked);
 }
 
 /// Begins to run helm, if it is the app's turn; else the app is in the queue.
@@ -117,7 +117,7 @@ pub async fn upgrade(
         ended(attempt, result, Some(revision))
     };
     let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision));
-    ctx.helm_runs.begin((app.key, app.uid), HelmRun::Upgrading, work, panicked);
+    ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading, work, panicked);
     Ok(())
 }
 

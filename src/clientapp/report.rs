@@ -2,10 +2,7 @@
 //! [`tell`] and [`publish`] are its effects.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::ObjectReference,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
     attempt,
@@ -19,7 +16,7 @@ use super::{
 };
 use crate::{
     crd::{
-        BackupRecord, ClientApp, ClientAppStatus, InstalledChart, Owned, Reason, Release,
+        BackupRecord, ClientAppStatus, InstalledChart, Owned, Reason, Release,
         conditions::{State, Verdict, find, kind},
         reason,
     },
@@ -28,7 +25,7 @@ use crate::{
         controller::Failure as _,
         events::{Note, publish_by},
         key::Key,
-        status::{is_gone, write_status},
+        status::is_gone,
     },
 };
 
@@ -380,11 +377,11 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
             Step::HelmUpgrade { because, .. } => because.as_ref(),
             _ => None,
         });
-        publish(ctx, &app.reference, because.map(|because| self::because(because, app.key)).as_slice()).await;
+        publish(ctx, app, because.map(|because| self::because(because, app.key)).as_slice()).await;
         let written = write(ctx, app, status).await;
         // The API server may refuse any write to what it would not accept now, but never an event.
         if written.is_ok() || desired.is_err() {
-            publish(ctx, &app.reference, &transitions(&app.before, status)).await;
+            publish(ctx, app, &transitions(&app.before, status)).await;
         }
         written?;
     }
@@ -399,29 +396,23 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
 
 pub async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
     // As it was put on record since the reconcile began.
-    let app = App::new(ctx, app.key, app.guard);
-    tell(ctx, &app, &failed(&app.before, app.generation(), error, ctx.now())).await
+    let app = ctx.app(app.key, app.guard);
+    tell(ctx, &app, &failed(&app.before, app.meta().generation, error, ctx.now())).await
 }
 
 /// Writes a status, if it is another than the object has, and publishes what in it is new.
 pub async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
-    if *status == app.before {
-        return Ok(());
-    }
     write(ctx, app, status).await?;
-    publish(ctx, &app.reference, &transitions(&app.before, status)).await;
+    publish(ctx, app, &transitions(&app.before, status)).await;
     Ok(())
 }
 
 async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
-    let App { key, uid, .. } = *app;
-    let written = write_status::<ClientApp, _>(&ctx.client, key, uid, status).await;
-    let version = written.map_err(|error| match is_gone(&error) {
-        true => Error::Gone(key.clone()),
-        false => Error::api(format!("write the status of ClientApp {key}"))(error),
-    })?;
-    ctx.memory.statuses.put(key, uid, version.as_deref(), status);
-    Ok(())
+    let written = ctx.memory.statuses.write(&ctx.client, app, status).await;
+    written.map_err(|error| match is_gone(&error) {
+        true => Error::Gone(app.key.clone()),
+        false => Error::api(format!("write the status of ClientApp {}", app.key))(error),
+    })
 }
 
 /// The events that a change of status is worth: transitions only. **Pure.**
@@ -437,46 +428,31 @@ pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Not
         return Vec::new();
     }
     let revision = after.release.as_ref().map_or(0, |release| release.revision);
-    vec![Note {
-        action: format!("ReconcileRevision{revision}"),
-        warning: reason::is_trouble(now),
-        reason: now.reason.clone(),
-        message: now.message.clone(),
-    }]
+    let note = Note::normal(format!("ReconcileRevision{revision}"), &now.reason, now.message.clone());
+    vec![Note { warning: reason::is_trouble(now), ..note }]
 }
 
 /// The event that tells why a release is upgraded though its spec did not change. **Pure.**
 pub fn because(because: &Because, key: &Key) -> Note {
-    let (revision, message) = match because {
-        Because::ChangedByOthers { revision } => (
-            revision,
-            format!(
-                "revision {revision} of release {} was made by another Helm client: putting the release right",
-                key.name
-            ),
-        ),
-        Because::Uninstalled { revision } => (
-            revision,
-            format!(
-                "release {}, last at revision {revision}, was uninstalled by another Helm client: installing it again",
-                key.name
-            ),
+    let name = &key.name;
+    let (Because::ChangedByOthers { revision } | Because::Uninstalled { revision }) = because;
+    let message = match because {
+        Because::ChangedByOthers { .. } => {
+            format!("revision {revision} of release {name} was made by another Helm client: putting the release right")
+        }
+        Because::Uninstalled { .. } => format!(
+            "release {name}, last at revision {revision}, was uninstalled by another Helm client: installing it again"
         ),
     };
-    let action = format!("PutRightRevision{revision}");
-    Note { action, warning: true, reason: Reason::ReleaseDrifted.into(), message }
+    Note::warning(format!("PutRightRevision{revision}"), Reason::ReleaseDrifted, message)
 }
 
 /// The event that tells why workloads were restarted. **Pure.**
 pub fn restarted(secret: &str) -> Note {
-    Note {
-        action: "Restarting".to_owned(),
-        warning: true,
-        reason: Reason::SecretReplaced.into(),
-        message: format!(
-            "Secret {secret} was deleted and made anew with another password: the workloads that hold the old one are restarted"
-        ),
-    }
+    let message = format!(
+        "Secret {secret} was deleted and made anew with another password: the workloads that hold the old one are restarted"
+    );
+    Note::warning("Restarting", Reason::SecretReplaced, message)
 }
 
 /// The event that names what a deletion has kept. **Pure.**
@@ -485,12 +461,8 @@ pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let more = kept.len().checked_sub(NAMED).filter(|more| *more > 0);
     let more = more.map(|more| format!("; and {more} more")).unwrap_or_default();
-    (!kept.is_empty()).then(|| Note {
-        action: "Deleting".to_owned(),
-        warning: true,
-        reason: Reason::DataKept.into(),
-        message: format!("ClientApp {} is deleted, and this is not: {first}{more}", key.name),
-    })
+    let message = format!("ClientApp {} is deleted, and this is not: {first}{more}", key.name);
+    (!kept.is_empty()).then(|| Note::warning("Deleting", Reason::DataKept, message))
 }
 
 /// The event about an app that is deleted with `--cascade=orphan`; or, `None`, may be. **Pure.**
@@ -504,22 +476,15 @@ pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<No
         ),
     };
     let owned: Vec<_> = owned.iter().map(|entry| format!("{} {}", entry.kind, entry.name)).collect();
-    Some(Note {
-        action: "Deleting".to_owned(),
-        warning: orphaned.is_none(),
-        reason: Reason::DataKept.into(),
-        message: format!(
-            "ClientApp {} is deleted, {how}: Helm release {} and all data stay ({})",
-            key.name,
-            key.name,
-            owned.join(", ")
-        ),
-    })
+    let (name, owned) = (&key.name, owned.join(", "));
+    let message = format!("ClientApp {name} is deleted, {how}: Helm release {name} and all data stay ({owned})");
+    let note = Note::normal("Deleting", Reason::DataKept, message);
+    Some(Note { warning: orphaned.is_none(), ..note })
 }
 
 /// Publishes events; a failure to publish is logged and never stops a reconcile.
-pub async fn publish(ctx: &Ctx, reference: &ObjectReference, notes: &[Note]) {
-    publish_by(&ctx.recorder, reference, notes).await;
+pub async fn publish(ctx: &Ctx, app: &App<'_>, notes: &[Note]) {
+    publish_by(&ctx.recorder, &app.reference(), notes).await;
 }
 
 #[cfg(test)]

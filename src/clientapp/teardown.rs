@@ -9,6 +9,7 @@ mod release;
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, runtime::controller::Action};
 
@@ -19,23 +20,23 @@ use super::{
     fate::{Deletion, Fate, Piece},
     finalizer, live, namespace, observe,
     observed::ReleaseView,
-    owned::{self, Seen},
+    owned,
     plan::{Hold, Plan, SAFETY_NET},
     report,
     retained::Leaving,
     upgrade,
 };
 use crate::{
-    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Guard, Reason},
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, FINALIZER, Guard, InstalledChart, Reason},
     destroy::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
     },
-    runtime::key::Key,
+    runtime::finalizer::carries,
 };
 
 /// How soon to look again at what is not watched.
-const POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
+const POLL: SignedDuration = SignedDuration::from_secs(1);
 
 enum Progress {
     /// This is to be on record before it goes on.
@@ -47,14 +48,14 @@ enum Progress {
 
 /// An app on its way out.
 struct Going<'a> {
-    key: &'a Key,
-    meta: &'a ObjectMeta,
-    uid: &'a str,
+    app: &'a App<'a>,
     /// What is on record by now.
     status: &'a ClientAppStatus,
     /// What its spec says; `None`: it does not decode.
     wish: Option<Wish>,
     deletion: Deletion,
+    /// The chart its data are of.
+    installed: Option<InstalledChart>,
 }
 
 impl Going<'_> {
@@ -62,24 +63,24 @@ impl Going<'_> {
         Destroyer { client: &ctx.client, lead: &ctx.lead }
     }
 
-    fn leaving<'a>(&'a self, installed: Option<&'a crate::crd::InstalledChart>) -> Leaving<'a> {
-        Leaving { key: self.key, uid: self.uid, installed }
+    fn leaving(&self) -> Leaving<'_> {
+        Leaving { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
     }
 
     /// How soon to look again at what is not watched: within a second at first, and ever more rarely at what does not go.
-    fn poll(&self, now: jiff::Timestamp) -> jiff::Timestamp {
-        now + pause(now.duration_since(self.meta.deletion_timestamp.as_ref().map_or(now, |time| time.0)))
+    fn poll(&self, now: Timestamp) -> Timestamp {
+        now + pause(now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0)))
     }
 
     /// Whether the app is still what this pass goes by: it may have waited for long.
     async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
-        let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        let found = api.get_opt(&self.key.name).await;
-        let found = found.map_err(Error::api(format!("get ClientApp {}", self.key)))?;
+        let key = self.app.key;
+        let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+        let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get ClientApp {key}")))?;
         Ok(found.is_some_and(|found| {
-            found.metadata.uid.as_deref() == Some(self.uid)
+            found.metadata.uid.as_deref() == Some(self.app.uid())
                 && found.metadata.deletion_timestamp.is_some()
-                && finalizer::present(&found.metadata)
+                && carries(&found.metadata, FINALIZER)
                 && !is_orphaned(&found.metadata)
                 && found.object.as_ref().ok().map(ClientApp::wish) == self.wish
         }))
@@ -102,19 +103,19 @@ impl Going<'_> {
 pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
         Progress::Done(kept) => {
-            report::publish(ctx, &app.reference, report::data_kept(app.key, &kept).as_slice()).await;
-            let fate = namespace::release(ctx, app.key, app.uid).await?;
-            report::publish(ctx, &app.reference, fate.note(&app.key.namespace).as_slice()).await;
-            finalizer::remove(ctx, app.key, app.meta()).await?;
+            report::publish(ctx, app, report::data_kept(app.key, &kept).as_slice()).await;
+            let fate = namespace::release(ctx, app.key, app.uid()).await?;
+            report::publish(ctx, app, fate.note(&app.key.namespace).as_slice()).await;
+            finalizer::write(ctx, app, false).await?;
             ctx.forget(app.key);
             return Ok(Action::await_change());
         }
         Progress::Record(status) => {
             let sentence = "what the deletion is about is on record";
-            report::progress(&status, app.generation(), Reason::Deleting, sentence, ctx.now())
+            report::progress(&status, app.meta().generation, Reason::Deleting, sentence, ctx.now())
         }
         Progress::Hold(hold) => {
-            report::tell(ctx, app, &report::deleting(&app.before, app.generation(), &hold, ctx.now())).await?;
+            report::tell(ctx, app, &report::deleting(&app.before, app.meta().generation, &hold, ctx.now())).await?;
             return Ok(Plan::default().hold(hold).requeue(ctx.now()));
         }
     };
@@ -123,15 +124,13 @@ pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 }
 
 async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
-    let App { key, guard, uid, before, .. } = app;
-    let meta = app.meta();
+    let key = app.key;
     if let Some(hold) = release::stop_upgrade(ctx, app) {
         return Ok(Progress::Hold(hold));
     }
-    let wish = guard.object.as_ref().map(ClientApp::wish);
-    if wish == Ok(Wish::Suspended) {
-        let message =
-            "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false".to_owned();
+    let wish = app.object().ok().map(ClientApp::wish);
+    if wish == Some(Wish::Suspended) {
+        let message = "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false";
         return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
     }
 
@@ -139,18 +138,16 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     let release = observe::release_view(&revisions, &ctx.holder);
     let status = recorded(ctx, app, release.as_ref()).await?;
     // What does not decode keeps everything anyway, and may take no status either.
-    if status != *before && guard.object.is_ok() {
+    if status != app.before && wish.is_some() {
         return Ok(Progress::Record(Box::new(status)));
     }
     let policy = match wish {
-        Ok(Wish::Delete) => DeletionPolicy::Delete,
+        Some(Wish::Delete) => DeletionPolicy::Delete,
         // Who cannot read the policy keeps the data.
         _ => DeletionPolicy::Retain,
     };
     let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
-    let going = Going { key, meta, uid, status: &status, wish: wish.ok(), deletion };
-    let installed = upgrade::installed(&status);
-    let leaving = going.leaving(installed.as_ref());
+    let going = Going { app, status: &status, wish, deletion, installed: upgrade::installed(&status) };
 
     let foreign = release.as_ref().is_some_and(|release| !release.known);
     if foreign {
@@ -162,7 +159,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     }
     // First: whatever happens to the rest, what is retained can be found.
     if !going.goes(Piece::Volumes) {
-        data::leave(ctx, &going, &leaving).await?;
+        data::leave(ctx, &going).await?;
     }
     if !foreign
         && going.goes(Piece::Release)
@@ -170,7 +167,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     {
         return Ok(Progress::Hold(hold));
     }
-    data::destroy(ctx, &going, &leaving, foreign).await
+    data::destroy(ctx, &going, foreign).await
 }
 
 /// Names what stays of an app that went without its teardown: its finalizer was edited out, or it was deleted while that was
@@ -185,35 +182,26 @@ pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
             kept.push(Kept { kind, name, because: "stays: the ClientApp has not waited for its teardown".to_owned() });
         }
     }
-    report::publish(ctx, &app.reference, report::data_kept(key, &kept).as_slice()).await;
+    report::publish(ctx, app, report::data_kept(key, &kept).as_slice()).await;
     Ok(())
 }
 
 /// From one look to the next at what is not watched, so long after the deletion was asked for. **Pure.**
-fn pause(since: jiff::SignedDuration) -> jiff::SignedDuration {
+fn pause(since: SignedDuration) -> SignedDuration {
     (since / 20).clamp(POLL, SAFETY_NET)
 }
 
 /// The status with all that the deletion depends on: what the release consists of, what is the app's own, and how it is deleted.
 async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Result<ClientAppStatus, Error> {
-    let App { key, before, .. } = app;
-    let meta = app.meta();
-    let inventory = observe::inventory(ctx, key, release, before).await?;
-    let seen = Seen {
-        app: meta,
-        inventory: inventory.as_ref(),
-        claims: &ctx.watches.claims(&key.namespace),
-        made: ctx.memory.made(key, app.uid),
-        named: &observe::named(ctx, key),
-    };
-    let owned = owned::on_record(&before.owned, &seen);
+    let before = &app.before;
+    let inventory = observe::inventory(ctx, app.key, release, before).await?;
+    let owned = observe::owned(ctx, app, inventory.as_ref());
     let orphaned = match before.orphaned {
         Some(true) => true,
         // In each pass: a deletion may be asked for once more, with --cascade=orphan.
         _ => {
-            let orphaned = orphaned(ctx, key, meta, before).await?;
-            let note = report::orphaned(key, orphaned, &owned);
-            report::publish(ctx, &app.reference, note.as_slice()).await;
+            let orphaned = orphaned(ctx, app).await?;
+            report::publish(ctx, app, report::orphaned(app.key, orphaned, &owned).as_slice()).await;
             orphaned.unwrap_or(true)
         }
     };
@@ -224,7 +212,8 @@ async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Re
 /// Whether the app is deleted with `--cascade=orphan`; `None`: that cannot be known. The garbage collector takes its mark off
 /// the app when it has taken the app's ownerReference off all that has one, and so the Redis Secret shows it to a process that
 /// was not there to see the mark, or whose watch was late.
-async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppStatus) -> Result<Option<bool>, Error> {
+async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
+    let (key, meta, before) = (app.key, app.meta(), &app.before);
     let seen = ctx.memory.orphaned.get(key);
     if is_orphaned(meta) || (seen.is_some() && seen == meta.uid) {
         return Ok(Some(true));
@@ -233,7 +222,7 @@ async fn orphaned(ctx: &Ctx, key: &Key, meta: &ObjectMeta, before: &ClientAppSta
         return Ok(Some(false));
     }
     let name = key.redis_secret();
-    let made = ctx.memory.made(key, meta.uid.as_deref().unwrap_or_default());
+    let made = ctx.memory.made(key, app.uid());
     let witness = owned::uid(&before.owned, Kind::Secret, &name).or_else(|| owned::uid(&made, Kind::Secret, &name));
     let of_app =
         |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
@@ -254,8 +243,8 @@ mod tests {
     #[test]
     fn what_does_not_go_is_looked_at_ever_more_rarely() {
         for (since, seconds) in [(-5, 1), (0, 1), (20, 1), (60, 3), (600, 30), (86_400, SAFETY_NET.as_secs())] {
-            let pause = pause(jiff::SignedDuration::from_secs(since));
-            assert_eq!(pause, jiff::SignedDuration::from_secs(seconds), "{since} s after");
+            let pause = pause(SignedDuration::from_secs(since));
+            assert_eq!(pause, SignedDuration::from_secs(seconds), "{since} s after");
         }
     }
 }

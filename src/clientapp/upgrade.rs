@@ -278,38 +278,11 @@ mod tests {
     use crate::{
         clientapp::{
             database::DatabaseObject,
-            desired::{app_for_tests, desired},
-            observed::{DatabaseView, Stamp},
+            fixtures::{attempt, chart as at, now as noon, release, target, want, with},
+            observed::DatabaseView,
         },
-        config::Config,
         crd::Attempt,
-        lock_owner::Liveness,
     };
-
-    fn want(spec: Value) -> Desired {
-        let mut full = json!({"hostname": "a.example"});
-        full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        desired(&app_for_tests(full), None, &Config::for_tests()).unwrap()
-    }
-
-    /// What is installed: chart and app.
-    fn at(chart: &str, app: Option<&str>) -> InstalledChart {
-        InstalledChart {
-            name: "nextcloud".to_owned(),
-            version: chart.to_owned(),
-            app_version: app.map(str::to_owned),
-            digest: "sha".to_owned(),
-        }
-    }
-
-    fn target(version: &str, app: Option<&str>) -> Target {
-        Target {
-            chart: "nextcloud".to_owned(),
-            version: version.parse().unwrap(),
-            app_version: app.map(str::to_owned),
-            digest: String::new(),
-        }
-    }
 
     #[test]
     fn where_an_app_may_go() {
@@ -335,10 +308,9 @@ mod tests {
             (at("2.0.0", Some("latest")), target("1.9.0", Some("latest")), none(""), Some("DowngradeRefused")),
             (at("2.0.0", None), target("1.9.0", Some("1.0")), none(""), Some("DowngradeRefused")),
         ] {
-            let mut spec = json!({"chartVersion": to.version.to_string()});
-            spec.as_object_mut().unwrap().extend(upgrade.as_object().unwrap().clone());
+            let spec = with(json!({"chartVersion": to.version.to_string()}), &upgrade);
             let recorded = ClientAppStatus { installed: Some(from.clone()), ..ClientAppStatus::default() };
-            let hold = refusal(&want(spec), &to, &recorded);
+            let hold = refusal(&want(&spec), &to, &recorded);
             assert_eq!(hold.as_ref().map(|hold| hold.reason.as_str()), refused, "{from:?} -> {to:?}");
             assert!(hold.is_none_or(|hold| hold.stalled));
         }
@@ -347,7 +319,7 @@ mod tests {
     #[test]
     fn the_way_is_told() {
         let before = ClientAppStatus { installed: Some(at("5.5.2", Some("29.0.5"))), ..ClientAppStatus::default() };
-        let said = |to: Target| refusal(&want(json!({})), &to, &before).unwrap().message;
+        let said = |to: Target| refusal(&want(&json!({})), &to, &before).unwrap().message;
         insta::assert_snapshot!([
             said(target("7.0.0", Some("31.0.0"))),
             said(target("5.5.1", Some("29.0.4"))),
@@ -407,20 +379,16 @@ mod tests {
                 &[("6.0.0", "5.5.2", Some("5.5.3"), true), ("6.0.0", "5.5.2", Some("5.5.2"), false)],
             ),
         ];
-        let app = |chart: &str| {
-            if chart == "6.0.0" {
-                "30.0.1"
-            } else if chart == "7.0.0" {
-                "31.0.0"
-            } else {
-                "29.0.5"
-            }
+        let app = |chart: &str| match chart {
+            "6.0.0" => "30.0.1",
+            "7.0.0" => "31.0.0",
+            _ => "29.0.5",
         };
         for (life, moments) in lives {
             let mut recorded = ClientAppStatus::default();
             for (at_chart, version, allow, refused) in moments {
                 recorded.installed = Some(at(at_chart, Some(app(at_chart))));
-                let desired = want(json!({"chartVersion": version, "upgrade": {"allow": allow}}));
+                let desired = want(&json!({"chartVersion": version, "upgrade": {"allow": allow}}));
                 let hold = refusal(&desired, &target(version, Some(app(version))), &recorded);
                 assert_eq!(hold.is_some(), *refused, "{life}: {at_chart} -> {version}, {allow:?}");
                 let again = hold.is_some_and(|hold| hold.message.contains("remove the field, and then set it again"));
@@ -431,7 +399,7 @@ mod tests {
     }
 
     fn backed_up(postgres: Value) -> Desired {
-        want(json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}, "postgres": postgres}))
+        want(&json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}, "postgres": postgres}))
     }
 
     fn recorded(backup: Option<BackupRecord>) -> ClientAppStatus {
@@ -442,22 +410,10 @@ mod tests {
         ObjectMeta { uid: Some("uid".to_owned()), generation: Some(generation), ..ObjectMeta::default() }
     }
 
-    fn noon() -> Timestamp {
-        "2026-01-01T12:00:00Z".parse().unwrap()
-    }
-
     /// A revision that this operator's helm, or another client's, has left so.
     fn revision(revision: i64, phase: Phase, ours: bool) -> ReleaseView {
-        ReleaseView {
-            revision,
-            secret: String::new(),
-            secret_uid: String::new(),
-            phase,
-            status: String::new(),
-            stamp: ours.then(|| Stamp { digest: "d".to_owned(), holder: Liveness::Unknown }),
-            known: true,
-            written: None,
-        }
+        let release = release("d");
+        ReleaseView { revision, phase, stamp: release.stamp.filter(|_| ours), ..release }
     }
 
     #[test]
@@ -484,7 +440,7 @@ mod tests {
         // Nothing to back up, or it is not asked for.
         assert_eq!(needed(&meta(2), Some(&deployed), &ClientAppStatus::default()), None);
         for spec in [json!({"upgrade": {"backup": true}, "chartVersion": "5.5.2"}), json!({"chartVersion": "5.5.3"})] {
-            assert_eq!(backup(&want(spec), &meta(2), None, &recorded(None), noon()), None);
+            assert_eq!(backup(&want(&spec), &meta(2), None, &recorded(None), noon()), None);
         }
     }
 
@@ -600,44 +556,23 @@ mod tests {
         let desired = backed_up(json!({}));
         let old = Some(Time(noon() - SignedDuration::from_mins(31)));
         let record = |as_of: Option<Time>| BackupRecord { as_of, state: BackupState::Succeeded, ..asked() };
-        let attempt = |digest: &str| Attempt {
-            digest: digest.to_owned(),
-            started_at: Time(noon()),
-            failures: 1,
-            retry_at: None,
-            reason: None,
-            chart: None,
-            message: None,
-        };
-        let same = attempt(&desired.digest);
+        let failed = |digest: &str| Attempt { failures: 1, ..attempt(digest) };
+        let same = failed(&desired.digest);
         let retry = Some(annotation::retry_after(&same));
-        let failed = || Some(revision(1, Phase::Failed, true));
+        let tried = |at: i64| Some(revision(at, Phase::Failed, true));
+        let put_right = Some(revision(2, Phase::Deployed, false));
+        const OUTDATED: Option<&str> = Some("BackupOutdated");
+        const BACKING_UP: Option<&str> = Some("BackingUp");
         for (what, as_of, release, attempt, retry, asks, reason) in [
-            ("fresh", asked().as_of, failed(), &same, None, false, None),
-            ("too old", old.clone(), failed(), &same, None, false, Some("BackupOutdated")),
+            ("fresh", asked().as_of, tried(1), &same, None, false, None),
+            ("too old", old.clone(), tried(1), &same, None, false, OUTDATED),
             // As it is after a user has asked once.
-            (
-                "too old again",
-                old.clone(),
-                Some(revision(0, Phase::Failed, true)),
-                &same,
-                None,
-                false,
-                Some("BackupOutdated"),
-            ),
-            ("a user asks", old.clone(), failed(), &same, retry.clone(), true, Some("BackingUp")),
-            ("the spec has changed", old.clone(), failed(), &attempt("other"), None, true, Some("BackingUp")),
+            ("too old again", old.clone(), tried(0), &same, None, false, OUTDATED),
+            ("a user asks", old.clone(), tried(1), &same, retry.clone(), true, BACKING_UP),
+            ("the spec has changed", old.clone(), tried(1), &failed("other"), None, true, BACKING_UP),
             // Nothing was begun: what is there is as it was, and so are backups of it.
-            ("no try has come to a revision", old.clone(), None, &same, None, true, Some("BackingUp")),
-            (
-                "another client has put it right",
-                old,
-                Some(revision(2, Phase::Deployed, false)),
-                &same,
-                None,
-                true,
-                Some("BackingUp"),
-            ),
+            ("no try has come to a revision", old.clone(), None, &same, None, true, BACKING_UP),
+            ("another client has put it right", old, put_right, &same, None, true, BACKING_UP),
         ] {
             let status = ClientAppStatus { last_attempt: Some(attempt.clone()), ..recorded(Some(record(as_of))) };
             let needed = backup(&desired, &meta(2), release.as_ref(), &status, noon()).unwrap();
@@ -654,7 +589,7 @@ mod tests {
             let before = before(&desired, &observed, &target("5.5.3", Some("29.0.5")), noon());
             assert_eq!(before.as_ref().is_some_and(|before| before.back_up.is_some()), asks, "{what}");
             assert_eq!(before.as_ref().map(|before| before.hold.reason.as_str()), reason, "{what}");
-            assert!(before.is_none_or(|before| before.hold.stalled == (reason == Some("BackupOutdated"))), "{what}");
+            assert!(before.is_none_or(|before| before.hold.stalled == (reason == OUTDATED)), "{what}");
         }
     }
 }

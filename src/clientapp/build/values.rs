@@ -394,33 +394,19 @@ mod tests {
     #[test]
     fn user_values() {
         let deep = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
+        let computed = |path: &str, field: &str| format!("{path} is computed by the operator: set {field} instead");
+        let no_map = "redis must be a map: the operator computes redis.enabled in it";
         for (values, refusal) in [
-            (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}]}}), None),
-            (json!({"redis": {"architecture": "replication"}}), None),
-            (
-                json!({"nextcloud": {"host": "x"}}),
-                Some("nextcloud.host is computed by the operator: set spec.hostname instead"),
-            ),
-            (
-                json!({"redis": {"auth": {"password": "x"}}}),
-                Some("redis.auth is computed by the operator: set spec.redis instead"),
-            ),
-            (json!({"redis": "off"}), Some("redis must be a map: the operator computes redis.enabled in it")),
-            (json!({"redis": null}), Some("redis must be a map: the operator computes redis.enabled in it")),
-            (
-                json!({"externalDatabase": {"host": "x"}}),
-                Some("externalDatabase is computed by the operator: set spec.postgres instead"),
-            ),
+            (json!({"nextcloud": {"host": "x"}}), &*computed("nextcloud.host", "spec.hostname")),
+            (json!({"redis": {"auth": {"password": "x"}}}), &computed("redis.auth", "spec.redis")),
+            (json!({"redis": "off"}), no_map),
+            (json!({"redis": null}), no_map),
+            (json!({"externalDatabase": {"host": "x"}}), &computed("externalDatabase", "spec.postgres")),
             (
                 json!({"big": "x".repeat(300_000)}),
-                Some("values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret"),
+                "values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret",
             ),
-            (deep, Some("values nest deeper than 32 levels")),
-        ] {
-            let result = check_user_values(values.as_object().unwrap(), true);
-            assert_eq!(result.err().as_deref(), refusal, "{:.80}", values.to_string());
-        }
-        for (values, refusal) in [
+            (deep, "values nest deeper than 32 levels"),
             (
                 json!({"a": {"b": [1, 9_007_199_254_740_993_u64]}}),
                 "a.b[1]: 9007199254740993 would reach the chart as 9007199254740992, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
@@ -434,12 +420,18 @@ mod tests {
                 &format!("a.{}… has a key of 1023 characters, which helm cannot read", "k".repeat(58)),
             ),
         ] {
-            assert_eq!(check_user_values(values.as_object().unwrap(), true).unwrap_err(), refusal);
+            let result = check_user_values(values.as_object().unwrap(), true);
+            assert_eq!(result.unwrap_err(), refusal, "{:.80}", values.to_string());
         }
-        let fit = json!({"a": [1_u64 << 53, i64::MIN, 1e300, 0.1, 9_007_199_254_740_994_u64], "k".repeat(1022): 1});
-        assert_eq!(check_user_values(fit.as_object().unwrap(), true), Ok(()));
-        let own = json!({"externalDatabase": {"host": "x"}});
-        assert_eq!(check_user_values(own.as_object().unwrap(), false), Ok(()));
+        let numbers = json!([1_u64 << 53, i64::MIN, 1e300, 0.1, 9_007_199_254_740_994_u64]);
+        for (values, with_database) in [
+            (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}]}}), true),
+            (json!({"redis": {"architecture": "replication"}}), true),
+            (json!({"a": numbers, "k".repeat(1022): 1}), true),
+            (json!({"externalDatabase": {"host": "x"}}), false),
+        ] {
+            assert_eq!(check_user_values(values.as_object().unwrap(), with_database), Ok(()));
+        }
     }
 
     #[test]

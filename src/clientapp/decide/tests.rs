@@ -1,7 +1,5 @@
 //! The table of [`decide`], and the property that holds it together: wherever a run stops, the next ones converge.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -10,113 +8,16 @@ use super::*;
 use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState},
-        desired::{app_for_tests, desired},
-        observed::{DatabaseView, Target, Workload},
+        fixtures::{attempt, chart, config, database, keys, now, own, release, settled, want},
+        observed::DatabaseView,
         plan::Apply,
     },
-    config::Config,
-    crd::{ClientAppStatus, InstalledChart, Inventory, Owned, Release},
-    runtime::feeder::Availability,
+    crd::{Owned, Release},
+    runtime::{feeder::Availability, key::Key},
 };
-
-/// With a deadline for helm of 430 s.
-fn config() -> Config {
-    Config { helm_deadline: SignedDuration::from_secs(430), ..Config::for_tests() }
-}
-
-fn now() -> Timestamp {
-    "2026-01-01T12:00:00Z".parse().unwrap()
-}
 
 fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
-}
-
-fn want(spec: Value) -> Desired {
-    let mut full = json!({"hostname": "acme.example.com"});
-    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    desired(&app_for_tests(full), None, &Config::for_tests()).unwrap()
-}
-
-fn keys(keys: &[&str]) -> SecretView {
-    SecretView::Present { keys: keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>() }
-}
-
-fn own(uid: &str) -> SecretView {
-    SecretView::Own { uid: uid.to_owned() }
-}
-
-fn object(desired: &Desired) -> Option<DatabaseObject> {
-    let object = desired.database_object()?;
-    Some(DatabaseObject {
-        app: Some("acme".to_owned()),
-        retained_from: None,
-        uid: "pg-uid".to_owned(),
-        owner_uid: None,
-        stamp: Some("uid".to_owned()),
-        deleting: false,
-        digest: Some(object.document(desired.upgrade.backup).digest.clone()),
-        postgres_version: Some(object.postgres_version),
-        storage_bytes: Some(object.storage_bytes),
-        backups: desired.upgrade.backup,
-        backup_waits_for: None,
-        state: DatabaseState::Ready,
-        last_backup: None,
-        created: Some(ago(600)),
-    })
-}
-
-fn release(desired: &Desired) -> ReleaseView {
-    ReleaseView {
-        revision: 3,
-        secret: "sh.helm.release.v1.acme.v3".to_owned(),
-        secret_uid: "revision-3".to_owned(),
-        phase: Phase::Deployed,
-        status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: desired.digest.clone(), holder: Liveness::Unknown }),
-        known: true,
-        written: Some(ago(300)),
-    }
-}
-
-fn chart(desired: &Desired) -> Target {
-    Target {
-        chart: "nextcloud".to_owned(),
-        version: desired.chart_version.clone(),
-        app_version: None,
-        digest: "sha".to_owned(),
-    }
-}
-
-/// Everything is there and as it should be.
-fn settled(desired: &Desired) -> Observed {
-    Observed {
-        hostname_holder: None,
-        admin_secret: own("admin-uid"),
-        redis_secret: own("redis-uid"),
-        database: DatabaseView {
-            kind: Availability::Installed,
-            app_uid: "uid".to_owned(),
-            on_record: Some("pg-uid".to_owned()),
-            object: object(desired),
-            secret: keys(&["user", "password", "host", "dbname"]),
-            reachable: true,
-        },
-        retained: Vec::new(),
-        backup: None,
-        target: Some(chart(desired)),
-        run: HelmRun::Idle,
-        run_is_shown: true,
-        release: Some(release(desired)),
-        workloads: vec![Workload { kind: "Deployment", name: "acme".to_owned(), ..Workload::default() }],
-        inventory: Some(Inventory::default()),
-        owned: Vec::new(),
-        retry: None,
-        recorded: ClientAppStatus {
-            release: Some(Release { revision: 3, ..Release::default() }),
-            ..ClientAppStatus::default()
-        },
-    }
 }
 
 /// A plan in one line: steps by name, then `hold condition/reason`, `!` where stalled.
@@ -153,7 +54,7 @@ fn brief(plan: &Plan) -> String {
 
 #[track_caller]
 fn row(what: &str, spec: Value, change: impl FnOnce(&mut Observed), plan: &str) {
-    let desired = want(spec);
+    let desired = want(&spec);
     let mut observed = settled(&desired);
     change(&mut observed);
     let decided = decide(&desired, &observed, &config(), now());
@@ -164,29 +65,24 @@ fn none() -> Value {
     json!({})
 }
 
+fn no_database() -> Value {
+    json!({"postgres": {"enabled": false}})
+}
+
 #[test]
 fn from_nothing_to_settled() {
     row("everything is as it should be", none(), |_| {}, "");
     row("nothing exists", none(), |w| *w = nothing(), "admin, redis, postgres, hold PostgresReady/Provisioning");
-    row(
-        "nothing exists and no database is asked for",
-        json!({"postgres": {"enabled": false}}),
-        |w| *w = nothing(),
-        "admin, redis",
-    );
-    row(
-        "nothing exists and little is asked for",
-        json!({"postgres": {"enabled": false}, "redis": {"enabled": false}}),
-        |w| *w = nothing(),
-        // It is what tells an orphaning deletion from others.
-        "admin, redis",
-    );
+    row("nothing exists, and no database", no_database(), |w| *w = nothing(), "admin, redis");
+    let little = json!({"postgres": {"enabled": false}, "redis": {"enabled": false}});
+    // Redis' Secret is what tells an orphaning deletion from others.
+    row("nothing exists, and little is asked for", little, |w| *w = nothing(), "admin, redis");
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
 
 fn nothing() -> Observed {
     Observed {
-        target: Some(chart(&want(none()))),
+        target: settled(&want(&none())).target,
         database: DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() },
         ..Observed::default()
     }
@@ -196,13 +92,10 @@ fn nothing() -> Observed {
 fn what_comes_before_everything() {
     row("suspended", json!({"suspend": true}), |w| *w = nothing(), "hold Reconciling/Suspended");
     let other = || Some(Key::new("b", "older"));
-    row("hostname taken", none(), |w| w.hostname_holder = other(), "hold Released/HostnameConflict!");
-    row(
-        "hostname taken, nothing made yet",
-        none(),
-        |w| *w = Observed { hostname_holder: other(), ..nothing() },
-        "hold Released/HostnameConflict!",
-    );
+    const TAKEN: &str = "hold Released/HostnameConflict!";
+    row("hostname taken", none(), |w| w.hostname_holder = other(), TAKEN);
+    let no_more = |w: &mut Observed| *w = Observed { hostname_holder: other(), ..nothing() };
+    row("hostname taken, nothing made yet", none(), no_more, TAKEN);
 }
 
 #[test]
@@ -215,19 +108,11 @@ fn secrets() {
     row("a predecessor's Secret, and no Redis", no_redis, |w| w.redis_secret = not_ours(), "");
     row("a predecessor's admin Secret", none(), |w| w.admin_secret = not_ours(), "hold Released/SecretNotOurs");
     row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
-    row(
-        "given without a password",
-        given(),
-        |w| w.admin_secret = keys(&["nextcloud-username"]),
-        "hold Released/AdminSecretKeyMissing!",
-    );
+    let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
+    row("given without a password", given(), half, "hold Released/AdminSecretKeyMissing!");
     row("given and whole", given(), |w| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]), "");
-    row(
-        "given and absent does not hold up the database",
-        given(),
-        |w| *w = nothing(),
-        "redis, postgres, hold PostgresReady/Provisioning",
-    );
+    let made = "redis, postgres, hold PostgresReady/Provisioning";
+    row("given and absent does not hold up the database", given(), |w| *w = nothing(), made);
 }
 
 fn standalone() -> Value {
@@ -244,17 +129,11 @@ fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
         move |w: &mut Observed| w.database.object.as_mut().map(change).unwrap_or_default()
     };
-    let waits = || DatabaseState::Waiting(" is initializing".to_owned());
     const WAIT: &str = "hold PostgresReady/Provisioning";
     const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
-    let stale: fn(&mut DatabaseObject) = |s| (s.storage_bytes, s.digest) = (Some(1e6), None);
     for (what, change, made) in [
         ("as it should be", of(|_| {}), ""),
-        (
-            "of an operator before this one, by ownerReference",
-            of(|s| (s.stamp, s.owner_uid) = (None, Some("uid".into()))),
-            "",
-        ),
+        ("of an earlier operator, by ownerReference", of(|s| (s.stamp, s.owner_uid) = (None, Some("uid".into()))), ""),
         ("on record by uid, whatever it says", of(|s| s.stamp = None), ""),
         ("another app's", of(|s| s.app = None), OTHERS),
         ("labelled as this app's, and not on record", of(|s| (s.stamp, s.uid) = (None, "other".into())), OTHERS),
@@ -263,7 +142,7 @@ fn the_database_gate() {
         ("going", of(|s| s.deleting = true), "hold PostgresReady/Deleting"),
         ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
         ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
-        ("a smaller volume", of(stale), "postgres"),
+        ("a smaller volume", of(|s| (s.storage_bytes, s.digest) = (Some(1e6), None)), "postgres"),
         ("silent for long", of(|s| s.state = DatabaseState::Silent), "hold PostgresReady/NotReporting"),
         ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::Silent, Some(ago(1)))), WAIT),
         ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
@@ -278,53 +157,35 @@ fn the_database_gate() {
         row(what, external(), change, "");
     }
     let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.database);
+    const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     for (what, change, made, theirs) in [
-        (
-            "not installed",
-            of(|d| (d.kind, d.object) = (Availability::Missing, None)),
-            "hold PostgresReady/DependencyMissing!",
-            "",
-        ),
+        ("not installed", of(|d| (d.kind, d.object) = (Availability::Missing, None)), NO_KIND, ""),
         ("not to be seen", of(|d| d.kind = Availability::Refused("no".into())), "hold PostgresReady/AccessDenied!", ""),
         ("nothing there", of(|d| d.object = None), "postgres, hold PostgresReady/Provisioning", ""),
         ("no address", of(|d| d.reachable = false), WAIT, ""),
         ("no Secret", of(|d| d.secret = SecretView::Absent), SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
-        (
-            "no password",
-            of(|d| d.secret = keys(&["user", "host", "dbname"])),
-            NO_KEY,
-            "hold PostgresReady/SecretKeyMissing!",
-        ),
-        ("no host", of(|d| d.secret = keys(&["user", "password"])), "", "hold PostgresReady/SecretKeyMissing!"),
+        ("no password", of(|d| d.secret = keys(&["user", "host", "dbname"])), NO_KEY, THEIRS_NO_KEY),
+        ("no host", of(|d| d.secret = keys(&["user", "password"])), "", THEIRS_NO_KEY),
     ] {
         for (spec, plan) in [(none(), made), (standalone(), made), (external(), theirs)] {
             row(what, spec, change, plan);
         }
     }
-    let waiting = waits();
-    row(
-        "a change waits for the database",
-        json!({"chartVersion": "5.5.3"}),
-        |w| {
-            w.database.object.as_mut().unwrap().state = waiting;
-            w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
-        },
-        WAIT,
-    );
-    row(
-        "without a database Percona is not asked for",
-        json!({"postgres": {"enabled": false}}),
-        |w| w.database = DatabaseView::default(),
-        "",
-    );
+    let waiting = |w: &mut Observed| {
+        w.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is initializing".to_owned());
+        w.release = Some(release("old"));
+    };
+    row("a change waits for the database", json!({"chartVersion": "5.5.3"}), waiting, WAIT);
+    row("without one Percona is not asked for", no_database(), |w| w.database = DatabaseView::default(), "");
 }
 
 const BACKUPS: &str = "postgres with backups";
 const SECRET_MISSING: &str = "hold PostgresReady/SecretMissing";
 const NO_KEY: &str = "hold PostgresReady/SecretKeyMissing";
+const THEIRS_NO_KEY: &str = "hold PostgresReady/SecretKeyMissing!";
 
 #[test]
-fn what_a_closed_gate_says() {
+fn what_a_hold_says() {
     for (spec, change, message) in [
         (
             standalone(),
@@ -346,8 +207,13 @@ fn what_a_closed_gate_says() {
             |w| w.database.secret = keys(&["user", "host"]),
             "Secret theirs, named in spec.postgres.external, has no value under password and dbname: it needs the keys user, password, host, dbname",
         ),
+        (
+            json!({"adminSecret": "mine"}),
+            |w| w.admin_secret = keys(&[]),
+            "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password",
+        ),
     ] {
-        let desired = want(spec);
+        let desired = want(&spec);
         let mut observed = settled(&desired);
         change(&mut observed);
         assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().message, message);
@@ -357,22 +223,17 @@ fn what_a_closed_gate_says() {
 #[test]
 fn what_an_earlier_app_has_left() {
     let adopting = |provider: &str| json!({"postgres": {"provider": provider, "adopt": true}});
-    let retained = |kind, name: &str| Retained {
-        kind,
-        name: name.to_owned(),
-        uid: "left".to_owned(),
-        of_database: false,
-        installed: None,
+    let retained = |kind, name: &str| {
+        let (name, uid) = (name.to_owned(), "left".to_owned());
+        Retained { kind, name, uid, of_database: false, installed: None }
     };
-    let volume = || retained(Kind::Volume, "acme-nextcloud");
     let left = |database: bool| {
         move |w: &mut Observed| {
             let found = w.database.object.take();
             *w = nothing();
-            w.retained = vec![volume()];
+            w.retained = vec![retained(Kind::Volume, "acme-nextcloud")];
             if database {
-                let kind = Kind::PerconaPGCluster;
-                w.retained.push(retained(kind, "acme-pg"));
+                w.retained.push(retained(Kind::PerconaPGCluster, "acme-pg"));
                 let left =
                     |found| DatabaseObject { app: None, stamp: None, retained_from: Some("acme".into()), ..found };
                 w.database.object = found.map(left);
@@ -397,23 +258,11 @@ fn what_an_earlier_app_has_left() {
 }
 
 #[test]
-fn missing_keys_are_named() {
-    let desired = want(json!({"adminSecret": "mine"}));
-    let mut observed = settled(&desired);
-    observed.admin_secret = keys(&[]);
-    let hold = decide(&desired, &observed, &config(), now()).hold.unwrap();
-    assert_eq!(
-        hold.message,
-        "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password"
-    );
-}
-
-#[test]
 fn the_release() {
     let of = |change: fn(&mut ReleaseView)| move |w: &mut Observed| change(w.release.as_mut().unwrap());
-    let stale = |release: &mut ReleaseView| release.stamp.as_mut().unwrap().digest = "old".to_owned();
-    row("the spec changed", none(), move |w| stale(w.release.as_mut().unwrap()), "helm 4");
+    const DEAD: &str = "unlock 3, helm 4";
     for (what, change, plan) in [
+        ("the spec changed", of(|r| *r = release("old")), "helm 4"),
         ("failed", of(|r| r.phase = Phase::Failed), "helm 4"),
         ("another client's upgrade", of(|r| r.stamp = None), "helm 4 over 3"),
         ("another client's failed upgrade", of(|r| (r.stamp, r.phase) = (None, Phase::Failed)), "helm 4 over 3"),
@@ -421,30 +270,21 @@ fn the_release() {
         ("another client at work", of(|r| (r.stamp, r.phase) = (None, Phase::Pending)), EXTERNAL),
         ("another client uninstalling", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
         ("another operator at work", of(|r| r.phase = Phase::Pending), EXTERNAL),
+        ("another operator, out of time", of(|r| (r.phase, r.written) = (Phase::Pending, Some(ago(431)))), DEAD),
         (
-            "another operator, out of time",
-            of(|r| (r.phase, r.written) = (Phase::Pending, Some(ago(431)))),
-            "unlock 3, helm 4",
-        ),
-        (
-            "a dead operator's lock",
+            "a dead one's lock",
             of(|r| (r.phase, r.stamp.as_mut().unwrap().holder) = (Phase::Pending, Liveness::Dead)),
-            "unlock 3, helm 4",
+            DEAD,
         ),
     ] {
         row(what, none(), change, plan);
     }
     row("uninstalled by another client", none(), |w| w.release = None, "helm 1 again");
-    row(
-        "never ours",
-        none(),
-        |w| {
-            w.recorded.release = None;
-            let release = w.release.as_mut().unwrap();
-            (release.stamp, release.known) = (None, false);
-        },
-        "hold Released/ReleaseNotOurs!",
-    );
+    let never_ours = |w: &mut Observed| {
+        w.recorded.release = None;
+        w.release = Some(ReleaseView { stamp: None, known: false, ..release("") });
+    };
+    row("never ours", none(), never_ours, "hold Released/ReleaseNotOurs!");
 }
 
 const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
@@ -457,13 +297,11 @@ fn failures_are_not_repeated_before_their_time() {
             release.phase = Phase::Failed;
             let digest = digest.map_or_else(|| release.stamp.as_ref().unwrap().digest.clone(), str::to_owned);
             w.recorded.last_attempt = Some(Attempt {
-                digest,
                 started_at: Time(ago(60)),
                 failures,
                 retry_at: Some(Time(now() + SignedDuration::from_secs(retry_in))),
                 reason: Some(reason.to_owned()),
-                chart: None,
-                message: Some("the hook failed".to_owned()),
+                ..attempt(&digest)
             });
         }
     };
@@ -505,22 +343,9 @@ fn what_is_lost_of_generated_secrets() {
     const LOST: &str = "hold Released/AdminSecretLost!";
     row("in use", none(), absent, LOST);
     let (mut attempted, mut handed_out, mut gone) = (nothing(), nothing(), nothing());
-    attempted.recorded.last_attempt = Some(Attempt {
-        digest: String::new(),
-        started_at: Time(now()),
-        failures: 0,
-        retry_at: None,
-        reason: None,
-        chart: None,
-        message: None,
-    });
+    attempted.recorded.last_attempt = Some(attempt(""));
     handed_out.recorded.owned = vec![entry("acme-admin-secret", "admin-uid")];
-    gone.recorded.installed = Some(InstalledChart {
-        name: "nextcloud".to_owned(),
-        version: "5.5.2".to_owned(),
-        app_version: None,
-        digest: String::new(),
-    });
+    gone.recorded.installed = Some(chart("5.5.2", None));
     for observed in [attempted, handed_out, gone] {
         row("once in use", none(), |w| *w = observed, LOST);
     }
@@ -531,7 +356,10 @@ fn what_is_lost_of_generated_secrets() {
     let replaced = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
     row("Redis, made anew", none(), replaced, "restart for acme-redis-secret");
     let restarted = |uid: &'static str| {
-        move |w: &mut Observed| (replaced(w), w.workloads[0].restarted_for = Some(uid.to_owned())).0
+        move |w: &mut Observed| {
+            replaced(w);
+            w.workloads.iter_mut().for_each(|workload| workload.restarted_for = Some(uid.to_owned()));
+        }
     };
     row("Redis, made anew, and restarted for it", none(), restarted("redis-uid"), "");
     row("Redis, made anew once more", none(), restarted("between"), "restart for acme-redis-secret");
@@ -541,8 +369,8 @@ fn what_is_lost_of_generated_secrets() {
 
 #[test]
 fn a_chart_is_fetched_before_helm_runs() {
-    let version = want(none()).chart_version.to_string();
-    let old = |w: &mut Observed| w.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "old".to_owned();
+    let version = want(&none()).chart_version.to_string();
+    let old = |w: &mut Observed| w.release = Some(release("old"));
     let fetching = |version: &str| HelmRun::FetchingChart(version.parse().unwrap());
     for (what, run, plan) in [
         ("the chart is not at hand", HelmRun::Idle, "fetch, hold Released/FetchingChart"),
@@ -593,7 +421,7 @@ enum HelmEnd {
 
 impl Sim {
     fn new() -> Sim {
-        Sim { desired: want(none()), observed: nothing(), now: now(), created: [0, 0], helm_runs: 0 }
+        Sim { desired: want(&none()), observed: nothing(), now: now(), created: [0, 0], helm_runs: 0 }
     }
 
     fn plan(&self) -> Plan {
@@ -629,18 +457,17 @@ impl Sim {
     }
 
     fn perform(&mut self, step: &Step, helm: HelmEnd) {
-        let made = || own("uid");
         match step {
             Step::CreateAdminSecret => {
                 self.created[0] += 1;
-                self.observed.admin_secret = made();
+                self.observed.admin_secret = own("uid");
             }
             Step::CreateRedisSecret => {
                 self.created[1] += 1;
-                self.observed.redis_secret = made();
+                self.observed.redis_secret = own("uid");
             }
             Step::ApplyDatabase(Apply { backups, .. }) => {
-                let made = DatabaseObject { state: DatabaseState::Silent, ..object(&self.desired).unwrap() };
+                let made = DatabaseObject { state: DatabaseState::Silent, ..database(&self.desired).unwrap() };
                 let applied = self.desired.database_object().unwrap().document(*backups);
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
@@ -668,21 +495,17 @@ impl Sim {
             HelmEnd::Fails => Phase::Failed,
             HelmEnd::Killed => Phase::Pending,
         };
-        let mut made = release(&self.desired);
-        (made.revision, made.phase) = (revision, phase);
+        let mut made = ReleaseView { revision, phase, ..release(&self.desired.digest) };
         made.stamp.as_mut().unwrap().holder = Liveness::Dead;
         self.observed.release = Some(made);
         self.observed.workloads = settled(&self.desired).workloads;
         let failed = end == HelmEnd::Fails;
         let retry_at = self.now + SignedDuration::from_mins(10);
         self.observed.recorded.last_attempt = (end != HelmEnd::Killed).then(|| Attempt {
-            digest: self.desired.digest.clone(),
             started_at: Time(self.now),
             failures: failed.into(),
             retry_at: failed.then_some(Time(retry_at)),
-            reason: None,
-            chart: None,
-            message: None,
+            ..attempt(&self.desired.digest)
         });
         self.observed.recorded.release = Some(Release { revision, ..Release::default() });
     }

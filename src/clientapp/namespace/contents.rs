@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Resource as _,
-    api::ApiResource,
+    api::{ApiResource, GroupVersionKind},
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
 };
 
@@ -124,15 +124,9 @@ pub fn describe(kind: &ApiResource) -> String {
 }
 
 fn api_resource(group: &str, version: &str, found: &APIResourceDiscovery) -> ApiResource {
-    let kind = found.response_kind.as_ref().and_then(|kind| kind.kind.clone()).unwrap_or_default();
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version,
-        kind,
-        plural: found.resource.clone().unwrap_or_default(),
-    }
+    let kind = found.response_kind.as_ref().and_then(|kind| kind.kind.as_deref()).unwrap_or_default();
+    let plural = found.resource.as_deref().unwrap_or_default();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 #[cfg(test)]
@@ -152,39 +146,30 @@ mod tests {
     }
 
     const STORED: &[&str] = &["create", "delete", "get", "list", "watch"];
+    const APPS: &str = "apps.bnerd-operator.local/v1alpha1";
 
     fn core() -> Vec<APIGroupDiscovery> {
-        vec![group(
-            "",
-            &[(
-                "v1",
-                &[
-                    resource("nodes", "Node", "Cluster", STORED),
-                    resource("bindings", "Binding", "Namespaced", &["create"]),
-                    resource("pods", "Pod", "Namespaced", STORED),
-                    resource("secrets", "Secret", "Namespaced", STORED),
-                ],
-            )],
-        )]
+        let resources = [
+            resource("nodes", "Node", "Cluster", STORED),
+            resource("bindings", "Binding", "Namespaced", &["create"]),
+            resource("pods", "Pod", "Namespaced", STORED),
+            resource("secrets", "Secret", "Namespaced", STORED),
+        ];
+        vec![group("", &[("v1", &resources)])]
     }
 
     #[test]
     fn the_kinds_that_are_stored_in_namespaces() {
         let both = resource("things", "Thing", "Namespaced", STORED);
         let older = resource("relics", "Relic", "Namespaced", STORED);
+        let ours = [
+            resource("clientapps", "ClientApp", "Namespaced", STORED),
+            resource("profiles", "Profile", "Cluster", STORED),
+        ];
         let groups = [
             group("apps.example.com", &[("v2", std::slice::from_ref(&both)), ("v1", &[both.clone(), older])]),
             group("metrics.k8s.io", &[("v1", &[resource("pods", "PodMetrics", "Namespaced", &["get", "list"])])]),
-            group(
-                "apps.bnerd-operator.local",
-                &[(
-                    "v1alpha1",
-                    &[
-                        resource("clientapps", "ClientApp", "Namespaced", STORED),
-                        resource("profiles", "Profile", "Cluster", STORED),
-                    ],
-                )],
-            ),
+            group("apps.bnerd-operator.local", &[("v1alpha1", &ours)]),
         ];
         let kinds = Kinds::of(&core(), &groups).unwrap();
         let stored: Vec<_> = kinds.stored.iter().map(|kind| format!("{} {}", kind.api_version, kind.plural)).collect();
@@ -222,8 +207,8 @@ mod tests {
     fn what_keeps_a_namespace() {
         let app = Key::new("acme", "acme");
         let owner = |api_version: &str, kind: &str, name: &str, uid: &str, controller: bool| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": controller}]);
-        let own = owner("apps.bnerd-operator.local/v1alpha1", "ClientApp", "acme", "1", true);
-        let other = owner("apps.bnerd-operator.local/v1alpha1", "ClientApp", "acme", "2", true);
+        let own = owner(APPS, "ClientApp", "acme", "1", true);
+        let other = owner(APPS, "ClientApp", "acme", "2", true);
         let server = owner("postgres-operator.crunchydata.com/v1beta1", "PostgresCluster", "acme-pg", "3", true);
         let another_server = owner("postgres-operator.crunchydata.com/v1beta1", "PostgresCluster", "theirs", "3", true);
         let workload = owner("apps/v1", "ReplicaSet", "x", "4", true);
@@ -232,6 +217,7 @@ mod tests {
         let unknown = owner("gone.example.com/v1", "Thing", "x", "6", true);
         let deleted = "2026-01-01T00:00:00Z";
         let stamped = |uid: &str| json!({"apps.bnerd-operator.local/clientapp-uid": uid});
+        let alike = json!({"app.kubernetes.io/instance": "acme"});
         let retained = json!({"apps.bnerd-operator.local/retained-from": "acme"});
         let table = [
             ("v1", "ConfigMap", json!({"name": "kube-root-ca.crt"}), false),
@@ -247,7 +233,7 @@ mod tests {
             ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", json!({"name": "x"}), true),
             // By whom it is owned.
             ("v1", "Pod", json!({"name": "x"}), true),
-            ("v1", "Pod", json!({"name": "x", "labels": {"app.kubernetes.io/instance": "acme"}}), true),
+            ("v1", "Pod", json!({"name": "x", "labels": alike}), true),
             ("v1", "Pod", json!({"name": "x", "ownerReferences": workload}), false),
             ("v1", "Pod", json!({"name": "x", "ownerReferences": beside}), true),
             ("v1", "Pod", json!({"name": "x", "ownerReferences": node}), true),
@@ -270,21 +256,11 @@ mod tests {
             ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": workload}), true),
             ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": server}), false),
             ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": own, "labels": retained}), true),
-            (
-                "v1",
-                "PersistentVolumeClaim",
-                json!({"name": "x", "labels": {"app.kubernetes.io/instance": "acme"}}),
-                true,
-            ),
+            ("v1", "PersistentVolumeClaim", json!({"name": "x", "labels": alike}), true),
             // Apps.
-            ("apps.bnerd-operator.local/v1alpha1", "ClientApp", json!({"name": "acme", "uid": "1"}), false),
-            ("apps.bnerd-operator.local/v1alpha1", "ClientApp", json!({"name": "acme", "uid": "2"}), true),
-            (
-                "apps.bnerd-operator.local/v1alpha1",
-                "ClientApp",
-                json!({"name": "x", "uid": "3", "deletionTimestamp": deleted}),
-                true,
-            ),
+            (APPS, "ClientApp", json!({"name": "acme", "uid": "1"}), false),
+            (APPS, "ClientApp", json!({"name": "acme", "uid": "2"}), true),
+            (APPS, "ClientApp", json!({"name": "x", "uid": "3", "deletionTimestamp": deleted}), true),
         ];
         let namespaced = [("apps", "ReplicaSet"), ("apps.bnerd-operator.local", "ClientApp")];
         let namespaced = namespaced.map(|(group, kind)| (group.to_owned(), kind.to_owned())).into();
@@ -294,13 +270,7 @@ mod tests {
         assert!(kinds.counts(&secret, &of_server, None));
         for (api_version, kind, meta, counts) in table {
             let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-            let of = ApiResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                api_version: api_version.to_owned(),
-                kind: kind.to_owned(),
-                plural: String::new(),
-            };
+            let of = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let decoded: ObjectMeta = serde_json::from_value(meta.clone()).unwrap();
             assert_eq!(kinds.counts(&of, &decoded, Some((&app, "1"))), counts, "{kind} {meta}");
             // Without an app nothing is its own.

@@ -3,86 +3,43 @@
 use std::fmt::Write as _;
 
 use jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState},
         decide::decide,
-        desired::{app_for_tests, desired},
         error::Error,
-        observed::{DatabaseView, SecretView, Stamp, Target, Workload},
+        fixtures::{self, attempt, chart, config, now, release, settled, with},
+        observed::{DatabaseView, Workload},
     },
-    config::Config,
-    crd::{Attempt, BackupState, Inventory},
-    lock_owner::Liveness,
+    crd::{Attempt, BackupState},
     runtime::feeder::Availability,
 };
 
-fn config() -> Config {
-    Config { helm_deadline: SignedDuration::from_secs(430), ..Config::for_tests() }
-}
-
-fn now() -> Timestamp {
-    "2026-01-01T12:00:00Z".parse().unwrap()
-}
-
-fn key() -> Key {
-    Key::new("tenants", "acme")
-}
-
-fn want(spec: serde_json::Value) -> Desired {
-    let mut full = json!({"hostname": "acme.example.com", "postgres": {"enabled": false}});
-    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    desired(&app_for_tests(full), None, &Config::for_tests()).unwrap()
-}
-
-fn release(digest: &str) -> ReleaseView {
-    ReleaseView {
-        revision: 3,
-        secret: "sh.helm.release.v1.acme.v3".to_owned(),
-        secret_uid: "revision-3".to_owned(),
-        phase: Phase::Deployed,
-        status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: digest.to_owned(), holder: Liveness::Unknown }),
-        known: true,
-        written: Some(now() - SignedDuration::from_secs(60)),
-    }
-}
-
-fn target(desired: &Desired) -> Target {
-    Target {
-        chart: "nextcloud".to_owned(),
-        version: desired.chart_version.clone(),
-        app_version: None,
-        digest: "sha".to_owned(),
-    }
-}
-
-fn settled(desired: &Desired) -> Observed {
-    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
-    Observed {
-        admin_secret: SecretView::Own { uid: "admin-uid".to_owned() },
-        redis_secret: SecretView::Own { uid: "redis-uid".to_owned() },
-        inventory: Some(Inventory::default()),
-        target: Some(target(desired)),
-        release: Some(release(&desired.digest)),
-        workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
-        ..Observed::default()
-    }
+fn want(spec: &Value) -> Desired {
+    fixtures::want(&with(json!({"postgres": {"enabled": false}}), spec))
 }
 
 fn status(desired: &Desired, observed: &Observed) -> ClientAppStatus {
-    let plan = decide(desired, observed, &config(), now());
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(desired), observed, plan: &plan };
-    build_status(&pass, now())
+    built(7, Ok(desired), observed, &decide(desired, observed, &config(), now()), now())
 }
 
 /// The status when there is nothing to do.
 fn at_rest(desired: &Desired, observed: &Observed) -> ClientAppStatus {
-    let (key, plan) = (&key(), &Plan::default());
-    build_status(&Pass { key, generation: Some(7), desired: Ok(desired), observed, plan }, now())
+    built(7, Ok(desired), observed, &Plan::default(), now())
+}
+
+fn built(
+    generation: i64,
+    desired: Result<&Desired, &Invalid>,
+    observed: &Observed,
+    plan: &Plan,
+    now: Timestamp,
+) -> ClientAppStatus {
+    let (key, generation) = (&Key::new("tenants", "acme"), Some(generation));
+    build_status(&Pass { key, generation, desired, observed, plan }, now)
 }
 
 fn conditions(status: &ClientAppStatus) -> String {
@@ -96,8 +53,8 @@ fn conditions(status: &ClientAppStatus) -> String {
 #[test]
 fn what_the_conditions_say() {
     let mut text = String::new();
-    let mut say = |what: &str, spec: serde_json::Value, change: &dyn Fn(&mut Observed)| {
-        let desired = want(spec);
+    let mut say = |what: &str, spec: Value, change: &dyn Fn(&mut Observed)| {
+        let desired = want(&spec);
         let mut observed = settled(&desired);
         change(&mut observed);
         writeln!(text, "{what}\n{}", conditions(&status(&desired, &observed))).unwrap();
@@ -129,14 +86,9 @@ fn what_the_conditions_say() {
         w.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
     });
     say("many workloads are not ready", json!({}), &|w| {
-        w.workloads = (1..=5)
-            .map(|n| Workload {
-                kind: "Deployment",
-                name: format!("d{n}"),
-                waiting: Some("0 of 1 replicas are available".to_owned()),
-                ..Workload::default()
-            })
-            .collect();
+        let waiting = Some("0 of 1 replicas are available".to_owned());
+        let workload = Workload { kind: "Deployment", waiting, ..Workload::default() };
+        w.workloads = (1..=5).map(|n| Workload { name: format!("d{n}"), ..workload.clone() }).collect();
     });
     say("the hostname is taken", json!({}), &|w| {
         *w = Observed { hostname_holder: Some(Key::new("other", "first")), ..Observed::default() };
@@ -149,13 +101,11 @@ fn what_the_conditions_say() {
         let release = w.release.as_mut().unwrap();
         release.phase = Phase::Failed;
         w.recorded.last_attempt = Some(Attempt {
-            digest: release.stamp.as_ref().unwrap().digest.clone(),
-            started_at: Time(now()),
             failures: 2,
             retry_at: Some(Time(now() + SignedDuration::from_secs(60))),
             reason: Some("ChartInvalid".to_owned()),
-            chart: None,
             message: Some("values don't meet the specifications of the schema".to_owned()),
+            ..attempt(&release.stamp.as_ref().unwrap().digest)
         });
     });
     insta::assert_snapshot!(text);
@@ -163,47 +113,33 @@ fn what_the_conditions_say() {
 
 #[test]
 fn a_whole_status() {
-    let desired = want(json!({"ingressClassName": "traefik"}));
-    let observed = settled(&desired);
-    let plan = Plan::default();
-    let chart = InstalledChart {
-        name: "nextcloud".to_owned(),
-        version: "5.5.2".to_owned(),
-        app_version: Some("29.0.4".to_owned()),
-        digest: "ab".repeat(32),
-    };
-    let mut attempt = attempt(&desired);
-    attempt.chart = Some(chart.clone());
-    let observed = Observed {
-        recorded: ClientAppStatus { last_attempt: Some(attempt), ..ClientAppStatus::default() },
-        ..observed
-    };
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), observed: &observed, plan: &plan };
-    insta::assert_yaml_snapshot!(build_status(&pass, now()));
+    let desired = want(&json!({"ingressClassName": "traefik"}));
+    let chart = InstalledChart { digest: "ab".repeat(32), ..chart("5.5.2", Some("29.0.4")) };
+    let attempt = Attempt { chart: Some(chart), ..attempt(&desired.digest) };
+    let recorded = ClientAppStatus { last_attempt: Some(attempt), ..ClientAppStatus::default() };
+    insta::assert_yaml_snapshot!(at_rest(&desired, &Observed { recorded, ..settled(&desired) }));
 }
 
 #[test]
 fn a_status_that_says_the_same_is_the_same() {
-    let desired = want(json!({}));
+    let desired = want(&json!({}));
     let mut observed = settled(&desired);
     let first = status(&desired, &observed);
     observed.recorded = first.clone();
     let plan = decide(&desired, &observed, &config(), now());
-    let pass = Pass { key: &key(), generation: Some(7), desired: Ok(&desired), observed: &observed, plan: &plan };
-    // An hour later: nothing in it may depend on the time at which it is looked at.
-    assert_eq!(build_status(&pass, now() + SignedDuration::from_hours(1)), first);
+    // Nothing in it may depend on the time at which it is looked at.
+    let later = now() + SignedDuration::from_hours(1);
+    assert_eq!(built(7, Ok(&desired), &observed, &plan, later), first);
 }
 
 #[test]
 fn an_invalid_spec_keeps_what_is_known() {
-    let desired = want(json!({}));
+    let desired = want(&json!({}));
     let mut observed = settled(&desired);
     observed.recorded = status(&desired, &observed);
-    let plan = Plan::default();
     let message = "spec.chartVersion: must be one exact version such as 5.5.2".to_owned();
     let invalid = Invalid { reason: Reason::InvalidSpec, message };
-    let pass = Pass { key: &key(), generation: Some(8), desired: Err(&invalid), observed: &observed, plan: &plan };
-    let status = build_status(&pass, now());
+    let status = built(8, Err(&invalid), &observed, &Plan::default(), now());
     insta::assert_snapshot!(conditions(&status));
     assert_eq!(status.observed_generation, Some(8));
     assert_eq!(status.release.unwrap().revision, 3);
@@ -211,7 +147,7 @@ fn an_invalid_spec_keeps_what_is_known() {
 
 #[test]
 fn a_failed_pass_does_not_claim_to_have_seen_the_spec() {
-    let desired = want(json!({}));
+    let desired = want(&json!({}));
     let recorded = status(&desired, &settled(&desired));
     let refused = kube::core::Status {
         code: 403,
@@ -230,7 +166,7 @@ fn a_failed_pass_does_not_claim_to_have_seen_the_spec() {
 
 #[test]
 fn events_are_for_transitions() {
-    let desired = want(json!({}));
+    let desired = want(&json!({}));
     let well = status(&desired, &settled(&desired));
     let mut observed = settled(&desired);
     observed.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
@@ -255,32 +191,14 @@ fn events_are_for_transitions() {
     assert_eq!(message, find(&waiting.conditions, kind::READY).unwrap().message, "event and status say the same");
 }
 
-fn attempt(desired: &Desired) -> Attempt {
-    Attempt {
-        digest: desired.digest.clone(),
-        started_at: Time(now()),
-        failures: 0,
-        retry_at: None,
-        reason: None,
-        chart: None,
-        message: None,
-    }
-}
-
 #[test]
 fn what_is_installed_is_known_whatever_becomes_of_the_release() {
-    let desired = want(json!({}));
-    let chart = |version: &str| InstalledChart {
-        name: "nextcloud".to_owned(),
-        version: version.to_owned(),
-        app_version: None,
-        digest: "sha".to_owned(),
-    };
+    let desired = want(&json!({}));
     let said = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled(&desired);
-        let attempt = Attempt { chart: Some(chart("5.5.3")), ..attempt(&desired) };
+        let attempt = Attempt { chart: Some(chart("5.5.3", None)), ..attempt(&desired.digest) };
         observed.recorded = ClientAppStatus {
-            installed: Some(chart("5.5.2")),
+            installed: Some(chart("5.5.2", None)),
             last_attempt: Some(attempt),
             ..ClientAppStatus::default()
         };
@@ -323,39 +241,34 @@ fn a_backup_is_one_upgrades_only() {
         as_of: Some(Time(now())),
         revision,
     };
-    let chart = |version: &str| {
-        let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
-        Some(InstalledChart { name, version: version.to_owned(), app_version: None, digest })
-    };
     for (what, asked, installed, revision) in [
         ("on its way", "5.5.2", "5.5.1", None),
         ("installed", "5.5.2", "5.5.2", Some(3)),
         ("withdrawn", "5.5.1", "5.5.1", Some(3)),
         ("another one", "5.5.3", "5.5.1", Some(3)),
     ] {
-        let desired = want(json!({"chartVersion": asked}));
+        let desired = want(&json!({"chartVersion": asked}));
         let mut observed = settled(&desired);
         observed.release.as_mut().unwrap().stamp = None;
-        observed.recorded =
-            ClientAppStatus { installed: chart(installed), backup: Some(record(None)), ..ClientAppStatus::default() };
+        let installed = Some(chart(installed, None));
+        observed.recorded = ClientAppStatus { installed, backup: Some(record(None)), ..ClientAppStatus::default() };
         assert_eq!(at_rest(&desired, &observed).backup, Some(record(revision)), "{what}");
     }
 }
 
 /// The status of an app at this generation that is about to be upgraded.
 fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Timestamp) -> ClientAppStatus {
-    let desired = want(json!({"chartVersion": "5.5.3"}));
+    let desired = want(&json!({"chartVersion": "5.5.3"}));
     let mut observed = Observed { recorded: recorded.clone(), ..settled(&desired) };
     observed.release = Some(ReleaseView { revision: revision - 1, ..release("before") });
     let plan = decide(&desired, &observed, &config(), now);
     assert!(plan.runs_helm(), "{plan:?}");
-    let (key, generation) = (&key(), Some(generation));
-    build_status(&Pass { key, generation, desired: Ok(&desired), observed: &observed, plan: &plan }, now)
+    built(generation, Ok(&desired), &observed, &plan, now)
 }
 
 #[test]
 fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
-    let desired = want(json!({}));
+    let desired = want(&json!({}));
     let first = intent(&ClientAppStatus::default(), 1, 4, now());
     let ready = find(&first.conditions, kind::READY).unwrap();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Upgrading"));
@@ -372,7 +285,7 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
 
 #[test]
 fn an_intent_that_waited_for_its_turn_is_on_record() {
-    let desired = want(json!({}));
+    let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let later = now() + SignedDuration::from_secs(90);
     let said = intent(&before, 8, 4, now());

@@ -14,53 +14,51 @@ use crate::{
         error::Error,
         inventory, live, owned,
         plan::{Hold, SAFETY_NET},
-        retained::{self, Leaving},
+        retained,
     },
     crd::{ClientApp, Reason, label},
     destroy::{
         self,
-        permit::{Kept, Kind, Withheld},
+        permit::{Kept, Kind},
     },
     runtime::key::Key,
 };
 
-/// The label by which charts tell their releases apart.
-const INSTANCE: &str = "app.kubernetes.io/instance";
-
 /// Leaves behind what is on record as the app's own, and what belongs to its database.
-pub async fn leave(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>) -> Result<(), Error> {
-    let key = going.key;
+pub async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
+    let key = going.app.key;
     // Credentials first: without them the rest could be found, but not opened.
     for provider in database::ALL {
         let (kind, name) = (provider.kind(), key.database());
         match live::object(ctx, key, kind, &name).await? {
-            None => leftovers(ctx, going, leaving, provider).await?,
+            None => leftovers(ctx, going, provider).await?,
             Some(object) if going.owns(kind, &object) => {
-                of_database(ctx, leaving, provider).await?;
-                retained::leave(ctx, leaving, kind, &object).await?;
+                of_database(ctx, going, provider).await?;
+                retained::leave(ctx, &going.leaving(), kind, &object).await?;
             }
             Some(_) => tracing::warn!(kind = kind.as_str(), name, "is not this ClientApp's and stays as it is"),
         }
     }
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
-        leave_one(ctx, going, leaving, Kind::Volume, &entry.name).await?;
+        leave_one(ctx, going, Kind::Volume, &entry.name).await?;
     }
     if !going.goes(Piece::RedisSecret) {
         // The release goes on with it.
-        leave_one(ctx, going, leaving, Kind::Secret, &key.redis_secret()).await?;
+        leave_one(ctx, going, Kind::Secret, &key.redis_secret()).await?;
     }
-    leave_one(ctx, going, leaving, Kind::Secret, &key.admin_secret()).await
+    leave_one(ctx, going, Kind::Secret, &key.admin_secret()).await
 }
 
-async fn leave_one(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, kind: Kind, name: &str) -> Result<(), Error> {
-    match live::object(ctx, going.key, kind, name).await? {
-        Some(meta) if going.owns(kind, &meta) => retained::leave(ctx, leaving, kind, &meta).await,
+async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Result<(), Error> {
+    match live::object(ctx, going.app.key, kind, name).await? {
+        Some(meta) if going.owns(kind, &meta) => retained::leave(ctx, &going.leaving(), kind, &meta).await,
         _ => Ok(()),
     }
 }
 
 /// The Secrets that open a database, and its volumes.
-async fn of_database(ctx: &Ctx, leaving: &Leaving<'_>, provider: &dyn Provider) -> Result<(), Error> {
+async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<(), Error> {
+    let leaving = &going.leaving();
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
         if let Some(secret) = live::object(ctx, key, Kind::Secret, &name).await? {
@@ -79,28 +77,28 @@ async fn of_database(ctx: &Ctx, leaving: &Leaving<'_>, provider: &dyn Provider) 
 
 /// The app's database was deleted by another client, and what belonged to it was left: no later app of this name shall get that
 /// without asking for it.
-async fn leftovers(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, provider: &dyn Provider) -> Result<(), Error> {
-    let had_one = owned::uid(&going.status.owned, provider.kind(), &going.key.database()).is_some();
+async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<(), Error> {
+    let had_one = owned::uid(&going.status.owned, provider.kind(), &going.app.key.database()).is_some();
     match had_one && provider.facts().reuses_leftovers {
-        true => of_database(ctx, leaving, provider).await,
+        true => of_database(ctx, going, provider).await,
         false => Ok(()),
     }
 }
 
 /// Destroys what is the app's own, as far as that goes now, each with a proof; what lacks one is told of.
-pub async fn destroy(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, foreign: bool) -> Result<Progress, Error> {
+pub async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Result<Progress, Error> {
     let mut kept = Vec::new();
     if going.goes(Piece::Volumes) {
         if !foreign && let Some(hold) = volumes(ctx, going, &mut kept).await? {
             return Ok(Progress::Hold(hold));
         }
         for provider in database::ALL {
-            if let Some(hold) = database(ctx, going, leaving, provider, &mut kept).await? {
+            if let Some(hold) = database(ctx, going, provider, &mut kept).await? {
                 return Ok(Progress::Hold(hold));
             }
         }
-        let name = going.key.admin_secret();
-        if let Some(meta) = live::object(ctx, going.key, Kind::Secret, &name).await?
+        let key = going.app.key;
+        if let Some(meta) = live::object(ctx, key, Kind::Secret, &key.admin_secret()).await?
             && let Some(hold) = one(ctx, going, Kind::Secret, meta, &mut kept).await?
         {
             return Ok(Progress::Hold(hold));
@@ -111,7 +109,7 @@ pub async fn destroy(ctx: &Ctx, going: &Going<'_>, leaving: &Leaving<'_>, foreig
 
 /// The release's volumes: charts ask Helm to keep them, and those of a StatefulSet Helm never knew.
 async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<Option<Hold>, Error> {
-    let key = going.key;
+    let key = going.app.key;
     let mut waits = None;
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
         let Some(meta) = live::object(ctx, key, Kind::Volume, &entry.name).await? else { continue };
@@ -123,7 +121,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
         waits = waits.or(hold);
     }
     for claim in ctx.watches.claims(&key.namespace) {
-        let instance = claim.labels.as_ref().and_then(|labels| labels.get(INSTANCE)) == Some(&key.name);
+        let instance = claim.labels.as_ref().and_then(|labels| labels.get(owned::INSTANCE)) == Some(&key.name);
         let alike = instance || inventory::release_of(&claim).as_ref() == Some(key);
         if alike && !going.owns(Kind::Volume, &claim) && claim.deletion_timestamp.is_none() {
             let name = claim.name.clone().unwrap_or_default();
@@ -137,23 +135,23 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
 async fn database(
     ctx: &Ctx,
     going: &Going<'_>,
-    leaving: &Leaving<'_>,
     provider: &dyn Provider,
     kept: &mut Vec<Kept>,
 ) -> Result<Option<Hold>, Error> {
-    let (kind, name) = (provider.kind(), going.key.database());
+    let key = going.app.key;
+    let (kind, name) = (provider.kind(), key.database());
     // No such object, or no such kind: then there is no database of this provider.
-    let Some(meta) = live::object(ctx, going.key, kind, &name).await? else {
-        return leftovers(ctx, going, leaving, provider).await.map(|()| None);
+    let Some(meta) = live::object(ctx, key, kind, &name).await? else {
+        return leftovers(ctx, going, provider).await.map(|()| None);
     };
     if meta.deletion_timestamp.is_none()
         && going.owns(kind, &meta)
-        && let Some(hold) = look_alike(ctx, going.key, provider).await?
+        && let Some(hold) = look_alike(ctx, key, provider).await?
     {
         return Ok(Some(hold));
     }
     let hold = one(ctx, going, kind, meta, kept).await?;
-    let state = || ctx.watches.database(provider, going.key).map(|seen| seen.state);
+    let state = || ctx.watches.database(provider, key).map(|seen| seen.state);
     Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
 }
 
@@ -186,15 +184,12 @@ async fn one(
     kept: &mut Vec<Kept>,
 ) -> Result<Option<Hold>, Error> {
     let name = meta.name.clone().unwrap_or_default();
+    let hold = |reason: Reason, message: String| Ok(Some(Hold::new(reason, message).until(ctx.now() + SAFETY_NET)));
     let destroyer = going.destroyer(ctx);
-    // The ClientApp may have changed since this pass began: then the next one, which that change brings, goes by it.
-    let withheld = |withheld: Withheld| {
-        let message = format!("{} {name} is not deleted, since {withheld}", kind.as_str());
-        Hold::new(Reason::Deleting, message).until(ctx.now() + SAFETY_NET)
-    };
-    let mandate = match destroyer.mandate::<ClientApp>(going.key, going.uid).await? {
+    let mandate = match destroyer.mandate::<ClientApp>(going.app.key, going.app.uid()).await? {
         Ok(mandate) => mandate,
-        Err(why) => return Ok(Some(withheld(why))),
+        // The ClientApp may have changed since this pass began: then the next one, which that change brings, goes by it.
+        Err(why) => return hold(Reason::Deleting, format!("{} {name} is not deleted, since {why}", kind.as_str())),
     };
     match mandate.permit(kind, meta) {
         Ok(permit) => destroyer.delete(permit).await?,
@@ -208,11 +203,10 @@ async fn one(
         Kind::Secret => Reason::DeletingSecrets,
         _ => Reason::DeletingDatabase,
     };
-    if kind == Kind::Secret && live::object(ctx, going.key, kind, &name).await?.is_none() {
+    if kind == Kind::Secret && live::object(ctx, going.app.key, kind, &name).await?.is_none() {
         return Ok(None);
     }
-    let message = format!("waiting for {} {name} to be gone", kind.as_str());
-    Ok(Some(Hold::new(reason, message).until(ctx.now() + SAFETY_NET)))
+    hold(reason, format!("waiting for {} {name} to be gone", kind.as_str()))
 }
 
 async fn labelled(
@@ -221,8 +215,8 @@ async fn labelled(
     kind: Kind,
     labels: &str,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
-    let objects =
-        destroy::api(&ctx.client, &key.namespace, kind).list_metadata(&ListParams::default().labels(labels)).await;
+    let api = destroy::api(&ctx.client, &key.namespace, kind);
+    let objects = api.list_metadata(&ListParams::default().labels(labels)).await;
     let objects =
         objects.map_err(Error::api(format!("list each {} of {labels} in {}", kind.as_str(), key.namespace)))?;
     Ok(objects.items.into_iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect())

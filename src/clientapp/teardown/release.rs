@@ -1,13 +1,13 @@
 //! The release of a deleted app: uninstalled by helm, then proven gone object by object, and finished where helm left
 //! something. An **effect**.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api,
     api::{DynamicObject, GroupVersionKind, ListParams, TypeMeta},
     discovery,
 };
-
 use tokio_util::sync::CancellationToken;
 
 use super::{Going, Piece};
@@ -33,7 +33,7 @@ pub async fn may_be_uninstalled(
     going: &Going<'_>,
     release: Option<&ReleaseView>,
 ) -> Result<Option<Hold>, Error> {
-    let key = going.key;
+    let key = going.app.key;
     if let Some(release) = release
         && let Some(until) = busy(release, ctx.now(), ctx.config.helm_deadline)
     {
@@ -80,7 +80,7 @@ pub async fn may_be_uninstalled(
 }
 
 /// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
-fn busy(release: &ReleaseView, now: jiff::Timestamp, helm_deadline: jiff::SignedDuration) -> Option<jiff::Timestamp> {
+fn busy(release: &ReleaseView, now: Timestamp, helm_deadline: SignedDuration) -> Option<Timestamp> {
     let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == Liveness::Dead);
     let until = release.written.map(|written| written + helm_deadline)?;
     (release.phase == Phase::Pending && !dead && until > now).then_some(until)
@@ -88,8 +88,8 @@ fn busy(release: &ReleaseView, now: jiff::Timestamp, helm_deadline: jiff::Signed
 
 /// Uninstalls the release and believes only what storage and the objects themselves show.
 pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
-    let key = going.key;
-    let ended = match ctx.helm_runs.state(key, going.uid) {
+    let key = going.app.key;
+    let ended = match ctx.helm_runs.state(key, going.app.uid()) {
         HelmRun::Uninstalling => {
             return Ok(Some(Hold::new(Reason::Uninstalling, format!("helm uninstalls release {}", key.name))));
         }
@@ -101,11 +101,8 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         _ => false,
     };
     if let Some(release) = release.filter(|_| !ended) {
-        let readable = live::stored(ctx, key, &release.secret).await?;
-        match readable {
-            Ok(_) => {
-                return run(ctx, going).await.map(Some);
-            }
+        match live::stored(ctx, key, &release.secret).await? {
+            Ok(_) => return run(ctx, going).await.map(Some),
             // helm could not read it either; what is on record is enough.
             Err(problem) => {
                 tracing::warn!(release = %key, secret = release.secret, "taken down by what is on record: {problem}");
@@ -113,9 +110,8 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         }
     }
     if let Some(left) = objects(ctx, going).await? {
-        return Ok(Some(
-            Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone")).until(going.poll(ctx.now())),
-        ));
+        let hold = Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone"));
+        return Ok(Some(hold.until(going.poll(ctx.now()))));
     }
     if release.is_some()
         && let Some((secret, _)) = live::revisions(ctx, key).await?.first()
@@ -127,31 +123,27 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
 
 /// Helm's own record of the release, once nothing is left of what it speaks of.
 async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hold>, Error> {
-    let key = going.key;
-    let mut left = Vec::new();
+    let key = going.app.key;
+    let mut left = None;
     for (secret, revision) in live::revisions(ctx, key).await? {
         // A revision that this operator did not stamp is another Helm client's, or forged.
         if revision.digest.is_some() && revision.stamped.is_some() {
-            crate::destroy::Destroyer { client: &ctx.client, lead: &ctx.lead }
-                .delete_revision(&key.namespace, &secret, &revision.uid)
-                .await?;
+            going.destroyer(ctx).delete_revision(&key.namespace, &secret, &revision.uid).await?;
         } else {
-            left.push(secret);
+            left.get_or_insert(secret);
         }
     }
-    let message = match left.first() {
-        None => format!("waiting for Secret {first} of release {} to be gone", key.name),
-        Some(secret) => {
-            tracing::warn!(release = %key, secret, "is no revision of this operator's and stays");
-            return Ok(None);
-        }
-    };
+    if let Some(secret) = left {
+        tracing::warn!(release = %key, secret, "is no revision of this operator's and stays");
+        return Ok(None);
+    }
+    let message = format!("waiting for Secret {first} of release {} to be gone", key.name);
     Ok(Some(Hold::new(Reason::Uninstalling, message).until(going.poll(ctx.now()))))
 }
 
 /// Begins to uninstall, if it is the app's turn; else the app is in the queue.
 async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
-    let (key, uid) = (going.key, going.uid);
+    let (key, uid) = (going.app.key, going.app.uid());
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
     let parsed = |error: helm::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
     let request =
@@ -165,7 +157,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     };
     // By the API server, since a watch may be late.
     if !going.is_as_judged(ctx).await? {
-        let message = "the ClientApp has changed since: it is looked at again".to_owned();
+        let message = "the ClientApp has changed since: it is looked at again";
         return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(ctx.now())));
     }
     if !ctx.lead.holds() {
@@ -196,7 +188,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
 
 /// A helm that installs what is to be taken down is stopped, and waited for.
 pub fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
-    match ctx.helm_runs.state(app.key, app.uid) {
+    match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading => {
             ctx.helm_runs.cancel(app.key);
             let message =
@@ -223,7 +215,7 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
     let hooks: Vec<_> = inventory.hook_jobs.iter().map(hook).collect();
     let mut left = None;
     // What is elsewhere is none of this app's to finish, and what is kept is a matter of its policy.
-    let own = inventory::own(inventory, &going.key.namespace).filter(|object| !object.kept);
+    let own = inventory::own(inventory, &going.app.key.namespace).filter(|object| !object.kept);
     for (object, of_hook) in own.map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true))) {
         if !gone(ctx, going, object, of_hook).await? {
             left.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
@@ -234,7 +226,7 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
 
 /// Whether an object is gone, or another one by now; one that is not is deleted.
 async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: bool) -> Result<bool, Error> {
-    let key = going.key;
+    let key = going.app.key;
     let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
     let Some(api) = api(ctx, key, &of).await? else { return Ok(true) };
@@ -246,7 +238,7 @@ async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: boo
     };
     // Hooks have no annotation of Helm's, and are looked for by the names that the release has stored.
     let of_release = of_hook || inventory::release_of(&meta).as_ref() == Some(key);
-    if !of_release || is_later(going.meta, &meta) {
+    if !of_release || is_later(going.app.meta(), &meta) {
         return Ok(true);
     }
     if meta.deletion_timestamp.is_some() {
@@ -260,8 +252,9 @@ async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: boo
         // Volumes come later, by policy; what is to be retained is not among these.
         Some(Kind::Volume) => Ok(true),
         Some(kind) => {
-            match going.destroyer(ctx).mandate::<ClientApp>(key, going.uid).await?.map(|m| m.permit(kind, meta)) {
-                Ok(Ok(permit)) => going.destroyer(ctx).delete(permit).await.map(|()| false).map_err(Error::from),
+            let destroyer = going.destroyer(ctx);
+            match destroyer.mandate::<ClientApp>(key, going.app.uid()).await?.map(|m| m.permit(kind, meta)) {
+                Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| false).map_err(Error::from),
                 // A Secret of the chart's that no proof is to be had for stays.
                 _ => Ok(true),
             }
@@ -281,8 +274,7 @@ fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
 
 /// The objects of a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
 async fn api(ctx: &Ctx, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicObject>>, Error> {
-    let kind = GroupVersionKind::try_from(of).ok();
-    let Some(kind) = kind else { return Ok(None) };
+    let Ok(kind) = GroupVersionKind::try_from(of) else { return Ok(None) };
     let name = format!("{} {}", of.api_version, of.kind);
     let known = match ctx.memory.kinds.get(&name) {
         Some(known) => known,

@@ -1,0 +1,145 @@
+//! What the tests of several stages begin with.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::{
+    database::{DatabaseObject, DatabaseState},
+    desired::{Desired, desired},
+    helm_runs::HelmRun,
+    observed::{DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
+};
+use crate::{
+    config::Config,
+    crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, Release},
+    lock_owner::Liveness,
+    runtime::feeder::Availability,
+};
+
+pub fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+/// With a deadline for helm of 430 s.
+pub fn config() -> Config {
+    Config { helm_deadline: SignedDuration::from_secs(430), ..Config::for_tests() }
+}
+
+/// A map with the fields of another put over its own.
+pub fn with(mut base: Value, more: &Value) -> Value {
+    base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    base
+}
+
+/// The ClientApp `tenants/acme`, with these fields of its spec.
+pub fn app(spec: &Value) -> ClientApp {
+    serde_json::from_value(json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1",
+        "kind": "ClientApp",
+        "metadata": {"name": "acme", "namespace": "tenants"},
+        "spec": with(json!({"hostname": "acme.example.com"}), spec),
+    }))
+    .expect("the spec decodes")
+}
+
+pub fn want(spec: &Value) -> Desired {
+    desired(&app(spec), None, &config()).unwrap()
+}
+
+pub fn keys(keys: &[&str]) -> SecretView {
+    SecretView::Present { keys: keys.iter().map(|key| (*key).to_owned()).collect() }
+}
+
+pub fn own(uid: &str) -> SecretView {
+    SecretView::Own { uid: uid.to_owned() }
+}
+
+/// What is installed: chart and app.
+pub fn chart(version: &str, app: Option<&str>) -> InstalledChart {
+    let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
+    InstalledChart { name, version: version.to_owned(), app_version: app.map(str::to_owned), digest }
+}
+
+/// What is to be installed.
+pub fn target(version: &str, app: Option<&str>) -> Target {
+    let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
+    Target { chart, version: version.parse().unwrap(), app_version, digest }
+}
+
+pub fn attempt(digest: &str) -> Attempt {
+    Attempt {
+        digest: digest.to_owned(),
+        started_at: Time(now()),
+        failures: 0,
+        retry_at: None,
+        reason: None,
+        chart: None,
+        message: None,
+    }
+}
+
+pub fn release(digest: &str) -> ReleaseView {
+    ReleaseView {
+        revision: 3,
+        secret: "sh.helm.release.v1.acme.v3".to_owned(),
+        secret_uid: "revision-3".to_owned(),
+        phase: Phase::Deployed,
+        status: "deployed".to_owned(),
+        stamp: Some(Stamp { digest: digest.to_owned(), holder: Liveness::Unknown }),
+        known: true,
+        written: Some(now() - SignedDuration::from_secs(60)),
+    }
+}
+
+pub fn database(desired: &Desired) -> Option<DatabaseObject> {
+    let object = desired.database_object()?;
+    Some(DatabaseObject {
+        app: Some("acme".to_owned()),
+        retained_from: None,
+        uid: "pg-uid".to_owned(),
+        owner_uid: None,
+        stamp: Some("uid".to_owned()),
+        deleting: false,
+        digest: Some(object.document(desired.upgrade.backup).digest.clone()),
+        postgres_version: Some(object.postgres_version),
+        storage_bytes: Some(object.storage_bytes),
+        backups: desired.upgrade.backup,
+        backup_waits_for: None,
+        state: DatabaseState::Ready,
+        last_backup: None,
+        created: Some(now() - SignedDuration::from_secs(600)),
+    })
+}
+
+/// Everything is there and as it should be.
+pub fn settled(desired: &Desired) -> Observed {
+    let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
+    Observed {
+        hostname_holder: None,
+        admin_secret: own("admin-uid"),
+        redis_secret: own("redis-uid"),
+        database: DatabaseView {
+            kind: Availability::Installed,
+            app_uid: "uid".to_owned(),
+            on_record: Some("pg-uid".to_owned()),
+            object: database(desired),
+            secret: keys(&["user", "password", "host", "dbname"]),
+            reachable: true,
+        },
+        retained: Vec::new(),
+        backup: None,
+        target: Some(target(&desired.chart_version.to_string(), None)),
+        run: HelmRun::Idle,
+        run_is_shown: true,
+        release: Some(release(&desired.digest)),
+        workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
+        inventory: Some(Inventory::default()),
+        owned: Vec::new(),
+        retry: None,
+        recorded: ClientAppStatus {
+            release: Some(Release { revision: 3, ..Release::default() }),
+            ..ClientAppStatus::default()
+        },
+    }
+}
