@@ -207,7 +207,7 @@ metadata: {name: far, namespace: elsewhere}
     #[test]
     fn what_no_object_can_be_is_not_read() {
         let manifest = |manifest: &str| Stored { manifest: manifest.to_owned(), hooks: Vec::new() };
-        let bomb = format!("kind: A\n---\n- {}", "[],".repeat(1 << 20));
+        let bomb = format!("---\n---\n- {}", "[],".repeat(1 << 20));
         let error = read("uid", &manifest(&bomb)).unwrap_err();
         assert_eq!(error, "its manifest has a document of 3145731 bytes, more than any object has");
         for (text, expected) in [

@@ -315,6 +315,14 @@ fn failures_are_not_repeated_before_their_time() {
     ] {
         row(what, none(), change, plan);
     }
+    // A helm that was killed each time, and left its lock.
+    let too_early = failed(3, 30, "UpgradeFailed", None);
+    let locked = move |w: &mut Observed| {
+        too_early(w);
+        let release = w.release.as_mut().unwrap();
+        (release.phase, release.stamp.as_mut().unwrap().holder) = (Phase::Pending, Liveness::Dead);
+    };
+    row("a dead lock is no reason to hurry", none(), locked, "unlock 3, hold Released/UpgradeFailed");
     let asked = |failures: u32, reason: &'static str, since: i64| {
         let change = failed(failures, 1800, reason, None);
         move |w: &mut Observed| {

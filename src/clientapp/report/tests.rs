@@ -39,7 +39,10 @@ fn built(
     now: Timestamp,
 ) -> ClientAppStatus {
     let (key, generation) = (&Key::new("tenants", "acme"), Some(generation));
-    build_status(&Pass { key, generation, desired, observed, plan }, now)
+    // As `observe` leaves it.
+    let mut observed = observed.clone();
+    observed.recorded.installed = upgrade::installed_now(observed.release.as_ref(), &observed.recorded);
+    build_status(&Pass { key, generation, desired, observed: &observed, plan }, now)
 }
 
 fn conditions(status: &ClientAppStatus) -> String {
@@ -173,8 +176,11 @@ fn events_are_for_transitions() {
     let waiting = status(&desired, &observed);
     observed.workloads[0].waiting = Some("its controller has not seen it yet".to_owned());
     let waiting_otherwise = status(&desired, &observed);
-    let mut upgraded = well.clone();
-    upgraded.release.as_mut().unwrap().revision = 4;
+    let mut observed = settled(&desired);
+    observed.release.as_mut().unwrap().revision = 4;
+    let upgraded = status(&desired, &observed);
+    // On record before the words are, where the next upgrade was asked for meanwhile.
+    let meanwhile = ClientAppStatus { conditions: well.conditions.clone(), ..upgraded.clone() };
 
     let reasons = |before: &ClientAppStatus, after: &ClientAppStatus| {
         transitions(before, after).into_iter().map(|note| (note.reason, note.warning)).collect::<Vec<_>>()
@@ -186,6 +192,7 @@ fn events_are_for_transitions() {
     assert_eq!(reasons(&waiting, &waiting_otherwise), []);
     assert_eq!(reasons(&waiting, &well), note("Ready", false));
     assert_eq!(reasons(&well, &upgraded), note("Ready", false));
+    assert_eq!(reasons(&well, &meanwhile), []);
 
     let message = transitions(&well, &waiting).remove(0).message;
     assert_eq!(message, find(&waiting.conditions, kind::READY).unwrap().message, "event and status say the same");
@@ -260,7 +267,8 @@ fn a_backup_is_one_upgrades_only() {
 fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Timestamp) -> ClientAppStatus {
     let desired = want(&json!({"chartVersion": "5.5.3"}));
     let mut observed = Observed { recorded: recorded.clone(), ..settled(&desired) };
-    observed.release = Some(ReleaseView { revision: revision - 1, ..release("before") });
+    let digest = recorded.release.as_ref().and_then(|release| release.digest.as_deref());
+    observed.release = Some(ReleaseView { revision: revision - 1, ..release(digest.unwrap_or("before")) });
     let plan = decide(&desired, &observed, &config(), now);
     assert!(plan.runs_helm(), "{plan:?}");
     built(generation, Ok(&desired), &observed, &plan, now)
@@ -281,6 +289,17 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
     let attempt = serving.last_attempt.unwrap();
     assert_eq!((attempt.started_at, attempt.chart.unwrap().version.as_str()), (Time(now()), "5.5.3"));
     assert_eq!((serving.release, serving.observed_generation), (before.release, before.observed_generation));
+}
+
+#[test]
+fn what_helm_has_made_is_on_record_before_the_next_intent() {
+    let made = want(&json!({}));
+    let mut before = status(&made, &settled(&made));
+    before.last_attempt = Some(Attempt { chart: Some(chart("5.5.2", None)), ..attempt(&made.digest) });
+    let said = intent(&before, 8, 5, now());
+    assert_eq!(said.release.unwrap().revision, 4);
+    assert_eq!(said.installed.unwrap().version, "5.5.2");
+    assert_eq!(said.last_attempt.unwrap().chart.unwrap().version, "5.5.3");
 }
 
 #[test]
