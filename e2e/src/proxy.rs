@@ -41,6 +41,8 @@ pub enum Fault {
     Hang,
     /// The answer comes so much later; of a watch, each event.
     Late(Duration),
+    /// A watch is told that its version has expired, and ends.
+    Expire,
 }
 
 /// Which requests meet a fault.
@@ -218,6 +220,15 @@ impl Shared {
         self.rules.borrow().iter().find(|rule| rule.is_about(asked)).map(|rule| rule.fault)
     }
 
+    /// Returns when the rules say that a watch has expired.
+    async fn expires(&self, asked: &Asked) {
+        let mut rules = self.rules.subscribe();
+        while self.fault(asked) != Some(Fault::Expire) {
+            // The sender lives in `self`.
+            _ = rules.changed().await;
+        }
+    }
+
     /// Waits for as long as the rules hold it back, and returns what else they say.
     async fn let_through(&self, asked: &Asked) -> Option<Fault> {
         let mut rules = self.rules.subscribe();
@@ -318,12 +329,29 @@ fn held_back(
         }
     };
     tokio::spawn(reader);
-    futures::stream::unfold((shared, asked, receiver), async |(shared, asked, mut receiver)| {
-        let (came, event) = receiver.recv().await?;
-        if let Some(Fault::Late(by)) = shared.let_through(&asked).await {
-            sleep_until(came + by).await;
+    futures::stream::unfold((shared, asked, receiver, false), async |(shared, asked, mut receiver, ended)| {
+        if ended {
+            return None;
         }
-        Some((event, (shared, asked, receiver)))
+        let next = async {
+            let (came, event) = receiver.recv().await?;
+            if let Some(Fault::Late(by)) = shared.let_through(&asked).await {
+                sleep_until(came + by).await;
+            }
+            Some(event)
+        };
+        tokio::select! {
+            biased;
+            () = shared.expires(&asked) => {
+                shared.met.send_modify(|met| *met += 1);
+                let gone = json!({"type": "ERROR", "object": {
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
+                    "reason": "Expired", "message": "too old resource version",
+                }});
+                Some((Ok(axum::body::Bytes::from(format!("{gone}\n"))), (shared, asked, receiver, true)))
+            }
+            event = next => Some((event?, (shared, asked, receiver, false))),
+        }
     })
 }
 

@@ -2,7 +2,6 @@
 //! exactly the ClusterRole of `manifests/`.
 
 mod database;
-mod faults;
 mod hostname;
 mod namespace;
 mod profile;

@@ -1,5 +1,8 @@
 //! What happens around a release and a deletion at the wrong moment: a late watch, a look that fails, a leader that is frozen.
 
+mod relists;
+mod runs;
+
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;

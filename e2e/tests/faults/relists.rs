@@ -1,0 +1,128 @@
+//! A watch that expires lists anew, and the list alone tells what has happened meanwhile.
+
+use clientapp_operator::crd::{ClientApp, Postgresql};
+use e2e::charts;
+use e2e::lab::{Apart, Tenant};
+use e2e::proxy::{Fault, Proxy, Rule};
+use e2e::scenario::{operated, small, with};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::installed;
+
+/// The watch of these objects tells nothing from now on.
+fn blind(proxy: &Proxy, resource: &'static str) {
+    proxy.set([Rule::new("watch", resource, Fault::Hang)]);
+}
+
+/// What it would have told is gone: it lists anew.
+async fn relisted(proxy: &Proxy, resource: &'static str) {
+    let met = proxy.met();
+    proxy.set([Rule::new("watch", resource, Fault::Expire)]);
+    proxy.met_more_than(met).await;
+    proxy.set([]);
+}
+
+/// The operator writes a status because of something else.
+async fn written_over(tenant: &Tenant) {
+    let nowhere = json!({"spec": {"template": {"spec": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}}}});
+    let deployments = tenant.api::<Deployment>();
+    deployments.patch("acme-nextcloud", &PatchParams::default(), &Patch::Merge(&nowhere)).await.unwrap();
+    tenant.condition("acme", "WorkloadsReady", "False", "NotReady").await;
+}
+
+#[tokio::test]
+async fn a_deletion_over_which_a_status_was_written_is_seen() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-deletion", &[]).await;
+    installed(&tenant, "acme").await;
+    blind(&proxy, "clientapps");
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    written_over(&tenant).await;
+    relisted(&proxy, "clientapps").await;
+    tenant.gone("acme").await;
+}
+
+#[tokio::test]
+async fn a_spec_over_which_a_status_was_written_is_seen() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-spec", &[]).await;
+    installed(&tenant, "acme").await;
+    blind(&proxy, "clientapps");
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    written_over(&tenant).await;
+    relisted(&proxy, "clientapps").await;
+    let upgraded = |status: &clientapp_operator::crd::ClientAppStatus| {
+        status.release.as_ref().is_some_and(|release| release.chart_version.as_deref() == Some(charts::PATCH))
+    };
+    tenant.status("acme", "upgraded", upgraded).await;
+}
+
+#[tokio::test]
+async fn a_deletion_of_a_database_over_which_a_status_was_written_is_seen() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-database", &[]).await;
+    let databases = tenant.api::<Postgresql>();
+    let database = json!({"metadata": {"name": "acme"}, "spec": {}});
+    databases.create(&PostParams::default(), &serde_json::from_value(database).unwrap()).await.unwrap();
+    let ready = |status: &'static str| {
+        move |found: Option<&Postgresql>| {
+            let conditions = &found?.status.as_ref()?.conditions;
+            conditions.iter().any(|found| found.type_ == "Ready" && found.status == status).then_some(())
+        }
+    };
+    tenant.wait_for("acme", "up", ready("True")).await;
+    blind(&proxy, "postgresqls");
+    databases.delete("acme", &DeleteParams::default()).await.unwrap();
+    let none = json!({"spec": {"replicas": 0}});
+    let sets = tenant.api::<StatefulSet>();
+    sets.patch("acme", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    tenant.wait_for("acme", "not up", ready("False")).await;
+    relisted(&proxy, "postgresqls").await;
+    tenant.wait_for("acme", "gone", |found: Option<&Postgresql>| found.is_none().then_some(())).await;
+}
+
+/// What has gone meanwhile is in no list.
+#[tokio::test]
+async fn a_hostname_that_has_become_free_is_seen() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-hostname", &[]).await;
+    tenant.create("holder", small(&tenant, "same")).await.unwrap();
+    tenant.ready("holder", 1).await;
+    tenant.create("waiter", small(&tenant, "same")).await.unwrap();
+    tenant.condition("waiter", "Ready", "False", "HostnameConflict").await;
+    // The operator knows of the deletion, and not of its end.
+    let met = proxy.met();
+    proxy.set([Rule::new("*", "services", Fault::Hang)]);
+    tenant.api::<ClientApp>().delete("holder", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    blind(&proxy, "clientapps");
+    tenant.gone("holder").await;
+    relisted(&proxy, "clientapps").await;
+    tenant.ready("waiter", 1).await;
+}
+
+/// A slot that is offered to an app that has gone meanwhile is not lost.
+#[tokio::test]
+async fn an_app_in_the_queue_that_has_gone_is_seen() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-queue", &["--max-concurrent", "1"]).await;
+    installed(&tenant, "warm").await;
+    let busy = Rule::new("*", "services", Fault::Hang);
+    let met = proxy.met();
+    proxy.set([busy.clone()]);
+    tenant.create("first", small(&tenant, "first")).await.unwrap();
+    proxy.met_more_than(met).await;
+    for name in ["second", "third"] {
+        tenant.create(name, with(small(&tenant, name), json!({}))).await.unwrap();
+        tenant.condition(name, "Reconciling", "True", "Upgrading").await;
+    }
+    proxy.set([busy.clone(), Rule::new("watch", "clientapps", Fault::Hang)]);
+    let apps = tenant.api::<ClientApp>();
+    let unsealed = json!({"metadata": {"finalizers": null}});
+    apps.patch("second", &PatchParams::default(), &Patch::Merge(&unsealed)).await.unwrap();
+    apps.delete("second", &DeleteParams::default()).await.unwrap();
+    tenant.gone("second").await;
+    let met = proxy.met();
+    proxy.set([busy, Rule::new("watch", "clientapps", Fault::Expire)]);
+    proxy.met_more_than(met).await;
+    proxy.set([]);
+    tenant.ready("first", 1).await;
+    tenant.ready("third", 1).await;
+}

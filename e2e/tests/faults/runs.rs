@@ -1,0 +1,140 @@
+//! What helm does, or is to do, while something else goes wrong or changes.
+
+use axum::http::StatusCode;
+use clientapp_operator::crd::conditions;
+use e2e::charts;
+use e2e::lab::{Apart, Lab, has, leading};
+use e2e::operator::Options;
+use e2e::proxy::{Fault, Rule};
+use e2e::scenario::{operated, small, with};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use super::installed;
+
+/// The chart that helm has installed is known, though the spec asks for another by then: nothing goes back.
+#[tokio::test]
+async fn a_spec_that_is_set_back_while_helm_upgrades_is_no_way_around_the_gate() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("set-back", &[]).await;
+    installed(&tenant, "acme").await;
+    let met = proxy.met();
+    proxy.set([Rule::new("*", "services", Fault::Hang)]);
+    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
+    proxy.met_more_than(met).await;
+    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
+    proxy.set([]);
+    tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "2");
+}
+
+/// The same where the chart is one that has to be fetched, and the watch does not show yet what helm has made.
+#[tokio::test]
+async fn a_spec_that_changes_while_helm_installs_and_the_watch_is_late() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-change", &[]).await;
+    let late = Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)));
+    let met = proxy.met();
+    proxy.set([late.clone(), Rule::new("*", "services", Fault::Hang)]);
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    proxy.met_more_than(met).await;
+    let releases = ListParams::default().labels("owner=helm,name=acme");
+    while tenant.api::<Secret>().list_metadata(&releases).await.unwrap().items.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    proxy.set([late]);
+    tenant.ready("acme", 2).await;
+    let told = tenant.events("acme").await;
+    assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
+}
+
+/// An app that waits for the time of its next reconcile holds no slot meanwhile.
+#[tokio::test]
+async fn a_slot_is_not_for_an_app_that_has_to_wait() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("waiting", &["--max-concurrent", "1"]).await;
+    installed(&tenant, "warm").await;
+    let given = json!({
+        "metadata": {"name": "given"},
+        "stringData": {"nextcloud-username": "a", "nextcloud-password": "b"},
+    });
+    let secrets = tenant.api::<Secret>();
+    secrets.create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
+    let busy = Rule::new("*", "services", Fault::Hang);
+    let met = proxy.met();
+    proxy.set([busy.clone()]);
+    tenant.create("first", small(&tenant, "first")).await.unwrap();
+    proxy.met_more_than(met).await;
+    tenant.create("second", with(small(&tenant, "second"), json!({"adminSecret": "given"}))).await.unwrap();
+    tenant.condition("second", "Reconciling", "True", "Upgrading").await;
+    tenant.create("third", small(&tenant, "third")).await.unwrap();
+    tenant.condition("third", "Reconciling", "True", "Upgrading").await;
+    // Five minutes have to pass before what is refused for want of a right is tried again.
+    proxy.set([Rule::new("get", "secrets", Fault::Answer(StatusCode::FORBIDDEN)).sparing_helm(), busy]);
+    let touched = json!({"stringData": {"x": "y"}});
+    secrets.patch("given", &PatchParams::default(), &Patch::Merge(&touched)).await.unwrap();
+    tenant.condition("second", "Stalled", "True", "AccessDenied").await;
+    proxy.set([]);
+    tenant.ready("first", 1).await;
+    tenant.ready("third", 1).await;
+}
+
+/// A helm that is killed leaves its lock, and its attempt has failed all the same: the next waits for its time.
+#[tokio::test]
+async fn a_helm_that_is_killed_each_time_is_not_run_over_and_over() {
+    let Apart { tenant, proxy, options } = Lab::unattended().await.apart("killed").await;
+    let directory = tempfile::tempdir().unwrap();
+    let (helm, runs) = (directory.path().join("helm"), directory.path().join("runs"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$1\" in upgrade) echo run >>{runs}\n(exec >/dev/null 2>&1; sleep 2; kill -9 $$) &\nesac\nexec {helm} \"$@\"\n",
+        runs = runs.display(),
+        helm = tenant.lab.tools.helm.display()
+    );
+    std::fs::write(&helm, script).unwrap();
+    std::fs::set_permissions(&helm, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let _operator = leading(&Options { helm, ..options }).await;
+    proxy.set(["create", "patch", "update"].map(|verb| Rule::new(verb, "services", Fault::Hang)));
+    let began = Instant::now();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    let failures = |status: &clientapp_operator::crd::ClientAppStatus| {
+        let attempt = status.last_attempt.as_ref();
+        let waits = attempt.is_some_and(|attempt| attempt.failures >= 2 && attempt.retry_at.is_some());
+        waits && conditions::find(&status.conditions, "Ready").is_some_and(|ready| ready.reason != "Upgrading")
+    };
+    tenant.status("acme", "waiting after two failures", failures).await;
+    let count = std::fs::read_to_string(&runs).unwrap().lines().count();
+    // After the first failure ten seconds are to pass, more or less; without a wait there was a run every two.
+    let at_most = 2 + usize::try_from(began.elapsed().as_secs()).unwrap() / 6;
+    assert!((2..=at_most).contains(&count), "{count} runs, and not {at_most}");
+}
+
+/// An answer that an object is gone may be wrong, and is asked again before it is believed.
+#[tokio::test]
+async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("not-found", &[]).await;
+    installed(&tenant, "acme").await;
+    let met = proxy.met();
+    proxy.set([Rule::new("patch", "clientapps/status", Fault::Answer(StatusCode::NOT_FOUND))]);
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    proxy.met_more_than(met).await;
+    proxy.set([]);
+    tenant.ready("acme", 2).await;
+    let told = tenant.events("acme").await;
+    assert!(told.iter().all(|(_, note)| !note.contains("is deleted")), "{told:#?}");
+}
+
+/// Credentials that a late watch does not show are not lost.
+#[tokio::test]
+async fn a_secret_that_the_watch_does_not_show_yet_is_not_lost() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-secret", &[]).await;
+    proxy.set([Rule::new("watch", "secrets", Fault::Hang)]);
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    let lost = |status: &clientapp_operator::crd::ClientAppStatus| has(status, "Stalled", "True", "AdminSecretLost");
+    tenant
+        .status("acme", "deployed", |status| {
+            assert!(!lost(status), "{status:#?}");
+            status.release.as_ref().is_some_and(|release| release.status == "deployed")
+        })
+        .await;
+}
