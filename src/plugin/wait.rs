@@ -243,34 +243,29 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::plugin::tests;
 
     fn app(generation: i64, status: Value) -> ClientApp {
-        serde_json::from_value(json!({
-            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
-            "metadata": {"name": "acme", "uid": "u", "generation": generation},
-            "spec": {"hostname": "acme.example.com"}, "status": status,
-        }))
-        .unwrap()
+        let mut app = tests::app("acme", json!({}), status);
+        (app["metadata"]["uid"], app["metadata"]["generation"]) = (json!("u"), json!(generation));
+        tests::built(app)
     }
 
     fn conditions(observed: i64, conditions: &[(&str, &str, &str, i64)]) -> Value {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(type_, status, reason, seen)| {
-                json!({"type": type_, "status": status, "reason": reason, "message": format!("{reason} it is"),
-                       "lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": seen})
+                let mut condition = tests::condition(type_, status, reason, "");
+                condition["observedGeneration"] = json!(seen);
+                condition
             })
             .collect();
         json!({"observedGeneration": observed, "conditions": conditions})
     }
 
-    fn word(verdict: &Verdict) -> &'static str {
-        match verdict {
-            Verdict::Reached(_) => "reached",
-            Verdict::Waiting(_) => "waiting",
-            Verdict::Stalled(_) => "stalled",
-            Verdict::Gone(_) => "gone",
-        }
+    /// Its name.
+    fn word(verdict: &Verdict) -> String {
+        format!("{verdict:?}").split('(').next().unwrap_or_default().to_lowercase()
     }
 
     #[test]

@@ -185,6 +185,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::runtime::fake;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -195,18 +196,12 @@ mod tests {
     fn cluster(status: Value) -> (Reviews, Asked) {
         let asked = Asked::default();
         let record = asked.clone();
-        let answer = tower::service_fn(move |request: Request<Body>| {
-            let (status, record) = (status.clone(), record.clone());
-            async move {
-                let path = request.uri().path().to_owned();
-                let body = request.into_body().collect_bytes().await.unwrap();
-                let mut review: Value = serde_json::from_slice(&body).unwrap();
-                record.lock().unwrap().push((path, review["spec"].clone()));
-                review["status"] = status;
-                Ok::<_, std::convert::Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
-            }
+        let client = fake::client(move |_, path, mut review| {
+            record.lock().unwrap().push((path.to_owned(), review["spec"].clone()));
+            review["status"] = status.clone();
+            (201, review)
         });
-        (Reviews::new(Client::new(answer, "default"), "ours".to_owned()), asked)
+        (Reviews::new(client, "ours".to_owned()), asked)
     }
 
     fn known() -> Value {
@@ -357,13 +352,9 @@ mod tests {
         let down = tower::service_fn(|_: Request<Body>| async {
             Err::<Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         });
-        let forbidden = tower::service_fn(|_: Request<Body>| async {
-            let status =
-                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": ""});
-            let answer = Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
-            Ok::<_, std::io::Error>(answer.unwrap())
-        });
-        for client in [Client::new(down, "default"), Client::new(forbidden, "default")] {
+        let forbidden =
+            json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": ""});
+        for client in [Client::new(down, "default"), fake::client(move |_, _, _| (403, forbidden.clone()))] {
             let reviews = Reviews::new(client, "ours".to_owned());
             let refusals = [
                 reviews.user(Some("abc"), PEER).await.unwrap_err(),
