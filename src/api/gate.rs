@@ -29,6 +29,7 @@ use super::{
     origin,
     problem::Problem,
 };
+use crate::runtime::panic::words;
 
 /// From the whole request to the head of its answer: more than any route waits by itself, which a deletion does for five
 /// minutes if asked to. An event stream may go on after that.
@@ -142,8 +143,7 @@ async fn as_problem(response: Response) -> Response {
 
 /// One request fails; the operator goes on.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
-    let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(panic = words.unwrap_or("something that is not text"), "a request of the API panicked");
+    tracing::error!(panic = words(panic.as_ref()), "a request of the API panicked");
     let detail = "The operator failed at this request; its log says more about this answer's X-Request-Id.";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail).into_response()
 }
