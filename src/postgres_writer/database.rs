@@ -62,7 +62,7 @@ impl Database {
         let tls = MakeRustlsConnect::new(settings.tls.clone());
         let connect = Connector { tls, allow: settings.ssl_mode == SslMode::Allow };
         let pool = Pool::builder(Manager::from_connect(settings.config.clone(), connect, ManagerConfig::default()))
-            .max_size(settings.pool_size.into())
+            .max_size(settings.pool_size)
             .runtime(deadpool_postgres::Runtime::Tokio1)
             .timeouts(Timeouts { wait: Some(FREE), create: Some(CONNECT), recycle: Some(CONNECT) })
             .build()

@@ -65,8 +65,11 @@ fn failed(ctx: &Ctx, compared: Result<(), Error>) {
     }
 }
 
+/// An object, its version, and its row.
+type Settled = (Key, Option<String>, Wanted);
+
 /// The objects whose row is said to be as their spec says, by table. All others are worked on anyway.
-fn settled(ctx: &Ctx, database: &Database) -> BTreeMap<Table, Vec<(Key, Option<String>, Wanted)>> {
+fn settled(ctx: &Ctx, database: &Database) -> BTreeMap<Table, Vec<Settled>> {
     let mut tables = BTreeMap::<_, Vec<_>>::new();
     for object in ctx.objects.store.state() {
         let key = key_of(object.as_ref());
@@ -74,22 +77,14 @@ fn settled(ctx: &Ctx, database: &Database) -> BTreeMap<Table, Vec<(Key, Option<S
         let Ok(wanted) = wanted(&key, &writer.spec, &database.settings.tables) else { continue };
         let written = writer.status.as_ref().and_then(|status| status.row.as_ref());
         if object.metadata.deletion_timestamp.is_none() && written.is_some_and(|written| wanted.is(written)) {
-            tables.entry(wanted.table.clone()).or_default().push((
-                key,
-                object.metadata.resource_version.clone(),
-                wanted,
-            ));
+            let version = object.metadata.resource_version.clone();
+            tables.entry(wanted.table.clone()).or_default().push((key, version, wanted));
         }
     }
     tables
 }
 
-async fn compare(
-    ctx: &Ctx,
-    database: &Database,
-    table: &Table,
-    batch: &[(Key, Option<String>, Wanted)],
-) -> Result<(), Error> {
+async fn compare(ctx: &Ctx, database: &Database, table: &Table, batch: &[Settled]) -> Result<(), Error> {
     let rows: Vec<_> = batch.iter().map(|(.., wanted)| &wanted.row).collect();
     let compared = database.differing(ctx.cluster().await?, table, &rows).await;
     let differing: Option<BTreeSet<_>> = match compared {
