@@ -129,20 +129,15 @@ pub(crate) async fn until(
     let mut progress = Progress::new(name);
     let ended = tokio::time::timeout(timeout, follow(session, printer, name, goal, &mut progress)).await;
     progress.clear();
-    match ended {
-        Ok(ended) => {
-            let (last, sentence) = ended?;
-            let sentence = format!("{name}: {sentence}");
-            match last {
-                Some(last) => printer.object(&last.object, &sentence),
-                None if printer.output == args::Output::Table => printer.out(&format!("{sentence}\n")),
-                None => Ok(()),
-            }
-        }
-        Err(_) => {
-            let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
-            Err(Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout))))
-        }
+    let (last, sentence) = ended.map_err(|_| {
+        let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
+        Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout)))
+    })??;
+    let sentence = format!("{name}: {sentence}");
+    match last {
+        Some(last) => printer.object(&last.object, &sentence),
+        None if printer.output == args::Output::Table => printer.out(&format!("{sentence}\n")),
+        None => Ok(()),
     }
 }
 
