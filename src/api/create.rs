@@ -252,19 +252,12 @@ fn secret_not_ours(key: &Key) -> Problem {
 async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Option<String>, Failure> {
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
-    let fresh = Namespace {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(
-                [(label::MANAGED_BY, label::OPERATOR), (label::INSTANCE, &key.name)]
-                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                    .into(),
-            ),
-            annotations: request.stamp.as_ref().map(Stamp::annotations),
-            ..ObjectMeta::default()
-        },
-        ..Namespace::default()
-    };
+    let labels = [(label::MANAGED_BY, label::OPERATOR), (label::INSTANCE, &key.name)];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let annotations = request.stamp.as_ref().map(Stamp::annotations);
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), annotations, ..ObjectMeta::default() };
+    let fresh = Namespace { metadata, ..Namespace::default() };
     let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
     if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
         return Ok(Some(made.uid().unwrap_or_default()));

@@ -84,9 +84,8 @@ fn answered(response: &Response, elapsed: Duration, _: &Span) {
 }
 
 async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
-    gate.admit(request, next)
-        .await
-        .inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
+    let admitted = gate.admit(request, next).await;
+    admitted.inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
 }
 
 impl Gate {
@@ -134,11 +133,8 @@ async fn as_problem(response: Response) -> Response {
     let text = to_bytes(body, LONGEST_REFUSAL).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let detail = if text.is_empty() { status.canonical_reason().unwrap_or("Refused").into() } else { text };
-    let mut problem = Problem::new(status, "Refused", detail).into_response();
-    if let Some(allow) = parts.headers.remove(header::ALLOW) {
-        problem.headers_mut().insert(header::ALLOW, allow);
-    }
-    problem
+    let allow = parts.headers.remove(header::ALLOW).map(|allow| [(header::ALLOW, allow)]);
+    (allow, Problem::new(status, "Refused", detail)).into_response()
 }
 
 /// One request fails; the operator goes on.

@@ -1,14 +1,14 @@
 //! TokenReview: whose token it is. SubjectAccessReview: what they may do.
 
-use std::{hash::Hash, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus},
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, Resource, api::PostParams};
-use moka::future::{Cache, CacheBuilder};
+use moka::future::Cache;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 
@@ -53,7 +53,8 @@ struct Question {
 
 impl Reviews {
     pub(super) fn new(client: Client, audience: String) -> Reviews {
-        let (users, rights) = (remembered().build(), remembered().build());
+        let users = Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY).build();
+        let rights = Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY).build();
         Reviews { client, audience, users, rights, strangers: for_strangers() }
     }
 
@@ -83,7 +84,8 @@ impl Reviews {
         let ask = async {
             let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
             let status = self.asked(&review).await?.status.unwrap_or_default();
-            if permits(&status) { Ok(()) } else { Err(question.forbidden()) }
+            let permits = status.allowed && status.denied != Some(true);
+            if permits { Ok(()) } else { Err(question.forbidden()) }
         };
         self.rights.try_get_with_by_ref(&question, ask).await.map_err(Arc::unwrap_or_clone)
     }
@@ -108,14 +110,6 @@ impl Reviews {
             format!("The cluster's API server does not answer a {kind}, so that no user is let in. Try again.");
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
     }
-}
-
-fn remembered<K, V>() -> CacheBuilder<K, V, Cache<K, V>>
-where
-    K: Eq + Hash + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY)
 }
 
 impl Question {
@@ -169,10 +163,6 @@ fn identified(status: Option<TokenReviewStatus>, audience: &str) -> Result<User,
     }
     let (groups, extra) = (user.groups.unwrap_or_default(), user.extra.unwrap_or_default());
     Ok(User { name, groups, uid: user.uid.filter(|uid| !uid.is_empty()), extra })
-}
-
-fn permits(status: &SubjectAccessReviewStatus) -> bool {
-    status.allowed && status.denied != Some(true)
 }
 
 #[cfg(test)]
