@@ -74,10 +74,8 @@ mod tests {
     use super::*;
 
     fn refusal(content_type: Option<&'static str>, body: &'static [u8]) -> Option<(u16, Option<String>, String)> {
-        let mut headers = HeaderMap::new();
-        if let Some(content_type) = content_type {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        }
+        let headers = content_type.map(|value| (header::CONTENT_TYPE, HeaderValue::from_static(value)));
+        let headers = headers.into_iter().collect();
         let problem = read(&headers, &Bytes::from_static(body)).err()?;
         let field = serde_json::to_value(&problem).unwrap()["field"].as_str().map(str::to_owned);
         Some((problem.status().as_u16(), field, problem.detail.to_owned()))

@@ -48,18 +48,13 @@ pub(crate) struct Request {
 pub(crate) type Answer = (StatusCode, Created);
 
 /// Why one attempt at a name made nothing.
+#[derive(derive_more::From)]
 enum Failure {
     /// Another object has the name: where it was generated, another name may do.
     NameTaken(Problem),
     /// No other name would help.
+    #[from]
     Refused(Problem),
-}
-
-enum Space {
-    /// A namespace that this very call made, with its uid.
-    Made(String),
-    /// The namespace was there, be it from an earlier attempt of the request.
-    Found,
 }
 
 /// Makes an instance, or finds the one that an earlier attempt of the request made.
@@ -125,12 +120,6 @@ impl Request {
             (None, None) => names::random(),
         };
         Key::new(self.instance.namespace.clone().unwrap_or_else(|| name.clone()), name)
-    }
-}
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
-        Failure::Refused(problem)
     }
 }
 
@@ -201,15 +190,7 @@ fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<A
         );
         return Err(Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(SOON));
     }
-    let created = Created {
-        name: instance.name.clone(),
-        namespace: instance.namespace.clone(),
-        hostname: instance.hostname.clone(),
-        admin_secret: instance.admin_secret.clone().unwrap_or_default(),
-        admin_password: None,
-        chart_version: instance.chart_version.clone(),
-    };
-    Ok((StatusCode::OK, created))
+    Ok((StatusCode::OK, Created::of(instance, None)))
 }
 
 fn reused() -> Problem {
@@ -219,14 +200,14 @@ fn reused() -> Problem {
 
 async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
     match space(shared, request, key).await? {
-        Space::Made(uid) => {
+        Some(uid) => {
             let made = make_in(shared, request, key).await;
             if made.is_err() {
                 undo_namespace(shared, &key.namespace, &uid).await;
             }
             made
         }
-        Space::Found => match in_the_way(shared, request, key).await? {
+        None => match in_the_way(shared, request, key).await? {
             Some(answer) => Ok(answer),
             None => make_in(shared, request, key).await,
         },
@@ -267,26 +248,19 @@ fn secret_not_ours(key: &Key) -> Problem {
     Problem::new(StatusCode::CONFLICT, "SecretNotOurs", detail).about("name")
 }
 
-/// Makes the namespace, or finds that it is one of ours.
-async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, Failure> {
+/// Makes the namespace, and returns its uid; or finds one of ours there (`None`), be it from an earlier attempt of the request.
+async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Option<String>, Failure> {
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
-    let fresh = Namespace {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(
-                [(label::MANAGED_BY, label::OPERATOR), (label::INSTANCE, &key.name)]
-                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                    .into(),
-            ),
-            annotations: request.stamp.as_ref().map(Stamp::annotations),
-            ..ObjectMeta::default()
-        },
-        ..Namespace::default()
-    };
+    let labels = [(label::MANAGED_BY, label::OPERATOR), (label::INSTANCE, &key.name)];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let annotations = request.stamp.as_ref().map(Stamp::annotations);
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), annotations, ..ObjectMeta::default() };
+    let fresh = Namespace { metadata, ..Namespace::default() };
     let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
     if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
-        return Ok(Space::Made(made.uid().unwrap_or_default()));
+        return Ok(Some(made.uid().unwrap_or_default()));
     }
     let found = namespaces.get(name).await.map_err(failed(format!("get Namespace {name}")))?;
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
@@ -311,7 +285,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Space, F
     if earlier == Match::Reused && generated {
         return Err(reused().into());
     }
-    Ok(Space::Found)
+    Ok(None)
 }
 
 async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
@@ -337,15 +311,7 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
         },
     };
     shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
-    let created = Created {
-        name: key.name.clone(),
-        namespace: key.namespace.clone(),
-        hostname: made.spec.hostname,
-        admin_secret: key.admin_secret(),
-        admin_password,
-        chart_version: made.spec.chart_version,
-    };
-    Ok((StatusCode::CREATED, created))
+    Ok((StatusCode::CREATED, Created::of(&Instance::of_app(&made.metadata, &made), admin_password)))
 }
 
 /// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.

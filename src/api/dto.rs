@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::{
@@ -59,6 +60,7 @@ impl NewInstance {
 
 /// An instance that was made, with the administrator's password: in this one answer and in no other. It has no `Debug`, so
 /// that nothing prints it.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Created {
@@ -72,23 +74,32 @@ pub(crate) struct Created {
     pub(crate) admin_secret: String,
     /// The administrator's password. Absent where the answer repeats an earlier one, and with `postgres.adopt`: there it is
     /// in the Secret that was retained with the data.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) admin_password: Option<String>,
     /// The version of the chart.
     pub(crate) chart_version: String,
 }
 
+impl Created {
+    pub(crate) fn of(instance: &Instance, admin_password: Option<String>) -> Created {
+        let Instance { name, namespace, hostname, admin_secret, chart_version, .. } = instance.clone();
+        let admin_secret = admin_secret.unwrap_or_default();
+        Created { name, namespace, hostname, admin_secret, admin_password, chart_version }
+    }
+}
+
 /// Some instances.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InstanceList {
     /// In the order of namespace and name.
     pub(crate) items: Vec<Instance>,
     /// Where there are more: what to give as `continue` for the next of them.
-    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "continue")]
     pub(crate) next: Option<String>,
 }
 
 /// An instance, and how it is.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Instance {
@@ -99,12 +110,10 @@ pub(crate) struct Instance {
     /// The DNS name it is served under; empty where the stored object does not decode.
     pub(crate) hostname: String,
     /// Where it is served.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
     /// The version of the chart that is asked for.
     pub(crate) chart_version: String,
     /// The Profile it takes defaults from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<String>,
     /// Its labels.
     pub(crate) labels: BTreeMap<String, String>,
@@ -125,13 +134,10 @@ pub(crate) struct Instance {
     /// Nothing goes on until a user or a cluster admin changes something.
     pub(crate) stalled: bool,
     /// Revision of the release.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) revision: Option<i64>,
     /// The Helm release.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) release: Option<InstanceRelease>,
     /// The Secret with the administrator's name and password.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) admin_secret: Option<String>,
     /// Its database.
     pub(crate) database: Database,
@@ -140,6 +146,7 @@ pub(crate) struct Instance {
 }
 
 /// A Helm release.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InstanceRelease {
@@ -148,36 +155,29 @@ pub(crate) struct InstanceRelease {
     /// Helm's word for its state.
     pub(crate) status: String,
     /// Name of the chart.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) chart: Option<String>,
     /// Version of the chart.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) chart_version: Option<String>,
     /// Version of the app in the chart.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) app_version: Option<String>,
     /// When the revision was written, as RFC 3339 has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deployed_at: Option<String>,
 }
 
 /// The database of an instance.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Database {
     /// Who makes it; absent where the instance has none of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) provider: Option<PostgresProvider>,
     /// Its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// `True`, `False`, `Unknown`, or `None` where the instance has no database of its own.
     pub(crate) ready: String,
     /// Why, in one word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     /// Why, in a sentence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
 
@@ -199,6 +199,7 @@ pub(crate) struct InstanceCondition {
 }
 
 /// Something that happened to an instance.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Happened {
     /// `Normal` or `Warning`.
@@ -211,7 +212,6 @@ pub(crate) struct Happened {
     /// When, or when last, as RFC 3339 has it.
     pub(crate) time: String,
     /// How often, where more than once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count: Option<i32>,
 }
 
@@ -230,7 +230,7 @@ impl Instance {
         }
     }
 
-    fn of_app(meta: &ObjectMeta, app: &ClientApp) -> Instance {
+    pub(crate) fn of_app(meta: &ObjectMeta, app: &ClientApp) -> Instance {
         let spec = &app.spec;
         let none = ClientAppStatus::default();
         let status = app.status.as_ref().unwrap_or(&none);

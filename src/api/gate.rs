@@ -29,6 +29,7 @@ use super::{
     origin,
     problem::Problem,
 };
+use crate::runtime::panic::words;
 
 /// From the whole request to the head of its answer: more than any route waits by itself, which a deletion does for five
 /// minutes if asked to. An event stream may go on after that.
@@ -83,9 +84,8 @@ fn answered(response: &Response, elapsed: Duration, _: &Span) {
 }
 
 async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
-    gate.admit(request, next)
-        .await
-        .inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
+    let admitted = gate.admit(request, next).await;
+    admitted.inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
 }
 
 impl Gate {
@@ -133,17 +133,13 @@ async fn as_problem(response: Response) -> Response {
     let text = to_bytes(body, LONGEST_REFUSAL).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let detail = if text.is_empty() { status.canonical_reason().unwrap_or("Refused").into() } else { text };
-    let mut problem = Problem::new(status, "Refused", detail).into_response();
-    if let Some(allow) = parts.headers.remove(header::ALLOW) {
-        problem.headers_mut().insert(header::ALLOW, allow);
-    }
-    problem
+    let allow = parts.headers.remove(header::ALLOW).map(|allow| [(header::ALLOW, allow)]);
+    (allow, Problem::new(status, "Refused", detail)).into_response()
 }
 
 /// One request fails; the operator goes on.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
-    let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(panic = words.unwrap_or("something that is not text"), "a request of the API panicked");
+    tracing::error!(panic = words(panic.as_ref()), "a request of the API panicked");
     let detail = "The operator failed at this request; its log says more about this answer's X-Request-Id.";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail).into_response()
 }

@@ -96,12 +96,9 @@ mod tests {
             ("jo", "k", r#"{"hostname": "b.example"}"#, Match::Reused),
             ("jo", "l", body, Match::Other),
             ("mo", "k", body, Match::Other),
-            ("jok", "", body, Match::Other),
+            ("j", "ok", body, Match::Other),
         ] {
-            let Ok(Some(other)) = stamp(user, key, body) else {
-                assert_eq!(key, "");
-                continue;
-            };
+            let other = stamp(user, key, body).unwrap().unwrap();
             assert_eq!(first.compare(Some(&other)), expected, "{user} {key} {body}");
             assert_eq!(first.name(0) == other.name(0), expected != Match::Other);
         }

@@ -33,12 +33,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::clientapp::desired;
 
     fn is_label(name: &str) -> bool {
-        name.len() <= 53
-            && name.starts_with(|first: char| first.is_ascii_lowercase())
-            && !name.ends_with('-')
-            && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        name.len() <= 53 && desired::is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
     }
 
     #[test]

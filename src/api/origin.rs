@@ -50,12 +50,8 @@ mod tests {
     use super::*;
 
     fn checked(method: &Method, uri: &str, headers: &[(header::HeaderName, &str)]) -> u16 {
-        let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
-        let mut map = HeaderMap::new();
-        headers.for_each(|(name, value)| {
-            map.append(name, value);
-        });
-        check(method, &uri.parse().unwrap(), &map).map_or_else(|problem| problem.status().as_u16(), |()| 200)
+        let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
+        check(method, &uri.parse().unwrap(), &headers).map_or_else(|problem| problem.status().as_u16(), |()| 200)
     }
 
     #[test]

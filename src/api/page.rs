@@ -39,7 +39,8 @@ const HEADERS: [(HeaderName, &str); 4] = [
 /// The routes of the page. Its files are public: there is nothing of the cluster in them.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, &(path, content_type, content)| {
-        let tag = etag(content);
+        // A strong tag: the same content has the same one, in every replica.
+        let tag = format!("\"{}\"", hex(&Sha256::digest(content)[..16]));
         router.route(path, get(async move |headers: HeaderMap| file(&headers, &tag, content_type, content)))
     })
 }
@@ -52,12 +53,6 @@ fn file(asked: &HeaderMap, tag: &str, content_type: &'static str, content: &'sta
         return (StatusCode::NOT_MODIFIED, HEADERS, tagged).into_response();
     }
     (HEADERS, tagged, [(header::CONTENT_TYPE, content_type)], content).into_response()
-}
-
-/// A strong tag: the same content has the same one, in every replica.
-fn etag(content: &str) -> String {
-    let hex = hex(&Sha256::digest(content)[..16]);
-    format!("\"{hex}\"")
 }
 
 #[cfg(test)]

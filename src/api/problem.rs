@@ -53,15 +53,11 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, retry_after) = (self.status(), self.retry_after);
+        let status = self.status();
+        let retry_after = self.retry_after.map(|seconds| [(header::RETRY_AFTER, HeaderValue::from(seconds))]);
+        let scheme = (status == StatusCode::UNAUTHORIZED).then_some([(header::WWW_AUTHENTICATE, "Bearer")]);
+        let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
-        if let Some(seconds) = retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        (status, content_type, retry_after, scheme, body).into_response()
     }
 }

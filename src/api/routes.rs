@@ -6,7 +6,7 @@ use axum::{
     Extension, Router,
     body::Bytes,
     extract::{FromRequestParts, Path, RawQuery, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
     response::{IntoResponse as _, Response},
     routing::get,
 };
@@ -83,15 +83,9 @@ async fn make(
     })?;
     let work = shared.clone();
     let (status, created) = shared.to_the_end(async move { made(&work, &user, &asked).await }).await?;
-    let location = format!("/instances/{}?namespace={}", created.name, created.namespace);
-    let mut response = json(status, &created);
-    if let Ok(location) = HeaderValue::from_str(&location) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    if status == StatusCode::OK {
-        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    }
-    Ok(response)
+    let location = [(header::LOCATION, format!("/instances/{}?namespace={}", created.name, created.namespace))];
+    let replayed = (status == StatusCode::OK).then_some([(REPLAYED, "true")]);
+    Ok((location, replayed, json(status, &created)).into_response())
 }
 
 fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Request, Problem> {
@@ -221,11 +215,8 @@ async fn remove(asked: About) -> Result<Response, Problem> {
         result
     });
     let Some(instance) = deleting.await? else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let gone = tokio::select! {
-        gone = shared.instances.wait_gone(&key, &shown.uid, wait) => gone,
-        () = shared.stop.cancelled() => false,
-    };
-    if gone {
+    let gone = shared.instances.wait_gone(&key, &shown.uid, wait);
+    if shared.stop.run_until_cancelled(gone).await == Some(true) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let latest = shared.instances.get(&key).filter(|latest| latest.uid == shown.uid && latest.instance.deleting);

@@ -22,11 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Selector, Problem> {
 fn parts(text: &str) -> Vec<&str> {
     let mut within = false;
     text.split(|c| {
-        match c {
-            '(' => within = true,
-            ')' => within = false,
-            _ => {}
-        }
+        within = c == '(' || within && c != ')';
         c == ',' && !within
     })
     .collect()

@@ -9,9 +9,11 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// The instance that the tenant asks for.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[kube(
     group = "apps.bnerd-operator.local",
@@ -50,17 +52,14 @@ pub struct ClientAppSpec {
 
     /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and
     /// `nextcloud-password`. Absent: `<name>-admin-secret` is generated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub admin_secret: Option<String>,
 
     /// IngressClass to serve the hostname with. Absent: no Ingress is rendered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub ingress_class_name: Option<String>,
 
     /// Name of the Profile whose defaults this instance takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub profile: Option<String>,
 
@@ -72,7 +71,6 @@ pub struct ClientAppSpec {
 
     /// Number of app pods. Absent: as the Profile says, else as the chart does. More than one needs a volume that several
     /// pods can write (ReadWriteMany).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub replicas: Option<i32>,
 
@@ -124,6 +122,7 @@ pub struct Redis {
 }
 
 /// The tenant's PostgreSQL.
+#[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
@@ -153,7 +152,7 @@ pub struct Postgres {
 
     /// Number of PostgreSQL instances. With the provider `percona`, more than one are a cluster with automatic failover; with
     /// `standalone`, all above one are hot standbys without automatic failover.
-    #[serde(default = "super::one")]
+    #[serde(default = "super::number::<1>")]
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
 
@@ -163,11 +162,11 @@ pub struct Postgres {
     pub adopt: bool,
 
     /// The existing database, for the provider `external`; `version`, `storageSize` and `instances` do not apply to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalPostgres>,
 }
 
 /// A PostgreSQL database that exists already, and the Secret that opens it. The operator never changes or deletes either.
+#[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPostgres {
@@ -196,13 +195,11 @@ pub struct ExternalPostgres {
     pub database_key: String,
 
     /// The server, such as `db.example.com` or `db.example.com:6432`; overrides `hostKey`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^([[][0-9a-fA-F:.]+[]]|[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?)(:[1-9][0-9]{0,4})?$')").message("must be a DNS name or an address, with :port behind it where that is not 5432"))]
     pub host: Option<String>,
 
     /// The database's name; overrides `databaseKey`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub database: Option<String>,
 }
@@ -221,34 +218,32 @@ pub enum PostgresProvider {
 }
 
 /// What has to happen before helm installs another `chartVersion`.
-#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-#[serde(rename_all = "camelCase")]
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Upgrade {
     /// Whether the database is backed up before each change of `chartVersion`: by a PerconaPGBackup, or by a dump of the
     /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is taken anew.
-    #[serde(default)]
     pub backup: bool,
 
     /// The one `chartVersion` that may be installed although it brings an older version of the app, or skips one of its major
     /// versions. It is for one change: it is spent once that version is installed or `chartVersion` names another, and counts
     /// again only after the field was removed or changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub allow: Option<String>,
 }
 
 /// The volume for the app's files.
+#[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow: a volume never shrinks, and a size is not taken back").field_path(".size"))]
 pub struct Persistence {
     /// Whether the app's files are kept on a volume; without one they are lost with the pod. Absent: as the Profile says,
     /// else true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 
     /// Size of the volume, such as `8Gi`. Only grows. Absent: as the Profile says, else `8Gi`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 8Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
@@ -273,11 +268,11 @@ pub enum DeletionPolicy {
 }
 
 /// What the operator last saw and did.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientAppStatus {
     /// The generation of the spec that the conditions speak of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// `Ready` sums up `PostgresReady`, `Released` and `WorkloadsReady`. `Reconciling`: work is under way. `Stalled`: nothing
@@ -286,28 +281,22 @@ pub struct ClientAppStatus {
     pub conditions: Vec<Condition>,
 
     /// The Helm release, as `helm list` shows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
 
     /// Secret with the administrator's name and password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_secret_name: Option<String>,
 
     /// Secret with the Redis password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_secret_name: Option<String>,
 
     /// The PerconaPGCluster or Postgresql that was made for this instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub postgres_cluster_name: Option<String>,
 
     /// Where the instance is served.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
     /// The chart that was installed last. Unlike `release` it stays when the release is gone, since the data are still those
     /// of its app.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<InstalledChart>,
 
     /// Objects that hold or open data and were made for this ClientApp or adopted by it. An object whose uid is not on this
@@ -316,27 +305,23 @@ pub struct ClientAppStatus {
     pub owned: Vec<Owned>,
 
     /// Whether the ClientApp is deleted with `--cascade=orphan`; recorded when the deletion begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<bool>,
 
     /// What the release consists of, from the manifest that Helm stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<Inventory>,
 
     /// The last backup that was taken before an upgrade.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupRecord>,
 
     /// The value of `spec.upgrade.allow` that is spent: it does not count until the field is removed or changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent_allow: Option<String>,
 
     /// The last time helm was run for this ClientApp, or was about to be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_attempt: Option<Attempt>,
 }
 
 /// A Helm release.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
@@ -349,22 +334,16 @@ pub struct Release {
     /// State of the release as Helm spells it, such as `deployed` or `failed`.
     pub status: String,
     /// Name of the chart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<String>,
     /// Version of the chart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart_version: Option<String>,
     /// Version of the app in the chart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<String>,
     /// Digest of chart version, values and flags. A release whose digest is unchanged is not upgraded again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// sha256 of the chart archive that was installed. The same version with another digest is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart_digest: Option<String>,
     /// When the revision was written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed_at: Option<Time>,
 }
 
@@ -395,6 +374,7 @@ pub struct Inventory {
 }
 
 /// An object of a release.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseObject {
@@ -405,20 +385,20 @@ pub struct ReleaseObject {
     /// Name.
     pub name: String,
     /// Namespace, where the chart names another than the release's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Whether `helm uninstall` keeps it (`helm.sh/resource-policy: keep`).
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
     /// Of a StatefulSet: the names of its claim templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claim_templates: Vec<String>,
     /// Of a StatefulSet: whether its claims go with it (`persistentVolumeClaimRetentionPolicy.whenDeleted: Delete`).
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_claims: bool,
 }
 
 /// A chart.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstalledChart {
@@ -427,13 +407,13 @@ pub struct InstalledChart {
     /// Its version.
     pub version: String,
     /// Version of the app in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<String>,
     /// sha256 of its archive.
     pub digest: String,
 }
 
 /// A backup before an upgrade.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupRecord {
@@ -448,14 +428,11 @@ pub struct BackupRecord {
     /// Its progress.
     pub state: BackupState,
     /// The newest revision of the release when it was asked for; 0 where there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_revision: Option<i64>,
     /// When it was asked for, or last seen running: its content is no older than this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
     /// The revision there was when this upgrade was over: the one made after the backup, or, where the upgrade was withdrawn,
     /// the one from before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }
 
@@ -471,6 +448,7 @@ pub enum BackupState {
 }
 
 /// One run of helm: written before it starts, completed when it ends.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
@@ -484,24 +462,17 @@ pub struct Attempt {
     #[schemars(with = "i32", range(min = 0))]
     pub failures: u32,
     /// When helm is run again at the earliest, unless the digest changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Time>,
     /// Class of the last failure, as in the conditions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The chart that is installed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<InstalledChart>,
     /// The last failure in a sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 fn yes() -> bool {
     true
-}
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 fn default_chart_version() -> String {
     "5.5.2".to_owned()
@@ -532,7 +503,7 @@ impl Default for Postgres {
             provider: PostgresProvider::default(),
             version: default_postgres_version(),
             storage_size: super::default_storage(),
-            instances: super::one(),
+            instances: 1,
             adopt: false,
             external: None,
         }

@@ -94,8 +94,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
 }
 
-fn one() -> i32 {
-    1
+fn number<const N: i32>() -> i32 {
+    N
 }
 fn default_storage() -> String {
     "1Gi".to_owned()

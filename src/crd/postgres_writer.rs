@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 const TABLE: &str = "^[A-Za-z_][A-Za-z0-9_]{0,62}([.][A-Za-z_][A-Za-z0-9_]{0,62})?$";
 /// Without NUL.
@@ -52,11 +53,11 @@ pub struct PostgresWriterSpec {
 }
 
 /// What the operator last saw and did.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresWriterStatus {
     /// The generation of the spec that the conditions speak of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// `Ready`: the row is as the spec says. `Stalled`: nothing goes on until a user or an admin changes something.
@@ -64,7 +65,6 @@ pub struct PostgresWriterStatus {
     pub conditions: Vec<Condition>,
 
     /// The row as it was last written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<WrittenRow>,
 }
 

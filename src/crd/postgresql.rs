@@ -4,10 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{DeletionPolicy, Owned};
 
 /// The PostgreSQL server that the user asks for.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[kube(
     group = "apps.bnerd-operator.local",
@@ -45,13 +47,11 @@ pub struct PostgresqlSpec {
 
     /// The user's password, in clear text for every user who may read this object: use it for trials only. With neither this
     /// nor `passwordSecret`, a password is generated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(validation = Rule::new("self.matches('^[^\\\\p{Cc}]*$')").message("must have no line break or other control character"))]
     pub password: Option<String>,
 
     /// The key of an existing Secret in this namespace that holds the user's password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_secret: Option<PasswordSecret>,
 
     /// Name of the database. Immutable.
@@ -61,7 +61,7 @@ pub struct PostgresqlSpec {
     pub name: String,
 
     /// Port of the Services.
-    #[serde(default = "default_port")]
+    #[serde(default = "super::number::<5432>")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 
@@ -72,12 +72,10 @@ pub struct PostgresqlSpec {
     pub storage_size: String,
 
     /// StorageClass of the volumes. Absent: the cluster's default class. Immutable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,
 
     /// Container image in place of the official one: built from it, with the same programs, user (999) and major version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
     pub image: Option<String>,
@@ -90,12 +88,11 @@ pub struct PostgresqlSpec {
 
     /// Number of servers. All above one are hot standbys, which clients can read through the Service `<name>-ro`. There is no
     /// automatic failover: a lost primary comes back on its volume.
-    #[serde(default = "super::one")]
+    #[serde(default = "super::number::<1>")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
 
     /// Dumps of the whole server onto a volume of their own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Backup>,
 
     /// What becomes of the volumes and Secrets when the Postgresql is deleted.
@@ -117,31 +114,29 @@ pub struct PasswordSecret {
 }
 
 /// Dumps of the whole server: roles and every database.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("give a schedule, a request or onDelete, or leave backup out"))]
 #[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
 pub struct Backup {
     /// When to dump, in cron's notation, such as `0 3 * * *`; in the time zone of the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
     /// Any word; each new one asks for a dump at once. The result is in `status.dump`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
     pub request: Option<String>,
 
     /// How many dumps of this server are kept. A dump that is empty or damaged, or of another server, never replaces one with
     /// data.
-    #[serde(default = "default_keep")]
+    #[serde(default = "super::number::<7>")]
     #[schemars(range(min = 1, max = 1000))]
     pub keep: i32,
 
     /// Size of the volume for dumps. Only grows. Absent: `storageSize`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
@@ -153,11 +148,11 @@ pub struct Backup {
 }
 
 /// What the operator last saw.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresqlStatus {
     /// The generation of the spec that the conditions speak of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// `Ready`: the primary serves clients. `BackedUp`: the last dump is complete. `Reconciling`: work is under way.
@@ -166,23 +161,18 @@ pub struct PostgresqlStatus {
     pub conditions: Vec<Condition>,
 
     /// Whether the primary can be used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
     /// The pod of the primary.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<ActivePod>,
 
     /// Major version of the files on the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
     /// Size of the primary's volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_size: Option<String>,
 
     /// The volume with the database. The operator never accepts another one in its place by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeRecord>,
 
     /// Objects that hold or open data and were made for this Postgresql or handed over to it. An object whose uid is not on
@@ -191,15 +181,12 @@ pub struct PostgresqlStatus {
     pub owned: Vec<Owned>,
 
     /// The Secret for clients, once a password is in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRecord>,
 
     /// The newest dump that `spec.backup.request` asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<DumpRecord>,
 
     /// Successes and failures of all dumps, whatever asked for them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupSummary>,
 }
 
@@ -216,17 +203,15 @@ pub struct VolumeRecord {
 }
 
 /// When dumps succeeded and failed.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupSummary {
     /// When the last dump was complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success: Option<Time>,
     /// When the last failed dump failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Time>,
     /// Its Job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_job: Option<String>,
 }
 
@@ -254,6 +239,7 @@ pub struct ActivePod {
 }
 
 /// Where the password in use came from; never the password itself.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRecord {
@@ -262,11 +248,11 @@ pub struct SecretRecord {
     /// The field that gave the password, or `generated`.
     pub from: String,
     /// resourceVersion of the given Secret when it was last seen to hold the password that is in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
 /// A dump that was asked for. A request that is recorded here as succeeded is not repeated.
+#[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DumpRecord {
@@ -277,13 +263,10 @@ pub struct DumpRecord {
     /// Its progress.
     pub state: DumpState,
     /// When the Job began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When the Job ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Time>,
     /// Why there is no dump, and what to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
@@ -301,12 +284,6 @@ pub enum DumpState {
 fn default_user() -> String {
     "app".to_owned()
 }
-fn default_port() -> i32 {
-    5432
-}
 fn default_version() -> String {
     "17".to_owned()
-}
-fn default_keep() -> i32 {
-    7
 }

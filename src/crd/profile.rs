@@ -8,9 +8,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 /// What the ClientApps that name a Profile take from it.
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
     group = "apps.bnerd-operator.local",
@@ -24,43 +25,38 @@ use serde_json::{Map, Value};
     printcolumn(name = "Size", type_ = "string", json_path = ".spec.defaults.persistence.size"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct ProfileSpec {
     /// What this class of instances is for. A change of it changes no ClientApp.
-    #[serde(default)]
     #[schemars(length(max = 1024))]
     pub description: String,
 
     /// Defaults for each ClientApp of this Profile; its own spec wins.
-    #[serde(default)]
     pub defaults: ProfileDefaults,
 
     /// Settings for helm.
-    #[serde(default)]
     pub helm: ProfileHelm,
 }
 
 /// Defaults for each ClientApp of a Profile; its own spec wins.
-#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-#[serde(rename_all = "camelCase")]
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
 pub struct ProfileDefaults {
     /// Number of app pods; `spec.replicas` of a ClientApp wins. More than one needs a volume that several pods can write
     /// (ReadWriteMany).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub replica_count: Option<i32>,
 
     /// Requests and limits of an app pod; `spec.values.resources` of a ClientApp wins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ProfileResources>,
 
     /// The volume for the app's files; `spec.persistence` of a ClientApp wins.
-    #[serde(default)]
     pub persistence: ProfilePersistence,
 
     /// Optional parts of the chart to switch on or off, by their key in the chart's values, such as `cronjob` or
     /// `metrics`; `spec.values` of a ClientApp wins.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub apps: BTreeMap<String, ProfileApp>,
 }
@@ -88,17 +84,16 @@ pub struct ProfileResources {
 pub struct Amount(#[schemars(length(max = 32))] pub String);
 
 /// The volume for the app's files.
+#[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, since the volumes of the ClientApps that take it never shrink: make another Profile").field_path(".size"))]
 pub struct ProfilePersistence {
     /// Whether the app's files are kept on a volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 
     /// Size of the volume, such as `10Gi`. Raising it grows the volumes of all ClientApps that take their size from here. Only
     /// grows: a volume never shrinks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 10Gi or 500Mi (not GB)"))]
     pub size: Option<String>,

@@ -30,7 +30,7 @@ pub struct InvalidArgument {
 macro_rules! argument {
     ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
         pub struct $name(String);
 
         impl $name {
@@ -51,12 +51,6 @@ macro_rules! argument {
                     // What is refused may be anything, a megabyte of it included.
                     Err(InvalidArgument { what: $what, text: text.chars().take(100).collect(), rule: $rule })
                 }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
             }
         }
     };
@@ -113,7 +107,8 @@ fn is_dns_label(text: &str) -> bool {
 }
 
 /// What the operator stamps on the storage Secret of a revision it makes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{DIGEST_LABEL}={digest},{HOLDER_LABEL}={holder},{OPERATION_LABEL}={operation},{REVISION_LABEL}={revision}")]
 pub struct ReleaseLabels {
     /// The digest of chart, values and flags. A whole SHA-256 in hexadecimal is one character too long for a label.
     pub digest: LabelValue,
@@ -122,16 +117,7 @@ pub struct ReleaseLabels {
     pub revision: u32,
 }
 
-impl fmt::Display for ReleaseLabels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { digest, holder, operation, revision } = self;
-        write!(
-            f,
-            "{DIGEST_LABEL}={digest},{HOLDER_LABEL}={holder},{OPERATION_LABEL}={operation},{REVISION_LABEL}={revision}"
-        )
-    }
-}
-
+/// It has no `Debug`, and neither has its command, so that nothing prints the values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upgrade {
     pub release: ReleaseName,
@@ -142,19 +128,6 @@ pub struct Upgrade {
     /// The values, one document of JSON, in which nothing has another meaning to a reader of YAML.
     pub values: String,
     pub labels: ReleaseLabels,
-}
-
-impl fmt::Debug for Upgrade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { release, namespace, chart, values, labels } = self;
-        f.debug_struct("Upgrade")
-            .field("release", release)
-            .field("namespace", namespace)
-            .field("chart", chart)
-            .field("values", &format_args!("{} bytes", values.len()))
-            .field("labels", labels)
-            .finish()
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +145,8 @@ pub struct Flags {
     pub hook_timeout: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+#[display(rename_all = "lowercase")]
 pub enum Verb {
     Version,
     Upgrade,
@@ -180,19 +154,8 @@ pub enum Verb {
     Pull,
 }
 
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Version => "version",
-            Self::Upgrade => "upgrade",
-            Self::Uninstall => "uninstall",
-            Self::Pull => "pull",
-        })
-    }
-}
-
 /// The argv of one helm run, and what it reads on standard input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HelmCommand {
     verb: Verb,
     args: Vec<OsString>,

@@ -1,17 +1,7 @@
 //! Running the helm 4 command line (effect, with pure parts that say so).
 //!
-//! | module | | |
-//! |---|---|---|
-//! | [`command`] | argv, and the types that make it inert | pure |
-//! | `process` | fork, drain, deadline, kill, reap; knows no helm | effect |
-//! | `access` | how helm reaches the API server; nothing else knows | effect |
-//! | `private` | the directory of this process and its helms | effect |
-//! | [`source`] | where charts come from | pure |
-//! | `chart` | pulled once, identified by digest, checked before use | effect |
-//! | `archive` | what a packaged chart says about itself | pure |
-//! | `parse`, `sentence` | what helm's stderr means, and how to repeat it | pure |
-//! | [`values`] | the document of values | pure |
-//! | [`storage`] | what Helm stores of a revision | pure |
+//! Each module says in its first line what it knows, and whether it is pure: `command` makes the argv, `process` runs it,
+//! `access` lets it reach the API server, `chart` pulls and checks, `parse` and `sentence` tell what helm said.
 //!
 //! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
 //! which is the caller's business.
@@ -194,9 +184,7 @@ impl Pull for Helm {
         let verb = Verb::Pull;
         let prepare = |source| HelmError::Prepare { verb, source };
         let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
-        let Some(command) = HelmCommand::pull(source, chart, version, dir.path()) else {
-            return Err(HelmError::NothingPulled);
-        };
+        let command = HelmCommand::pull(source, chart, version, dir.path()).ok_or(HelmError::NothingPulled)?;
         // Without access: a pull has no business with the cluster.
         self.run(command, None, self.0.settings.deadline, cancel).await?;
         let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;

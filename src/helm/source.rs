@@ -1,21 +1,22 @@
 //! Where charts come from (pure).
 
 use std::{
-    fmt,
     net::{IpAddr, Ipv6Addr},
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 /// Where charts come from, as given by `--chart-repository`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
 pub enum ChartSource {
     /// A chart repository: an `https://` URL without a trailing slash (`http://` for a loopback host).
     Repository(String),
     /// The `oci://` URL under which an OCI registry has the charts, without a trailing slash. It is spoken to without TLS on a
     /// loopback host, and on no other.
+    #[display("{url}")]
     Registry { url: String, plain_http: bool },
     /// A directory of packaged charts, `<chart>-<version>.tgz`; an absolute path.
+    #[display("{}", _0.display())]
     Directory(PathBuf),
 }
 
@@ -68,15 +69,6 @@ impl FromStr for ChartSource {
             "http" => Err(InvalidSource::PlainHttp { host: host.to_owned() }),
             "oci" => Ok(Self::Registry { url, plain_http: is_loopback(host) }),
             _ => malformed("this one has another scheme"),
-        }
-    }
-}
-
-impl fmt::Display for ChartSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Repository(url) | Self::Registry { url, .. } => f.write_str(url),
-            Self::Directory(path) => path.display().fmt(f),
         }
     }
 }

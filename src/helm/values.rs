@@ -10,21 +10,16 @@ const MAX_KEY: usize = 1024;
 /// escaped that YAML takes for the end of a line, or refuses.
 #[must_use]
 pub fn document(values: &Value) -> String {
+    // Only inside of a text: JSON itself has none of them, but for line breaks.
+    let odd = |char: char| char.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(char);
     let mut document = String::new();
     for char in format!("{values:#}\n").chars() {
         match char {
-            '\n' => document.push(char),
-            // Only inside of a text: JSON itself has none of them.
-            '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut document, char),
-            char if char.is_control() => escape(&mut document, char),
+            char if char != '\n' && odd(char) => document.push_str(&format!("\\u{:04x}", u32::from(char))),
             char => document.push(char),
         }
     }
     document
-}
-
-fn escape(document: &mut String, char: char) {
-    document.push_str(&format!("\\u{:04x}", u32::from(char)));
 }
 
 /// The first value that would not reach the chart as it is written, in one sentence.

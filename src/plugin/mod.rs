@@ -1,13 +1,8 @@
 //! `kubectl clientapp`: this binary under the name `kubectl-clientapp`. Plain requests to the API server with the rights
 //! of the user's kubeconfig; the operator has no part in it.
 //!
-//! | | module | |
-//! |---|---|---|
-//! | what is typed | `args` | pure |
-//! | the cluster and the terminal | `session` | effect |
-//! | tables, trees, colours, ages | `text` | pure |
-//! | one module for each command | `create`, `list`, `status`, `wait`, … | a pure half that renders or judges |
-//! | why not, and the exit code | `error` | pure |
+//! `args` is what is typed, `session` the cluster and the terminal; each command has a module with a pure half that renders
+//! or judges.
 
 mod adopt;
 pub(crate) mod args;
@@ -65,23 +60,17 @@ pub(crate) fn main(cli: &Cli) -> ExitCode {
 
 fn finish(printer: &mut Printer, work: impl AsyncFnOnce(&mut Printer) -> Result<(), Error>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = match runtime {
-        Ok(runtime) => {
-            let result = runtime.block_on(work(printer));
-            // A name may still be being looked up.
-            runtime.shutdown_background();
-            result
-        }
-        Err(error) => Err(Error::Output(error.to_string())),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Error::Closed) => ExitCode::from(Error::Closed.code()),
-        Err(error) => {
-            printer.note(&format!("{} {}", paint(BAD, "error:"), harmless(&error.to_string())));
-            ExitCode::from(error.code())
-        }
+    let result = runtime.map_err(|error| Error::Output(error.to_string())).and_then(|runtime| {
+        let result = runtime.block_on(work(printer));
+        // A name may still be being looked up.
+        runtime.shutdown_background();
+        result
+    });
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    if !matches!(error, Error::Closed) {
+        printer.note(&format!("{} {}", paint(BAD, "error:"), harmless(&error.to_string())));
     }
+    ExitCode::from(error.code())
 }
 
 async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {

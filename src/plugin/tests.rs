@@ -1,24 +1,22 @@
 //! What people see, for objects that are given at a time that is given.
 
-use axum::http::{Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::{
     Client,
     api::{DynamicObject, PartialObjectMeta},
-    client::Body,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::crd::ClientApp;
+use crate::{crd::ClientApp, runtime::fake};
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-fn built<T: DeserializeOwned>(object: Value) -> T {
+pub(super) fn built<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
@@ -26,12 +24,12 @@ fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
 
-fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+pub(super) fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": message,
            "lastTransitionTime": "2026-01-01T11:55:30Z", "observedGeneration": 2})
 }
 
-fn app(name: &str, spec: Value, status: Value) -> Value {
+pub(super) fn app(name: &str, spec: Value, status: Value) -> Value {
     let mut full = json!({"hostname": format!("{name}.example.com")});
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     json!({
@@ -139,19 +137,16 @@ fn cluster(evil: &str) -> Client {
         "spec": {"resources": {"requests": {"storage": evil}}}, "status": {"phase": evil}});
     let refusal =
         json!({"kind": "Status", "status": "Failure", "code": 500, "message": evil, "reason": "InternalError"});
-    let service = tower::service_fn(move |request: Request<Body>| {
+    fake::client(move |_, path, _| {
         let list = |items: Value| (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}));
-        let (status, answer) = match request.uri().path().rsplit('/').next().unwrap() {
+        match path.rsplit('/').next().unwrap() {
             "acme-pg" => (200, database.clone()),
             "deployments" => list(json!([workload("Deployment", "a", 1)])),
             "statefulsets" => (500, refusal.clone()),
             "persistentvolumeclaims" => list(json!([volume])),
             _ => (200, app.clone()),
-        };
-        let response = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes())).unwrap();
-        std::future::ready(Ok::<_, std::convert::Infallible>(response))
-    });
-    Client::new(service, "tenants")
+        }
+    })
 }
 
 #[tokio::test]

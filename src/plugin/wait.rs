@@ -129,20 +129,15 @@ pub(crate) async fn until(
     let mut progress = Progress::new(name);
     let ended = tokio::time::timeout(timeout, follow(session, printer, name, goal, &mut progress)).await;
     progress.clear();
-    match ended {
-        Ok(ended) => {
-            let (last, sentence) = ended?;
-            let sentence = format!("{name}: {sentence}");
-            match last {
-                Some(last) => printer.object(&last.object, &sentence),
-                None if printer.output == args::Output::Table => printer.out(&format!("{sentence}\n")),
-                None => Ok(()),
-            }
-        }
-        Err(_) => {
-            let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
-            Err(Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout))))
-        }
+    let (last, sentence) = ended.map_err(|_| {
+        let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
+        Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout)))
+    })??;
+    let sentence = format!("{name}: {sentence}");
+    match last {
+        Some(last) => printer.object(&last.object, &sentence),
+        None if printer.output == args::Output::Table => printer.out(&format!("{sentence}\n")),
+        None => Ok(()),
     }
 }
 
@@ -243,34 +238,29 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::plugin::tests;
 
     fn app(generation: i64, status: Value) -> ClientApp {
-        serde_json::from_value(json!({
-            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
-            "metadata": {"name": "acme", "uid": "u", "generation": generation},
-            "spec": {"hostname": "acme.example.com"}, "status": status,
-        }))
-        .unwrap()
+        let mut app = tests::app("acme", json!({}), status);
+        (app["metadata"]["uid"], app["metadata"]["generation"]) = (json!("u"), json!(generation));
+        tests::built(app)
     }
 
     fn conditions(observed: i64, conditions: &[(&str, &str, &str, i64)]) -> Value {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(type_, status, reason, seen)| {
-                json!({"type": type_, "status": status, "reason": reason, "message": format!("{reason} it is"),
-                       "lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": seen})
+                let mut condition = tests::condition(type_, status, reason, "");
+                condition["observedGeneration"] = json!(seen);
+                condition
             })
             .collect();
         json!({"observedGeneration": observed, "conditions": conditions})
     }
 
-    fn word(verdict: &Verdict) -> &'static str {
-        match verdict {
-            Verdict::Reached(_) => "reached",
-            Verdict::Waiting(_) => "waiting",
-            Verdict::Stalled(_) => "stalled",
-            Verdict::Gone(_) => "gone",
-        }
+    /// Its name.
+    fn word(verdict: &Verdict) -> String {
+        format!("{verdict:?}").split('(').next().unwrap_or_default().to_lowercase()
     }
 
     #[test]

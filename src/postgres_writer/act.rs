@@ -22,18 +22,18 @@ pub(super) async fn act(ctx: &Ctx, of: &Writer<'_>, sealed: bool, plan: Plan) ->
         Plan::Refuse(error) => Err(error),
         Plan::Settled(wanted) => Ok(Done::Settled { wanted, written: false }),
         Plan::Erase => {
-            let database = &ctx.served()?.database;
-            database.erase(Owner { cluster: ctx.cluster().await?, id, uid }, &ctx.lead).await?;
+            let database = ctx.database()?;
+            database.erase(Owner { cluster: ctx.cluster().await?, id, uid }, &ctx.parts.lead).await?;
             ctx.seal(of, false).await?;
             Ok(Done::Gone)
         }
         Plan::Write(wanted) => {
-            let database = &ctx.served()?.database;
+            let database = ctx.database()?;
             let owner = Owner { cluster: ctx.cluster().await?, id, uid };
             if !sealed && !ctx.seal(of, true).await? {
                 return Ok(Done::Gone);
             }
-            let written = database.put(owner, &wanted, &ctx.lead).await?;
+            let written = database.put(owner, &wanted, &ctx.parts.lead).await?;
             Ok(Done::Settled { wanted, written })
         }
     }

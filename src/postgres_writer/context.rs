@@ -1,18 +1,16 @@
 //! What every reconcile of a PostgresWriter shares, and the controller's start. An **effect**.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, CustomResourceExt as _, api::WatchParams, runtime::events::Recorder};
+use kube::{Api, CustomResourceExt as _, api::WatchParams};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::{Settings, database::Database, error::Error, row::Allowed};
+use super::{Settings, database::Database, error::Error};
 use crate::{
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
-    lead::Lead,
-    metrics::Metrics,
     runtime::{
         cache::Memo,
         controller::{Objects, Parts, control},
@@ -27,20 +25,9 @@ use crate::{
 /// The PostgresWriter of one reconcile.
 pub(super) type Writer<'a> = Subject<'a, PostgresWriter, PostgresWriterStatus>;
 
-/// The database, and what of it may be written.
-pub(super) struct Served {
-    pub(super) database: Database,
-    pub(super) tables: Allowed,
-    /// How often the rows are compared with the objects; `None`: never.
-    pub(super) resync: Option<Duration>,
-}
-
 pub(super) struct Ctx {
-    pub(super) client: Client,
-    served: Option<Arc<Served>>,
-    pub(super) recorder: Recorder,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) lead: Lead,
+    pub(super) parts: Parts,
+    database: Option<Arc<Database>>,
     pub(super) objects: Objects<PostgresWriter>,
     pub(super) statuses: Statuses<PostgresWriterStatus>,
     /// Objects whose row was seen to differ.
@@ -59,14 +46,14 @@ impl Ctx {
         self.drifted.take(key);
     }
 
-    pub(super) fn served(&self) -> Result<&Served, Error> {
-        self.served.as_deref().ok_or(Error::NotConfigured)
+    pub(super) fn database(&self) -> Result<&Database, Error> {
+        self.database.as_deref().ok_or(Error::NotConfigured)
     }
 
     /// What the ledger calls this cluster: the one uid that is as old as it is.
     pub(super) async fn cluster(&self) -> Result<&str, Error> {
         let ask = async || {
-            let found = Api::<Namespace>::all(self.client.clone()).get("kube-system").await;
+            let found = Api::<Namespace>::all(self.parts.client.clone()).get("kube-system").await;
             let found = found.map_err(Error::api("look up the uid of namespace kube-system"))?;
             Ok(found.metadata.uid.unwrap_or_default())
         };
@@ -75,13 +62,14 @@ impl Ctx {
 
     /// Before each write: a leader that was frozen may have a successor since.
     pub(super) fn leading(&self) -> Result<(), Error> {
-        if self.lead.holds() { Ok(()) } else { Err(Error::NotLeading) }
+        if self.parts.lead.holds() { Ok(()) } else { Err(Error::NotLeading) }
     }
 
     /// Puts the finalizer on, or takes it off. `false`: the object is gone.
     pub(super) async fn seal(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
         self.leading()?;
-        let sealed = finalizer::write::<PostgresWriter>(&self.client, of.key, of.meta(), ROW_FINALIZER, on).await;
+        let client = &self.parts.client;
+        let sealed = finalizer::write::<PostgresWriter>(client, of.key, of.meta(), ROW_FINALIZER, on).await;
         let what = if on { "add the finalizer to" } else { "take the finalizer off" };
         sealed.map_err(Error::api(format!("{what} PostgresWriter {}", of.key)))
     }
@@ -104,20 +92,14 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
             }
         }
     }
-    let served = settings.map(|settings| {
-        let database = Database::new(&settings);
-        Arc::new(Served { database, tables: settings.tables, resync: settings.resync })
-    });
+    let database = settings.map(|settings| Arc::new(Database::new(settings)));
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(PostgresWriter::crd_name());
     let controller = async |stop: CancellationToken| {
         let (objects, feed) = Objects::new();
         let ctx = Ctx {
-            client: parts.client.clone(),
-            served: served.clone(),
-            recorder: parts.recorder.clone(),
-            metrics: parts.metrics.clone(),
-            lead: parts.lead.clone(),
+            parts: parts.clone(),
+            database: database.clone(),
             objects: objects.clone(),
             statuses: Statuses::default(),
             drifted: Memo::default(),

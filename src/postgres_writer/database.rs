@@ -51,26 +51,24 @@ pub(super) struct Owner<'a> {
 
 pub(super) struct Database {
     pool: Pool,
-    place: String,
-    user: String,
+    pub(super) settings: Settings,
     /// Of two that create the same table at once, PostgreSQL refuses one.
     creating: Mutex<()>,
 }
 
 impl Database {
     /// A pool of connections, none of which is made before it is needed.
-    pub(super) fn new(settings: &Settings) -> Database {
+    pub(super) fn new(settings: Settings) -> Database {
         let tls = MakeRustlsConnect::new(settings.tls.clone());
         let connect = Connector { tls, allow: settings.ssl_mode == SslMode::Allow };
         let pool = Pool::builder(Manager::from_connect(settings.config.clone(), connect, ManagerConfig::default()))
-            .max_size(settings.pool_size.into())
+            .max_size(settings.pool_size)
             .runtime(deadpool_postgres::Runtime::Tokio1)
             .timeouts(Timeouts { wait: Some(FREE), create: Some(CONNECT), recycle: Some(CONNECT) })
             .build()
             // Without a runtime there can be no timeouts; there is one.
             .expect("the pool has a runtime");
-        let user = settings.config.get_user().unwrap_or_default().to_owned();
-        Database { pool, place: settings.place.clone(), user, creating: Mutex::default() }
+        Database { pool, settings, creating: Mutex::default() }
     }
 
     /// Makes the row be as wanted, and the owner's. `false`: it was already.
@@ -184,7 +182,7 @@ impl Database {
         let _creating = self.creating.lock().await;
         let statement = format!("CREATE TABLE IF NOT EXISTS {LEDGER} ({COLUMNS})");
         self.transaction(async |tx: &Transaction<'_>| self.ask(tx, About::NewLedger, &statement, &[]).await).await?;
-        tracing::info!("{} has a table {LEDGER} now", self.place);
+        tracing::info!("{} has a table {LEDGER} now", self.settings.place);
         Ok(())
     }
 
@@ -221,8 +219,10 @@ impl Database {
         let refused = || self.refused(About::Connection);
         let mut client = self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => refused()(error),
-            PoolError::Timeout(step) => Error::unavailable(&self.place, &format!("no connection in time ({step:?})")),
-            other => Error::unavailable(&self.place, &other.to_string()),
+            PoolError::Timeout(step) => {
+                Error::unavailable(&self.settings.place, &format!("no connection in time ({step:?})"))
+            }
+            other => Error::unavailable(&self.settings.place, &other.to_string()),
         })?;
         let done = timeout(SILENCE, async {
             // Not as the database's default may be: what is read after a lock has to be what was there then.
@@ -238,7 +238,7 @@ impl Database {
             Err(_) => {
                 // What still runs on it shall not answer the next statement's wait.
                 drop(Object::take(client));
-                Err(Error::unavailable(&self.place, &format!("no answer within {} s", SILENCE.as_secs())))
+                Err(Error::unavailable(&self.settings.place, &format!("no answer within {} s", SILENCE.as_secs())))
             }
         }
     }
@@ -246,13 +246,13 @@ impl Database {
     fn refused<'a>(&'a self, about: About<'a>) -> impl FnOnce(tokio_postgres::Error) -> Error + 'a {
         move |error| match error.as_db_error() {
             // With its causes: the client's own words say only what it was doing.
-            None => Error::unavailable(&self.place, &format!("{:#}", anyhow::Error::new(error))),
+            None => Error::unavailable(&self.settings.place, &format!("{:#}", anyhow::Error::new(error))),
             Some(said) => {
                 let ledger = format!(
                     "CREATE TABLE {LEDGER} ({COLUMNS}); GRANT SELECT, INSERT, UPDATE, DELETE ON {LEDGER} TO {};",
-                    quoted(&self.user)
+                    quoted(self.settings.config.get_user().unwrap_or_default())
                 );
-                refused(about, (said.code().code(), said.message()), &self.place, &ledger)
+                refused(about, (said.code().code(), said.message()), &self.settings.place, &ledger)
             }
         }
     }

@@ -63,8 +63,8 @@ impl Kind for Ctx {
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
         let of = &Subject::new(&self.statuses, key, guard, guard.status(|writer| &writer.status));
         let wanted = self
-            .served()
-            .and_then(|served| row::wanted(key, &of.decoded().map_err(Error::invalid)?.spec, &served.tables));
+            .database()
+            .and_then(|to| row::wanted(key, &of.decoded().map_err(Error::invalid)?.spec, &to.settings.tables));
         let look = Look {
             deleting: of.is_deleted(),
             sealed: of.carries(ROW_FINALIZER),

@@ -47,7 +47,7 @@ pub(super) async fn report(
         return Ok(());
     }
     ctx.leading()?;
-    let said = ctx.statuses.write(&ctx.client, of, &status).await;
+    let said = ctx.statuses.write(&ctx.parts.client, of, &status).await;
     let said = said.map_err(Error::api(format!("write the status of PostgresWriter {}", of.key)));
     // An event is all there is, where the API server cannot evaluate the schema's rules on the object.
     if let Err(error) = &said
@@ -55,7 +55,7 @@ pub(super) async fn report(
     {
         return said;
     }
-    publish_by(&ctx.recorder, &of.reference(), &notes).await;
+    publish_by(&ctx.parts.recorder, &of.reference(), &notes).await;
     said
 }
 

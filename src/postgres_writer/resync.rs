@@ -7,7 +7,8 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::time::MissedTickBehavior;
 
 use super::{
-    context::{Ctx, Served},
+    context::Ctx,
+    database::Database,
     error::Error,
     row::{Table, Wanted, wanted},
 };
@@ -21,24 +22,25 @@ const BATCH: usize = 1000;
 
 /// Compares for good, where that is asked for.
 pub(super) async fn run(ctx: &Ctx) {
-    let Ok(served @ Served { resync: Some(every), .. }) = ctx.served() else { return };
+    let Ok(database) = ctx.database() else { return };
+    let Some(every) = database.settings.resync else { return };
     // An object that is not listed yet looks like one that is gone. The writer ends with the controller.
     let _ = ctx.objects.store.wait_until_ready().await;
-    let mut ticks = tokio::time::interval(*every);
+    let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = Vec::new();
     loop {
         ticks.tick().await;
-        for (table, objects) in settled(ctx, served) {
+        for (table, objects) in settled(ctx, database) {
             let mut compared = Ok(());
             for batch in objects.chunks(BATCH) {
                 if compared.is_ok() {
-                    compared = compare(ctx, served, &table, batch).await;
+                    compared = compare(ctx, database, &table, batch).await;
                 }
             }
             failed(ctx, compared);
         }
-        match orphans(ctx, served).await {
+        match orphans(ctx, database).await {
             Ok(orphans) if orphans == told => {}
             Ok(orphans) => {
                 if !orphans.is_empty() {
@@ -58,38 +60,33 @@ pub(super) async fn run(ctx: &Ctx) {
 
 fn failed(ctx: &Ctx, compared: Result<(), Error>) {
     if let Err(error) = compared {
-        ctx.metrics.reconcile_failed(error.reason());
+        ctx.parts.metrics.reconcile_failed(error.reason());
         tracing::warn!(%error, "cannot compare the rows with the PostgresWriters");
     }
 }
 
+/// An object, its version, and its row.
+type Settled = (Key, Option<String>, Wanted);
+
 /// The objects whose row is said to be as their spec says, by table. All others are worked on anyway.
-fn settled(ctx: &Ctx, served: &Served) -> BTreeMap<Table, Vec<(Key, Option<String>, Wanted)>> {
+fn settled(ctx: &Ctx, database: &Database) -> BTreeMap<Table, Vec<Settled>> {
     let mut tables = BTreeMap::<_, Vec<_>>::new();
     for object in ctx.objects.store.state() {
         let key = key_of(object.as_ref());
         let Ok(writer) = &object.object else { continue };
-        let Ok(wanted) = wanted(&key, &writer.spec, &served.tables) else { continue };
+        let Ok(wanted) = wanted(&key, &writer.spec, &database.settings.tables) else { continue };
         let written = writer.status.as_ref().and_then(|status| status.row.as_ref());
         if object.metadata.deletion_timestamp.is_none() && written.is_some_and(|written| wanted.is(written)) {
-            tables.entry(wanted.table.clone()).or_default().push((
-                key,
-                object.metadata.resource_version.clone(),
-                wanted,
-            ));
+            let version = object.metadata.resource_version.clone();
+            tables.entry(wanted.table.clone()).or_default().push((key, version, wanted));
         }
     }
     tables
 }
 
-async fn compare(
-    ctx: &Ctx,
-    served: &Served,
-    table: &Table,
-    batch: &[(Key, Option<String>, Wanted)],
-) -> Result<(), Error> {
+async fn compare(ctx: &Ctx, database: &Database, table: &Table, batch: &[Settled]) -> Result<(), Error> {
     let rows: Vec<_> = batch.iter().map(|(.., wanted)| &wanted.row).collect();
-    let compared = served.database.differing(ctx.cluster().await?, table, &rows).await;
+    let compared = database.differing(ctx.cluster().await?, table, &rows).await;
     let differing: Option<BTreeSet<_>> = match compared {
         Ok(ids) => Some(ids.into_iter().collect()),
         Err(error) if [Reason::DatabaseUnavailable, Reason::DatabaseBusy].contains(&error.reason()) => {
@@ -118,13 +115,13 @@ async fn compare(
 
 /// The ids of the cluster's rows without an object. An API server that was restored from a backup, or copied, does not know
 /// of objects that are there: so nothing is deleted for want of an object.
-async fn orphans(ctx: &Ctx, served: &Served) -> Result<Vec<String>, Error> {
+async fn orphans(ctx: &Ctx, database: &Database) -> Result<Vec<String>, Error> {
     let there =
         || ctx.objects.store.state().iter().map(|object| key_of(object.as_ref()).to_string()).collect::<BTreeSet<_>>();
     let before = there();
     let (mut orphans, mut after) = (Vec::new(), String::new());
     loop {
-        let entries = match served.database.entries(ctx.cluster().await?, &after, BATCH).await {
+        let entries = match database.entries(ctx.cluster().await?, &after, BATCH).await {
             Err(error) if error.reason() == Reason::LedgerMissing => Vec::new(),
             entries => entries?,
         };

@@ -2,8 +2,6 @@
 //!
 //! Values are bound as parameters, always; names of tables, which cannot be, are checked and quoted.
 
-use std::fmt;
-
 use sha2::{Digest as _, Sha256};
 
 use super::{database::LEDGER, error::Error};
@@ -18,7 +16,7 @@ const NAME_BYTES: usize = 63;
 const NAMESPACE: &str = "{namespace}";
 
 /// A table, with its schema if need be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Table(String);
 
 impl Table {
@@ -91,12 +89,6 @@ impl Table {
              OR (found.name, found.age, found.country) IS DISTINCT FROM (wanted.name, wanted.age, wanted.country)",
             self.quoted()
         )
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

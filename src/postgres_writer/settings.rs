@@ -2,7 +2,7 @@
 //!
 //! They are variables only, no flags: a password on a command line is one that every user of the machine can read.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::Path, time::Duration};
 
 use clap::ValueEnum as _;
 use tokio_postgres::{Config, config::SslMode as Encryption};
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(super) ssl_mode: SslMode,
     pub(super) tls: rustls::ClientConfig,
     pub(super) tables: Allowed,
-    pub(super) pool_size: u16,
+    pub(super) pool_size: usize,
     /// How often the rows are compared with the objects; `None`: never.
     pub(super) resync: Option<Duration>,
 }
@@ -70,18 +70,14 @@ impl Settings {
             let value = given.get(variable).cloned().unwrap_or_default();
             SettingsError::Invalid { variable, value, expected }
         };
-        let number = |variable, default: u32, most: u32, expected| {
+        let number = |variable, default: u32, range: RangeInclusive<u32>, expected| {
             let number = given.get(variable).map_or(Some(default), |value| value.parse().ok());
-            number.filter(|number| *number <= most).ok_or_else(|| invalid(variable, expected))
+            number.filter(|number| range.contains(number)).ok_or_else(|| invalid(variable, expected))
         };
-        let least = |variable, default, most, expected| match number(variable, default, most, expected)? {
-            0 => Err(invalid(variable, expected)),
-            // At most what the callers below say.
-            number => Ok(u16::try_from(number).unwrap_or(u16::MAX)),
-        };
-        let port = least("PSQL_PORT", 5432, 65535, "a port from 1 to 65535 is expected")?;
-        let pool_size = least("PSQL_POOL_SIZE", 10, 100, "a number of connections from 1 to 100 is expected")?;
-        let resync = number("PSQL_RESYNC", 60, 86400, "seconds up to 86400 are expected, or 0 for never")?;
+        let port = number("PSQL_PORT", 5432, 1..=65535, "a port from 1 to 65535 is expected")? as u16;
+        let expected = "a number of connections from 1 to 100 is expected";
+        let pool_size = number("PSQL_POOL_SIZE", 10, 1..=100, expected)? as usize;
+        let resync = number("PSQL_RESYNC", 60, 0..=86400, "seconds up to 86400 are expected, or 0 for never")?;
         let expected = "tables with commas between them are expected, such as people,{namespace}.people";
         let tables = Allowed::parse(tables).ok_or_else(|| invalid("PSQL_TABLES", expected))?;
         let ssl_mode = SslMode::from_str(given.get("PSQL_SSLMODE").map_or("prefer", String::as_str), false);
@@ -96,9 +92,9 @@ impl Settings {
             SslMode::Prefer => Encryption::Prefer,
             SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Encryption::Require,
         };
-        let unusable = |problem| SettingsError::Certificates {
-            path: root.map(String::as_str).unwrap_or_default().into(),
-            problem,
+        let unusable = |problem: anyhow::Error| SettingsError::Certificates {
+            path: root.cloned().unwrap_or_default(),
+            problem: problem.to_string(),
         };
         let tls = tls::client_config(ssl_mode, root.map(Path::new)).map_err(unusable)?;
         let mut config = Config::new();

@@ -29,20 +29,19 @@ pub(super) enum SslMode {
 }
 
 /// What rustls checks in this mode, with the authorities in this file.
-pub(super) fn client_config(mode: SslMode, root: Option<&Path>) -> Result<ClientConfig, String> {
+pub(super) fn client_config(mode: SslMode, root: Option<&Path>) -> anyhow::Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let mut verifier = Verifier { algorithms: provider.signature_verification_algorithms, authorities: None, mode };
     if let Some(path) = root {
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())? {
-            roots.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+        for certificate in CertificateDer::pem_file_iter(path)? {
+            roots.add(certificate?)?;
         }
-        let authorities = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build();
-        verifier.authorities = Some(authorities.map_err(|error| error.to_string())?);
+        verifier.authorities =
+            Some(WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build()?);
     }
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?.dangerous();
-    Ok(config.with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
 }
 
 /// Checks what the mode asks for, where rustls would check everything.

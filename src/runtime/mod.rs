@@ -20,6 +20,8 @@ pub(crate) mod controller;
 pub(crate) mod definition;
 pub(crate) mod error;
 pub(crate) mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 pub(crate) mod feeder;
 pub(crate) mod finalizer;
 pub mod key;

@@ -1,14 +1,14 @@
 //! TokenReview: whose token it is. SubjectAccessReview: what they may do.
 
-use std::{hash::Hash, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus},
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, Resource, api::PostParams};
-use moka::future::{Cache, CacheBuilder};
+use moka::future::Cache;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 
@@ -53,7 +53,8 @@ struct Question {
 
 impl Reviews {
     pub(super) fn new(client: Client, audience: String) -> Reviews {
-        let (users, rights) = (remembered().build(), remembered().build());
+        let users = Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY).build();
+        let rights = Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY).build();
         Reviews { client, audience, users, rights, strangers: for_strangers() }
     }
 
@@ -83,7 +84,8 @@ impl Reviews {
         let ask = async {
             let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
             let status = self.asked(&review).await?.status.unwrap_or_default();
-            if permits(&status) { Ok(()) } else { Err(question.forbidden()) }
+            let permits = status.allowed && status.denied != Some(true);
+            if permits { Ok(()) } else { Err(question.forbidden()) }
         };
         self.rights.try_get_with_by_ref(&question, ask).await.map_err(Arc::unwrap_or_clone)
     }
@@ -108,14 +110,6 @@ impl Reviews {
             format!("The cluster's API server does not answer a {kind}, so that no user is let in. Try again.");
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
     }
-}
-
-fn remembered<K, V>() -> CacheBuilder<K, V, Cache<K, V>>
-where
-    K: Eq + Hash + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY)
 }
 
 impl Question {
@@ -171,10 +165,6 @@ fn identified(status: Option<TokenReviewStatus>, audience: &str) -> Result<User,
     Ok(User { name, groups, uid: user.uid.filter(|uid| !uid.is_empty()), extra })
 }
 
-fn permits(status: &SubjectAccessReviewStatus) -> bool {
-    status.allowed && status.denied != Some(true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -185,6 +175,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::runtime::fake;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -195,18 +186,12 @@ mod tests {
     fn cluster(status: Value) -> (Reviews, Asked) {
         let asked = Asked::default();
         let record = asked.clone();
-        let answer = tower::service_fn(move |request: Request<Body>| {
-            let (status, record) = (status.clone(), record.clone());
-            async move {
-                let path = request.uri().path().to_owned();
-                let body = request.into_body().collect_bytes().await.unwrap();
-                let mut review: Value = serde_json::from_slice(&body).unwrap();
-                record.lock().unwrap().push((path, review["spec"].clone()));
-                review["status"] = status;
-                Ok::<_, std::convert::Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
-            }
+        let client = fake::client(move |_, path, mut review| {
+            record.lock().unwrap().push((path.to_owned(), review["spec"].clone()));
+            review["status"] = status.clone();
+            (201, review)
         });
-        (Reviews::new(Client::new(answer, "default"), "ours".to_owned()), asked)
+        (Reviews::new(client, "ours".to_owned()), asked)
     }
 
     fn known() -> Value {
@@ -357,13 +342,9 @@ mod tests {
         let down = tower::service_fn(|_: Request<Body>| async {
             Err::<Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         });
-        let forbidden = tower::service_fn(|_: Request<Body>| async {
-            let status =
-                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": ""});
-            let answer = Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
-            Ok::<_, std::io::Error>(answer.unwrap())
-        });
-        for client in [Client::new(down, "default"), Client::new(forbidden, "default")] {
+        let forbidden =
+            json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": ""});
+        for client in [Client::new(down, "default"), fake::client(move |_, _, _| (403, forbidden.clone()))] {
             let reviews = Reviews::new(client, "ours".to_owned());
             let refusals = [
                 reviews.user(Some("abc"), PEER).await.unwrap_err(),

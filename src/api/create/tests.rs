@@ -2,12 +2,11 @@
 
 use std::{
     collections::HashMap,
-    convert::Infallible,
     sync::{Arc, Mutex},
 };
 
-use axum::http::{Method, Response};
-use kube::{Client, client::Body, core::Status, runtime::watcher};
+use axum::http::Method;
+use kube::{Client, core::Status, runtime::watcher};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -15,6 +14,7 @@ use super::*;
 use crate::{
     api::{Parts, auth::Auth, instances::Instances, reservations::Reservations},
     config::Config,
+    runtime::fake,
 };
 
 /// An API server that answers by these rules, and keeps what it was asked.
@@ -36,8 +36,8 @@ fn taken() -> (u16, Value) {
 }
 
 impl Scripted {
-    fn new<const N: usize>(answers: [(&'static str, (u16, Value)); N]) -> Scripted {
-        Scripted { answers: Arc::new(answers.into()), asked: Arc::default() }
+    fn new(answers: impl IntoIterator<Item = (&'static str, (u16, Value))>) -> Scripted {
+        Scripted { answers: Arc::new(answers.into_iter().collect()), asked: Arc::default() }
     }
 
     fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
@@ -65,18 +65,7 @@ impl Scripted {
 
     fn client(&self) -> Client {
         let server = self.clone();
-        let service = tower::service_fn(move |request: axum::http::Request<Body>| {
-            let server = server.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect_bytes().await.unwrap_or_default();
-                let body = serde_json::from_slice(&body).unwrap_or_default();
-                let (status, answer) = server.answer(&parts.method, parts.uri.path(), body);
-                let response = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
-                Ok::<_, Infallible>(response.unwrap())
-            }
-        });
-        Client::new(service, "default")
+        fake::client(move |method, path, body| server.answer(method, path, body))
     }
 
     /// What becomes of a request, and what was asked for it.
@@ -171,10 +160,7 @@ async fn what_fails_is_undone_if_this_request_has_made_it_and_nothing_is_in_it()
         ("GET /api", discovery("", "secrets", "Secret")),
         ("GET /apis", discovery("apps.bnerd-operator.local", "clientapps", "ClientApp")),
     ];
-    let with = |more: Vec<(&'static str, (u16, Value))>| Scripted {
-        answers: Arc::new(surroundings.clone().into_iter().chain(more).collect()),
-        asked: Arc::default(),
-    };
+    let with = |more: Vec<(&'static str, (u16, Value))>| Scripted::new(surroundings.clone().into_iter().chain(more));
     let looked_at = ["POST namespaces", "POST clientapps", "GET namespaces", "GET /api", "GET /apis"];
     let emptied = |asked: &[String]| asked.contains(&"DELETE namespaces".to_owned());
 
@@ -246,8 +232,7 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
         (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &made[..1]),
         (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &made[..1]),
     ] {
-        let answers = there().into_iter().chain(more).collect();
-        let server = Scripted { answers: Arc::new(answers), asked: Arc::default() };
+        let server = Scripted::new(there().into_iter().chain(more));
         let (result, asked) = server.create_with(instance.clone(), Some(stamp.clone())).await;
         let came = match result {
             Ok((StatusCode::CREATED, created)) => Ok(created.admin_password.is_some()),
