@@ -1,6 +1,6 @@
 //! A watch that expires lists anew, and the list alone tells what has happened meanwhile.
 
-use clientapp_operator::crd::{ClientApp, Postgresql};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Tenant};
 use e2e::proxy::{Fault, Proxy, Rule};
@@ -51,7 +51,7 @@ async fn a_spec_over_which_a_status_was_written_is_seen() {
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     written_over(&tenant).await;
     relisted(&proxy, "clientapps").await;
-    let upgraded = |status: &clientapp_operator::crd::ClientAppStatus| {
+    let upgraded = |status: &ClientAppStatus| {
         status.release.as_ref().is_some_and(|release| release.chart_version.as_deref() == Some(charts::PATCH))
     };
     tenant.status("acme", "upgraded", upgraded).await;

@@ -1,14 +1,14 @@
 //! What helm does, or is to do, while something else goes wrong or changes.
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::conditions;
+use clientapp_operator::crd::{ClientAppStatus, conditions};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Rule};
 use e2e::scenario::{operated, small, with};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -35,14 +35,11 @@ async fn a_spec_that_is_set_back_while_helm_upgrades_is_no_way_around_the_gate()
 async fn a_spec_that_changes_while_helm_installs_and_the_watch_is_late() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-change", &[]).await;
     let late = Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)));
-    let met = proxy.met();
-    proxy.set([late.clone(), Rule::new("*", "services", Fault::Hang)]);
+    let [create, patch] = ["create", "patch"].map(|verb| Rule::new(verb, "services", Fault::Hang));
+    proxy.set([late.clone(), create, patch]);
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    proxy.met_more_than(met).await;
-    let releases = ListParams::default().labels("owner=helm,name=acme");
-    while tenant.api::<Secret>().list_metadata(&releases).await.unwrap().items.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let begun = |found: Option<&Secret>| found.map(|_| ());
+    tenant.wait_for("sh.helm.release.v1.acme.v1", "begun", begun).await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     proxy.set([late]);
     tenant.ready("acme", 2).await;
@@ -97,7 +94,7 @@ async fn a_helm_that_is_killed_each_time_is_not_run_over_and_over() {
     proxy.set(["create", "patch", "update"].map(|verb| Rule::new(verb, "services", Fault::Hang)));
     let began = Instant::now();
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    let failures = |status: &clientapp_operator::crd::ClientAppStatus| {
+    let failures = |status: &ClientAppStatus| {
         let attempt = status.last_attempt.as_ref();
         let waits = attempt.is_some_and(|attempt| attempt.failures >= 2 && attempt.retry_at.is_some());
         waits && conditions::find(&status.conditions, "Ready").is_some_and(|ready| ready.reason != "Upgrading")
@@ -128,13 +125,15 @@ async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
 #[tokio::test]
 async fn a_secret_that_the_watch_does_not_show_yet_is_not_lost() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-secret", &[]).await;
-    proxy.set([Rule::new("watch", "secrets", Fault::Hang)]);
+    proxy.set([Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)))]);
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    let lost = |status: &clientapp_operator::crd::ClientAppStatus| has(status, "Stalled", "True", "AdminSecretLost");
-    tenant
-        .status("acme", "deployed", |status| {
-            assert!(!lost(status), "{status:#?}");
-            status.release.as_ref().is_some_and(|release| release.status == "deployed")
-        })
-        .await;
+    let made = |found: Option<&Secret>| found.map(|_| ());
+    tenant.wait_for("acme-redis-secret", "made", made).await;
+    // The next reconcile comes before the watch tells.
+    tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
+    let deployed = |status: &ClientAppStatus| {
+        assert!(!has(status, "Stalled", "True", "AdminSecretLost"), "{status:#?}");
+        status.release.as_ref().is_some_and(|release| release.status == "deployed")
+    };
+    tenant.status("acme", "deployed", deployed).await;
 }
