@@ -15,7 +15,7 @@
 
 pub(crate) mod rules;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as coordination;
@@ -59,6 +59,8 @@ fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
 
+#[derive(derive_more::Display)]
+#[display("{place}")]
 pub(crate) struct Lease {
     api: Api<coordination::Lease>,
     /// `namespace/name`.
@@ -265,12 +267,6 @@ impl Lease {
             Ok(answer) => answer.map_err(|source| Error::Api { verb, place, source: Box::new(source) }),
             Err(_) => Err(Error::Silent { verb, place, after: limit }),
         }
-    }
-}
-
-impl fmt::Display for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.place)
     }
 }
 

@@ -25,12 +25,15 @@ use super::{
 use crate::{
     clientapp::{
         build::secrets::{self, ADMIN_PASSWORD},
-        desired::{StoredProfile, desired, is_label},
+        desired::{StoredProfile, desired},
         error::InvalidSpec,
         namespace::{self, Fate},
     },
     crd::{ClientApp, Guard, Profile, annotation, label},
-    runtime::{api::unless_there, key::Key},
+    runtime::{
+        api::unless_there,
+        key::{Key, is_label},
+    },
 };
 
 /// Generated names that are tried before giving up; each one is taken with a chance of one in billions.

@@ -33,10 +33,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::clientapp::desired;
+    use crate::runtime::key;
 
     fn is_label(name: &str) -> bool {
-        name.len() <= 53 && desired::is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
+        name.len() <= 53 && key::is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Ctx {
     }
 
     pub fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
-        Subject::new(&self.memory.statuses, key, guard, guard.status(|app| &app.status))
+        self.memory.statuses.subject(key, guard, guard.status(|app| &app.status))
     }
 
     /// What shall exist for an app, or why that cannot be told.

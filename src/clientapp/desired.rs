@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{ClientApp, DeletionPolicy, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade, quantity},
-    runtime::key::Key,
+    runtime::key::{Key, is_label},
 };
 
 /// Size of the files' volume where neither spec nor Profile says.
@@ -211,15 +211,6 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
         values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
         persistence: defaults.persistence.clone(),
     })
-}
-
-/// Whether this is a DNS label.
-#[must_use]
-pub fn is_label(label: &str) -> bool {
-    (1..=63).contains(&label.len())
-        && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
-        && !label.starts_with('-')
-        && !label.ends_with('-')
 }
 
 fn is_dns_name(name: &str) -> bool {

@@ -16,7 +16,7 @@ use super::{
     watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::{ClientApp, Guard, Inventory},
+    crd::Inventory,
     destroy::{self, permit::Kind},
     helm::storage,
     runtime::{api::unless_gone, key::Key},
@@ -38,9 +38,7 @@ pub async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error
 
 /// Whether the app is gone, as the API server has it now.
 pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
-    let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
-    let found = api.get_metadata_opt(&app.key.name).await.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
-    Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(app.uid())))
+    app.is_gone(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
 /// Reads what Helm stored of a revision; inside, what is wrong with it.

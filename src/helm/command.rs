@@ -7,6 +7,7 @@
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
 use super::source::ChartSource;
+use crate::runtime::key::is_label;
 
 /// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, the run.
 pub const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
@@ -61,7 +62,7 @@ argument!(
     ReleaseName,
     "release name",
     "it must be a lower-case DNS name of at most 53 characters",
-    |text| text.len() <= 53 && text.split('.').all(is_dns_label)
+    |text| text.len() <= 53 && text.split('.').all(is_label)
 );
 
 argument!(
@@ -69,7 +70,7 @@ argument!(
     Namespace,
     "namespace",
     "it must be a lower-case DNS label of at most 63 characters",
-    |text| text.len() <= 63 && is_dns_label(text)
+    is_label
 );
 
 argument!(
@@ -100,11 +101,6 @@ argument!(
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     }
 );
-
-fn is_dns_label(text: &str) -> bool {
-    let lower = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
-    text.starts_with(lower) && text.ends_with(lower) && text.chars().all(|char| lower(char) || char == '-')
-}
 
 /// What the operator stamps on the storage Secret of a revision it makes.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]

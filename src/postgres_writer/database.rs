@@ -21,15 +21,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     error::{About, Error, refused},
-    row::{Row, Table, Wanted, quoted},
+    row::{Row, Wanted},
     settings::{CONNECT, Settings},
+    table::{LEDGER, Table, quoted},
     tls::SslMode,
 };
 use crate::{crd::Reason, lead::Lead};
 
-/// The ledger: for each row its cluster, id and table, and the uid of the object it was last written for. It is in the
-/// connection's default schema.
-pub(super) const LEDGER: &str = "clientapp_operator_rows";
 const COLUMNS: &str =
     "cluster text NOT NULL, id text NOT NULL, relation text NOT NULL, uid text NOT NULL, PRIMARY KEY (cluster, id)";
 /// What the database is told at the beginning of each transaction, as a pooler may give each to another session: to end a

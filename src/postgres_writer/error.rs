@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{database::LEDGER, row::Table};
+use super::table::{LEDGER, Table};
 use crate::{
     crd::{
         Reason,

@@ -2,7 +2,7 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what shall be, and where it may be | [`row`] | pure |
+//! | what shall be, and where it may be | [`row`], [`table`] | pure |
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it, if the ledger says that it is ours | [`database`] | effect |
 //! | say so | [`report`] | pure, then one write |
@@ -20,6 +20,7 @@ mod report;
 mod resync;
 mod row;
 mod settings;
+mod table;
 mod tls;
 
 use kube::runtime::{controller::Action, watcher::Event};
@@ -37,7 +38,6 @@ use crate::{
         controller::{Kind, WRONGLY_GONE},
         key::{Key, key_of},
         panic::caught,
-        subject::Subject,
     },
 };
 
@@ -61,7 +61,7 @@ impl Kind for Ctx {
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
-        let of = &Subject::new(&self.statuses, key, guard, guard.status(|writer| &writer.status));
+        let of = &self.statuses.subject(key, guard, guard.status(|writer| &writer.status));
         let wanted = self
             .database()
             .and_then(|to| row::wanted(key, &of.decoded().map_err(Error::invalid)?.spec, &to.settings.tables));

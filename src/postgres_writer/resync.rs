@@ -10,7 +10,8 @@ use super::{
     context::Ctx,
     database::Database,
     error::Error,
-    row::{Table, Wanted, wanted},
+    row::{Wanted, wanted},
+    table::Table,
 };
 use crate::{
     crd::Reason,

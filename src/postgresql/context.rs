@@ -42,7 +42,7 @@ impl Ctx {
     }
 
     pub fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
-        Subject::new(&self.statuses, key, guard, guard.status(|object| &object.status))
+        self.statuses.subject(key, guard, guard.status(|object| &object.status))
     }
 
     pub fn forget(&self, key: &Key) {

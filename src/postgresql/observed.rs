@@ -1,6 +1,6 @@
 //! What is there, as far as decisions read it. Pure data.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
@@ -15,7 +15,7 @@ use kube::api::ApiResource;
 use super::desired::Desired;
 use crate::crd::{PostgresqlStatus, Reason};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     ConfigMap,
     Service,
@@ -23,12 +23,6 @@ pub enum Kind {
     PersistentVolumeClaim,
     CronJob,
     Job,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
 }
 
 impl Kind {

@@ -1,12 +1,11 @@
 //! What objects are called here. **Pure.**
 
-use std::fmt;
-
 use kube::{Resource, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
 
 /// An object in a namespace, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, derive_more::Display, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[display("{namespace}/{name}")]
 pub struct Key {
     /// Namespace of the object.
     pub namespace: String,
@@ -18,12 +17,6 @@ impl Key {
     /// The object `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Key { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
@@ -45,6 +38,14 @@ pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
 /// The same in hex.
 pub fn digest(parts: &[&[u8]]) -> String {
     hex(&sha256(parts))
+}
+
+/// Whether this is a DNS label.
+pub fn is_label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
 }
 
 /// Lower-case hexadecimal digits.

@@ -51,6 +51,11 @@ impl<S: Clone + Default> Statuses<S> {
         }
     }
 
+    /// An object for a reconcile; `seen` is its status as the watch has it.
+    pub fn subject<'a, K>(&self, key: &'a Key, guard: &'a Guard<K>, seen: Option<S>) -> Subject<'a, K, S> {
+        Subject { key, guard, before: self.get(key, &guard.metadata, seen) }
+    }
+
     /// Whether this is the very version that a status was written into.
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok());

@@ -3,7 +3,7 @@
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, Resource as _};
 
-use super::{controller::Object, finalizer, key::Key, status::Statuses};
+use super::{controller::Object, finalizer, key::Key};
 use crate::crd::Guard;
 
 /// An object as one reconcile finds it.
@@ -14,12 +14,7 @@ pub struct Subject<'a, K, S> {
     pub before: S,
 }
 
-impl<'a, K: Object, S: Clone + Default> Subject<'a, K, S> {
-    /// `seen`: its status as the watch has it.
-    pub fn new(statuses: &Statuses<S>, key: &'a Key, guard: &'a Guard<K>, seen: Option<S>) -> Self {
-        Subject { key, guard, before: statuses.get(key, &guard.metadata, seen) }
-    }
-
+impl<'a, K: Object, S> Subject<'a, K, S> {
     pub fn meta(&self) -> &'a ObjectMeta {
         &self.guard.metadata
     }

@@ -1,4 +1,4 @@
-use super::*;
+use super::{super::table::LEDGER, *};
 
 pub(in super::super) fn ada(age: i32) -> Wanted {
     let row = Row { id: "ns/ada".into(), name: "Ada".into(), age, country: "UK".into() };
@@ -13,7 +13,7 @@ fn spec(table: &str, name: &str, age: i32) -> PostgresWriterSpec {
 fn only_plain_names_are_tables() {
     let long = "a".repeat(63);
     for name in ["people", "People", "_p1", "sales.people", &long, &format!("{long}.{long}")] {
-        assert_eq!(Table::parse(name), Some(Table(name.to_owned())));
+        assert_eq!(Table::parse(name), Some(Table::recorded(name.to_owned())));
     }
     let (too_long, ledger) = ("a".repeat(64), format!("public.{LEDGER}"));
     let names =
