@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Client, Resource as _,
@@ -12,19 +11,21 @@ use tokio::sync::SetOnce;
 
 use super::{
     desired::{Desired, desired},
+    error::Error,
     helm_runs::HelmRuns,
     memory::Memory,
     watches::Watches,
 };
 use crate::{
     config::Config,
-    crd::{ClientApp, ClientAppStatus, Guard, Reason},
+    crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, Reason},
     destroy::permit::is_orphaned,
     helm::{ChartCache, Helm},
     lead::Lead,
     lock_owner::LockOwner,
     metrics::Metrics,
     runtime::{
+        finalizer,
         key::{Key, key_of},
         subject::Subject,
     },
@@ -51,11 +52,6 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    /// The clock of the effects; the pure stages get their time from here.
-    pub fn now(&self) -> Timestamp {
-        now()
-    }
-
     pub fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
         self.memory.statuses.subject(key, guard, guard.status(|app| &app.status))
     }
@@ -91,6 +87,14 @@ impl Ctx {
         self.watches.trigger_hostname_waiters(&key);
     }
 
+    /// Puts the finalizer on; or takes it off, and the object is gone after that. kube's own `finalizer()` keeps it only while the
+    /// cleanup fails; here a cleanup also waits, which is no failure.
+    pub async fn seal(&self, app: &App<'_>, on: bool) -> Result<(), Error> {
+        let what = if on { "add the finalizer to" } else { "take the finalizer off" };
+        let written = finalizer::write::<ClientApp>(&self.client, app.key, app.meta(), FINALIZER, on).await;
+        written.map(|_| ()).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
+    }
+
     pub fn forget(&self, key: &Key) {
         self.helm_runs.forget(key);
         self.memory.forget(key);
@@ -101,12 +105,6 @@ impl Ctx {
 pub struct Invalid {
     pub reason: Reason,
     pub message: String,
-}
-
-/// The clock of the effects.
-#[expect(clippy::disallowed_methods, reason = "the one clock")]
-pub fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 /// What a generated object says of the ClientApp it belongs to.

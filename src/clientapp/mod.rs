@@ -22,7 +22,6 @@ pub(crate) mod decide;
 pub mod desired;
 pub(crate) mod error;
 pub mod fate;
-pub(crate) mod finalizer;
 #[cfg(test)]
 mod fixtures;
 mod gate;
@@ -57,7 +56,8 @@ use self::{
 use crate::{
     crd::{ClientApp, FINALIZER, Guard},
     runtime::{
-        controller::{Kind, WRONGLY_GONE},
+        clock,
+        controller::Kind,
         key::{Key, key_of},
         panic::caught,
     },
@@ -88,11 +88,7 @@ impl Kind for Ctx {
             result = report::failure(self, &app, error).await.and(result);
         }
         if let Err(Error::Gone(_)) = result {
-            result = match live::is_gone(self, &app).await {
-                Ok(true) => teardown::abandoned(self, &app).await.map(|()| Action::await_change()),
-                Ok(false) => Ok(Action::requeue(WRONGLY_GONE)),
-                Err(error) => Err(error),
-            };
+            result = teardown::abandoned(self, &app).await;
         }
         if offered {
             self.helm_runs.withdraw_offer(key);
@@ -114,7 +110,7 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         (true, false) => ctx.forget(app.key),
         (true, true) => return teardown::take_down(ctx, app).await,
         // The change itself brings the next reconcile. What does not decode is not acted for, and needs no teardown.
-        (false, false) if app.guard.object.is_ok() => finalizer::write(ctx, app, true).await?,
+        (false, false) if app.guard.object.is_ok() => ctx.seal(app, true).await?,
         (false, _) => return bring_up(ctx, app).await,
     }
     Ok(Action::await_change())
@@ -122,7 +118,7 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 
 /// The way up, and all that keeps an app there.
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
-    let now = ctx.now();
+    let now = clock::now();
     if let Some(wait) = observe::helm_at_work(ctx, app, now) {
         return Ok(wait);
     }

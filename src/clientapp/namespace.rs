@@ -21,7 +21,7 @@ use crate::{
     crd::{Reason, label},
     destroy::{self, Vacant},
     lead::Lead,
-    runtime::{error::api_sentence, events::Note, key::Key},
+    runtime::{clock, error::api_sentence, events::Note, key::Key},
 };
 
 /// Objects in one answer; most namespaces have fewer of each kind.
@@ -102,7 +102,7 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let made = namespaces.list(&made).await.map_err(Error::api("list the namespaces made for ClientApps"))?;
     let apps = ctx.watches.apps.store.state();
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
-    let (forsaken, wait) = forsaken(&made.items, &with_app, ctx.now());
+    let (forsaken, wait) = forsaken(&made.items, &with_app, clock::now());
     for namespace in forsaken {
         if delete_if_empty(&ctx.client, namespace, None, Some(&ctx.lead)).await? == Fate::Deleting {
             tracing::warn!(namespace = namespace.name_any(), "was made for a ClientApp that never came to be: deleted");

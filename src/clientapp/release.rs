@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     attempt,
-    context::{self, App, Ctx},
+    context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
     helm_runs::{HelmRun, Upgraded},
@@ -23,7 +23,7 @@ use crate::{
     crd::{Attempt, ClientAppStatus},
     destroy::permit::Kind,
     helm::{self, ReleaseLabels, Upgrade, storage},
-    runtime::key::Key,
+    runtime::{clock, key::Key},
 };
 
 /// Rewrites a revision that a dead helm left pending as failed, as helm itself would have on a polite signal. Deleting
@@ -53,7 +53,7 @@ pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result
 /// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
 pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.chart_version.clone();
-    let attempt = attempt::begun(desired, &observed.recorded, None, ctx.now());
+    let attempt = attempt::begun(desired, &observed.recorded, None, clock::now());
     let installed = upgrade::installed(&observed.recorded);
     let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
     let work = |cancel: CancellationToken| async move {
@@ -126,7 +126,7 @@ type Ended = Result<(), Option<(Refusal, String)>>;
 
 /// What has come of an attempt.
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>) -> HelmRun {
-    let (at, succeeded) = (context::now(), result.is_ok());
+    let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
         Ok(()) => Attempt { failures: 0, ..attempt },
         // Such as by a deletion: the next reconcile takes the app down.

@@ -22,6 +22,7 @@ use crate::{
     },
     destroy::permit::Kept,
     runtime::{
+        clock,
         controller::Failure as _,
         events::{Note, publish_by},
         key::Key,
@@ -397,7 +398,7 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
 pub async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
     // As it was put on record since the reconcile began.
     let app = ctx.app(app.key, app.guard);
-    tell(ctx, &app, &failed(&app.before, app.meta().generation, error, ctx.now())).await
+    tell(ctx, &app, &failed(&app.before, app.meta().generation, error, clock::now())).await
 }
 
 /// Writes a status, if it is another than the object has, and publishes what in it is new.

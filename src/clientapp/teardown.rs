@@ -18,7 +18,7 @@ use super::{
     database,
     error::Error,
     fate::{Deletion, Fate, Piece},
-    finalizer, live, namespace, observe,
+    live, namespace, observe,
     observed::ReleaseView,
     owned,
     plan::{Hold, Plan, SAFETY_NET},
@@ -32,7 +32,7 @@ use crate::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
     },
-    runtime::finalizer::carries,
+    runtime::{clock, controller::WRONGLY_GONE, finalizer::carries},
 };
 
 /// How soon to look again at what is not watched.
@@ -106,17 +106,17 @@ pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
             report::publish(ctx, app, report::data_kept(app.key, &kept).as_slice()).await;
             let fate = namespace::release(ctx, app.key, app.uid()).await?;
             report::publish(ctx, app, fate.note(&app.key.namespace).as_slice()).await;
-            finalizer::write(ctx, app, false).await?;
+            ctx.seal(app, false).await?;
             ctx.forget(app.key);
             return Ok(Action::await_change());
         }
         Progress::Record(status) => {
             let sentence = "what the deletion is about is on record";
-            report::progress(&status, app.meta().generation, Reason::Deleting, sentence, ctx.now())
+            report::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
         }
         Progress::Hold(hold) => {
-            report::tell(ctx, app, &report::deleting(&app.before, app.meta().generation, &hold, ctx.now())).await?;
-            return Ok(Plan::default().hold(hold).requeue(ctx.now()));
+            report::tell(ctx, app, &report::deleting(&app.before, app.meta().generation, &hold, clock::now())).await?;
+            return Ok(Plan::default().hold(hold).requeue(clock::now()));
         }
     };
     report::tell(ctx, app, &status).await?;
@@ -171,9 +171,12 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
 }
 
 /// Names what stays of an app that went without its teardown: its finalizer was edited out, or it was deleted while that was
-/// written, which the API server does not wait for.
-pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
+/// written, which the API server does not wait for. One that is there after all is looked at again.
+pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let key = app.key;
+    if !live::is_gone(ctx, app).await? {
+        return Ok(Action::requeue(WRONGLY_GONE));
+    }
     let mut kept = Vec::new();
     let of_databases = database::ALL.into_iter().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
@@ -183,7 +186,7 @@ pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
         }
     }
     report::publish(ctx, app, report::data_kept(key, &kept).as_slice()).await;
-    Ok(())
+    Ok(Action::await_change())
 }
 
 /// From one look to the next at what is not watched, so long after the deletion was asked for. **Pure.**

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, CustomResourceExt as _, api::WatchParams};
 use tokio::sync::OnceCell;
@@ -36,11 +35,6 @@ pub(super) struct Ctx {
 }
 
 impl Ctx {
-    #[expect(clippy::disallowed_methods, reason = "the clock of this controller's effects")]
-    pub(super) fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
     pub(super) fn forget(&self, key: &Key) {
         self.statuses.forget(key);
         self.drifted.take(key);

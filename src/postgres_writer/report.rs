@@ -14,6 +14,7 @@ use crate::{
         conditions::{Verdict, find, kind},
     },
     runtime::{
+        clock,
         controller::Failure as _,
         events::{Note, publish_by},
     },
@@ -26,7 +27,7 @@ pub(super) async fn report(
     drifted: bool,
     done: Result<&Done, &Error>,
 ) -> Result<(), Error> {
-    let (recorded, now) = (&of.before, ctx.now());
+    let (recorded, now) = (&of.before, clock::now());
     let mut notes = Vec::new();
     let outcome = match done {
         Ok(Done::Gone) => return Ok(()),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kube::{Client, CustomResourceExt as _, runtime::events::Recorder};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -36,11 +35,6 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    #[expect(clippy::disallowed_methods, reason = "the one clock of this controller")]
-    pub fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
     pub fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
         self.statuses.subject(key, guard, guard.status(|object| &object.status))
     }

@@ -38,6 +38,7 @@ use self::{
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
     runtime::{
+        clock,
         controller::Kind,
         finalizer,
         key::{Key, key_of},
@@ -110,7 +111,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     act::act(ctx, of, &desired, &observed, &plan).await?;
     // What was done shows in the watches, and brings the next reconcile.
     let generation = of.meta().generation;
-    report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, ctx.now())).await?;
+    report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     Ok(Action::await_change())
 }
 

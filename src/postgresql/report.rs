@@ -19,6 +19,7 @@ use crate::{
     },
     destroy::permit::Kept,
     runtime::{
+        clock,
         controller::Failure as _,
         events::{Note, publish_by},
         key::Key,
@@ -202,13 +203,13 @@ fn amended(
 
 /// Says why nothing is done but to say so.
 pub async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
-    say(ctx, of, &only_said(&of.before, of.meta().generation, hold, ctx.now())).await
+    say(ctx, of, &only_said(&of.before, of.meta().generation, hold, clock::now())).await
 }
 
 pub async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
     // As it was put on record since the reconcile began.
     let of = ctx.database(of.key, of.guard);
-    say(ctx, &of, &failed(&of.before, of.meta().generation, error, ctx.now())).await
+    say(ctx, &of, &failed(&of.before, of.meta().generation, error, clock::now())).await
 }
 
 /// Writes the status, and publishes what in it is new.

@@ -10,12 +10,13 @@
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
 //! | what is written about an object | [`finalizer`], [`status`], [`events`] | effect |
-//! | what is made up | [`password`] | effect |
+//! | what is made up, and what time it is | [`password`], [`clock`] | effect |
 
 pub(crate) mod api;
 pub(crate) mod backoff;
 pub(crate) mod cache;
 pub(crate) mod client;
+pub(crate) mod clock;
 pub(crate) mod controller;
 pub(crate) mod definition;
 pub(crate) mod error;

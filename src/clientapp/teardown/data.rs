@@ -21,7 +21,7 @@ use crate::{
         self,
         permit::{Kept, Kind},
     },
-    runtime::key::Key,
+    runtime::{clock, key::Key},
 };
 
 /// Leaves behind what is on record as the app's own, and what belongs to its database.
@@ -170,7 +170,7 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
             kind.as_str(),
             provider.kind().as_str(),
         );
-        return Ok(Some(Hold::new(Reason::LabelledForPercona, message).until(ctx.now() + SAFETY_NET)));
+        return Ok(Some(Hold::new(Reason::LabelledForPercona, message).until(clock::now() + SAFETY_NET)));
     }
     Ok(None)
 }
@@ -184,7 +184,7 @@ async fn one(
     kept: &mut Vec<Kept>,
 ) -> Result<Option<Hold>, Error> {
     let name = meta.name.clone().unwrap_or_default();
-    let hold = |reason: Reason, message: String| Ok(Some(Hold::new(reason, message).until(ctx.now() + SAFETY_NET)));
+    let hold = |reason: Reason, message: String| Ok(Some(Hold::new(reason, message).until(clock::now() + SAFETY_NET)));
     let destroyer = going.destroyer(ctx);
     let mandate = match destroyer.mandate::<ClientApp>(going.app.key, going.app.uid()).await? {
         Ok(mandate) => mandate,

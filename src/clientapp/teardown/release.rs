@@ -24,7 +24,7 @@ use crate::{
     destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
     lock_owner::Liveness,
-    runtime::key::Key,
+    runtime::{clock, key::Key},
 };
 
 /// Why the release must not be uninstalled now.
@@ -35,7 +35,7 @@ pub async fn may_be_uninstalled(
 ) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     if let Some(release) = release
-        && let Some(until) = busy(release, ctx.now(), ctx.config.helm_deadline)
+        && let Some(until) = busy(release, clock::now(), ctx.config.helm_deadline)
     {
         let message = format!(
             "revision {} of release {} is {}, begun by another Helm client or another process of this operator",
@@ -49,7 +49,7 @@ pub async fn may_be_uninstalled(
             "what release {} consists of cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
             key.name, release.secret
         );
-        return Ok(Some(Hold::new(Reason::ReleaseUnreadable, message).until(ctx.now() + SAFETY_NET)));
+        return Ok(Some(Hold::new(Reason::ReleaseUnreadable, message).until(clock::now() + SAFETY_NET)));
     };
     if inventory::own(inventory, &key.namespace).all(|object| inventory::danger(object).is_none()) {
         return Ok(None);
@@ -76,7 +76,7 @@ pub async fn may_be_uninstalled(
             "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or take the finalizer {FINALIZER} off the ClientApp, which leaves the release and everything in it"
         ),
     };
-    Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(ctx.now() + SAFETY_NET)))
+    Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET)))
 }
 
 /// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
@@ -111,7 +111,7 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
     }
     if let Some(left) = objects(ctx, going).await? {
         let hold = Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone"));
-        return Ok(Some(hold.until(going.poll(ctx.now()))));
+        return Ok(Some(hold.until(going.poll(clock::now()))));
     }
     if release.is_some()
         && let Some((secret, _)) = live::revisions(ctx, key).await?.first()
@@ -138,7 +138,7 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
         return Ok(None);
     }
     let message = format!("waiting for Secret {first} of release {} to be gone", key.name);
-    Ok(Some(Hold::new(Reason::Uninstalling, message).until(going.poll(ctx.now()))))
+    Ok(Some(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now()))))
 }
 
 /// Begins to uninstall, if it is the app's turn; else the app is in the queue.
@@ -158,7 +158,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     // By the API server, since a watch may be late.
     if !going.is_as_judged(ctx).await? {
         let message = "the ClientApp has changed since: it is looked at again";
-        return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(ctx.now())));
+        return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now())));
     }
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
