@@ -78,7 +78,11 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     let source = SecretSource::Generated(desired.key.redis_secret());
     match secret_step(&source, redis_secret, Step::CreateRedisSecret) {
         Ok(step) => plan.steps.extend(step),
-        Err(hold) if desired.redis_secret.is_some() => return plan.hold(hold),
+        Err(hold)
+            if desired.redis_secret.is_some() || matches!(redis_secret, SecretView::NotOurs { goes: true, .. }) =>
+        {
+            return plan.hold(hold);
+        }
         // Without Redis it is but the witness of how the app is deleted.
         Err(_) => {}
     }
@@ -217,7 +221,7 @@ fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus, workloads:
 fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result<Option<Step>, Hold> {
     match (source, view) {
         (SecretSource::Generated(_), SecretView::Absent) => Ok(Some(create)),
-        (SecretSource::Generated(name), SecretView::NotOurs { owner }) => Err(Hold::new(
+        (SecretSource::Generated(name), SecretView::NotOurs { owner, .. }) => Err(Hold::new(
             Reason::SecretNotOurs,
             format!(
                 "Secret {name} belongs to {owner}: it is not used, and made anew once it is gone; if it opens data that this ClientApp shall have, set spec.postgres.adopt to true"

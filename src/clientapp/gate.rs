@@ -150,7 +150,9 @@ fn unusable(
 fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)> {
     match secret {
         SecretView::Absent => Some((Reason::SecretMissing, "does not exist".to_owned())),
-        SecretView::NotOurs { owner } => Some((Reason::SecretNotOurs, format!("belongs to {owner}: it is not used"))),
+        SecretView::NotOurs { owner, .. } => {
+            Some((Reason::SecretNotOurs, format!("belongs to {owner}: it is not used")))
+        }
         SecretView::Own { .. } | SecretView::Present { .. } => {
             secret.lacks(keys).map(|problem| (Reason::SecretKeyMissing, problem))
         }

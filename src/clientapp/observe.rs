@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
-use kube::{Api, runtime::controller::Action};
+use kube::{Api, Resource as _, runtime::controller::Action};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     watches::{RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, Inventory, Owned, annotation},
+    crd::{BackupRecord, ClientApp, ClientAppStatus, Inventory, Owned, annotation},
     destroy::permit::Kind,
     lock_owner::{Liveness, LockOwner},
     runtime::key::{Key, key_of},
@@ -121,7 +121,7 @@ async fn with_spec(
     let (key, uid) = (app.key, app.uid());
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
-        SecretSource::Generated(name) => match admin_secret(ctx, key, name, uid, &observed).await? {
+        SecretSource::Generated(name) => match admin_secret(ctx, app, name, &observed).await? {
             // Made by a user, in place of a lost Secret or to begin with.
             SecretView::Present { .. } => secret_keys(ctx, &Key::new(&key.namespace, name)).await?,
             view => view,
@@ -139,7 +139,7 @@ async fn with_spec(
     Ok(Observed {
         hostname_holder: hostname_holder(ctx, desired, uid),
         admin_secret,
-        redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), uid),
+        redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),
         database: database(ctx, desired, uid, &recorded.owned).await?,
         retained: retained::find(ctx, desired, uid, recorded).await?,
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
@@ -301,26 +301,32 @@ pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &LockOwner) ->
 
 /// The administrator's credentials that the operator generates. Where they are in use and the watch does not show them, the API
 /// server is asked: it may be late, and without them nothing goes on.
-async fn admin_secret(ctx: &Ctx, key: &Key, name: &str, uid: &str, observed: &Observed) -> Result<SecretView, Error> {
-    let name = Key::new(&key.namespace, name);
+async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed) -> Result<SecretView, Error> {
+    let name = Key::new(&app.key.namespace, name);
     let found = match ctx.watches.secrets.get(&name) {
         None if owned::is_in_use(&name.name, &observed.recorded, observed.release.as_ref()) => {
             live::secret(ctx, &name).await?
         }
         seen => seen,
     };
-    Ok(own_secret(found, uid))
+    Ok(own_secret(found, app))
 }
 
 /// A Secret that the operator generates: of this very app, of another, or made by hand.
-fn own_secret(found: Option<SecretMeta>, uid: &str) -> SecretView {
+fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
-        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned() },
-        (Some((_, _, whose)), _) if whose == uid => SecretView::Own { uid: own },
-        (Some((kind, owner, _)), _) => SecretView::NotOurs { owner: format!("{kind} {owner}") },
-        (None, Some(whose)) if whose == uid => SecretView::Own { uid: own },
-        (None, Some(whose)) => SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}") },
+        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), goes: true },
+        (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own },
+        // An earlier ClientApp's, which the garbage collector has yet to take.
+        (Some((kind, owner, _)), _) => {
+            let goes = kind == ClientApp::kind(&()) && owner == app.key.name;
+            SecretView::NotOurs { owner: format!("{kind} {owner}"), goes }
+        }
+        (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own },
+        (None, Some(whose)) => {
+            SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), goes: false }
+        }
         (None, None) => SecretView::Present { keys: BTreeSet::new() },
     }
 }

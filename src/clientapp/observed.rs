@@ -63,6 +63,8 @@ pub enum SecretView {
     NotOurs {
         /// Kind and name of the owner.
         owner: String,
+        /// It is on its way out with what it belonged to.
+        goes: bool,
     },
     /// This very app's own, made by the operator.
     Own { uid: String },

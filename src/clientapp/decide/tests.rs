@@ -101,11 +101,14 @@ fn what_comes_before_everything() {
 #[test]
 fn secrets() {
     let given = || json!({"adminSecret": "mine"});
-    let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned() };
+    let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned(), goes: false };
     row("a generated Secret is lost", none(), |w| w.redis_secret = SecretView::Absent, "redis");
     row("a predecessor's Secret", none(), |w| w.redis_secret = not_ours(), "hold Released/SecretNotOurs");
     let no_redis = json!({"redis": {"enabled": false}});
-    row("a predecessor's Secret, and no Redis", no_redis, |w| w.redis_secret = not_ours(), "");
+    row("a predecessor's Secret, and no Redis", no_redis.clone(), |w| w.redis_secret = not_ours(), "");
+    // It is the witness of how the app is deleted: without one of its own, a deletion leaves everything.
+    let going = |w: &mut Observed| w.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), goes: true };
+    row("a predecessor's Secret that goes, and no Redis", no_redis, going, "hold Released/SecretNotOurs");
     row("a predecessor's admin Secret", none(), |w| w.admin_secret = not_ours(), "hold Released/SecretNotOurs");
     row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
     let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
