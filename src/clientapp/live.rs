@@ -48,10 +48,17 @@ pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Invento
     let Some(Secret { metadata, data, .. }) = found else { return Ok(Err("its Secret is gone".to_owned())) };
     let payload = data.and_then(|mut data| data.remove("release"));
     let Some(payload) = payload else { return Ok(Err("its Secret has no key release".to_owned())) };
-    // One at a time: a large one takes much memory, and its time.
-    let _one = ctx.memory.unpacking.lock().await;
     let read = move || inventory::read(&metadata.uid.unwrap_or_default(), &storage::read(&payload.0)?);
-    Ok(tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned())))
+    Ok(unpacked(ctx, read).await)
+}
+
+/// What unpacks a revision, one at a time: a large one takes much memory, and its time.
+pub async fn unpacked<T: Send + 'static>(
+    ctx: &Ctx,
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let _one = ctx.memory.unpacking.lock().await;
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 
 /// The stored revisions of a release, asked of the API server.

@@ -40,7 +40,8 @@ pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result
     }
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
     let payload = payload.ok_or_else(|| failed("its Secret has no key release".to_owned()))?;
-    payload.0 = storage::mark_failed(&payload.0).map_err(failed)?;
+    let pending = std::mem::take(&mut payload.0);
+    payload.0 = live::unpacked(ctx, move || storage::mark_failed(&pending)).await.map_err(failed)?;
     stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
     // The object carries the resourceVersion that was read: if a helm is alive after all, one of both fails here.
     api.replace(secret, &PostParams::default(), &stored)

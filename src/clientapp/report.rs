@@ -47,38 +47,29 @@ pub struct Pass<'a> {
 pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
-    if let Ok(desired) = desired
-        && let Some(hold) =
-            plan.hold.as_ref().filter(|hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading))
-    {
-        let mut begun = ClientAppStatus {
-            release: release(key, observed),
-            inventory: observed.inventory.clone(),
-            spent_allow: upgrade::spent(desired, previous.installed.as_ref(), previous),
-            ..previous.clone()
-        };
-        if plan.runs_helm() {
-            begun.owned = owned(observed, plan);
-            begun.last_attempt = Some(attempt::begun(desired, previous, observed.target.as_ref(), now));
+    let mut status =
+        ClientAppStatus { release: release(key, observed), inventory: observed.inventory.clone(), ..previous.clone() };
+    if let Ok(desired) = desired {
+        status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
+        let begins = |hold: &&Hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading);
+        if let Some(hold) = plan.hold.as_ref().filter(begins) {
+            if plan.runs_helm() {
+                status.owned = owned(observed, plan);
+                status.last_attempt = Some(attempt::begun(desired, previous, observed.target.as_ref(), now));
+            }
+            let said = progress(&status, generation, hold.reason, &hold.message, now);
+            return if is_on_record(&said, previous) { previous.clone() } else { said };
         }
-        let said = progress(&begun, generation, hold.reason, &hold.message, now);
-        return if is_on_record(&said, previous) { previous.clone() } else { said };
     }
-    let mut status = ClientAppStatus {
-        observed_generation: generation,
-        release: release(key, observed),
-        inventory: observed.inventory.clone(),
-        owned: owned(observed, plan),
-        orphaned: None,
-        ..previous.clone()
-    };
+    status.observed_generation = generation;
+    status.owned = owned(observed, plan);
+    status.orphaned = None;
     let verdicts = match desired {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => {
             status.admin_secret_name = Some(desired.admin.name().to_owned());
             status.redis_secret_name.clone_from(&desired.redis_secret);
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
-            status.spent_allow = upgrade::spent(desired, status.installed.as_ref(), previous);
             status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
             if released(desired, observed.release.as_ref()).is_some() {
                 status.url = Some(desired.url.clone());

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     clientapp::fate::{self, Fate, Told},
     crd::{ClientApp, label},
+    runtime::api::unless_gone,
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {
@@ -37,12 +38,9 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::D
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
     let what = format!("delete {}", described(&session.namespace, &args.name));
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
-    let deleted = match session.apps().delete(&args.name, &params).await {
-        // Another client was faster.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        deleted => deleted.map(|_| ()).map_err(Error::api(what)),
-    };
-    deleted?;
+    let deleted = session.apps().delete(&args.name, &params).await;
+    // Or gone: another client was faster.
+    unless_gone(deleted).map_err(Error::api(what))?;
     if !args.wait {
         return printer.out(&format!("clientapp/{} is being deleted\n", args.name));
     }

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::runtime::reflector::ObjectRef;
 use tokio::time::MissedTickBehavior;
 
 use super::{
@@ -101,11 +100,7 @@ async fn compare(ctx: &Ctx, database: &Database, table: &Table, batch: &[Settled
     };
     for (key, version, wanted) in batch {
         // An object that was changed while the rows were compared has been, or is being, written.
-        let same = ctx
-            .objects
-            .store
-            .get(&ObjectRef::new(&key.name).within(&key.namespace))
-            .is_some_and(|now| now.metadata.resource_version == *version);
+        let same = ctx.objects.get(key).is_some_and(|now| now.metadata.resource_version == *version);
         if same && differing.as_ref().is_none_or(|differing| differing.contains(&wanted.row.id)) {
             ctx.drifted.put(key.clone(), ());
             ctx.objects.trigger(key);

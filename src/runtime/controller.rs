@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     fmt::Debug,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -121,6 +121,10 @@ impl<K: Object> Clone for Objects<K> {
     }
 }
 
+fn reference<K: Object>(key: &Key) -> ObjectRef<Guard<K>> {
+    ObjectRef::new(&key.name).within(&key.namespace)
+}
+
 impl<K: Object> Objects<K> {
     pub fn new() -> (Objects<K>, Feed<K>) {
         let (store, writer) = reflector::store();
@@ -129,12 +133,12 @@ impl<K: Object> Objects<K> {
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Guard<K>>> {
-        self.store.get(&ObjectRef::new(&key.name).within(&key.namespace))
+        self.store.get(&reference(key))
     }
 
     pub fn trigger(&self, key: &Key) {
         // The receiver ends with the controller; then nothing is reconciled any more.
-        let _ = self.triggers.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
+        let _ = self.triggers.unbounded_send(reference(key));
     }
 
     /// Asks for a reconcile of the objects of which this is true.
@@ -148,8 +152,6 @@ impl<K: Object> Objects<K> {
 struct Driver<K: Kind> {
     kind: Arc<K>,
     objects: Objects<K::Object>,
-    /// While the watch lists anew: what there was before.
-    before: Mutex<Vec<Arc<Guard<K::Object>>>>,
     backoff: Backoff,
     synced: OnceCell<()>,
     metrics: Arc<Metrics>,
@@ -168,7 +170,6 @@ pub async fn control<K: Kind>(
     let driver = Arc::new(Driver {
         kind: kind.clone(),
         objects,
-        before: Mutex::default(),
         backoff: Backoff::default(),
         synced: OnceCell::new(),
         metrics,
@@ -176,11 +177,13 @@ pub async fn control<K: Kind>(
         stop: stop.clone(),
     });
     let (seen, wrote) = (driver.clone(), driver.clone());
+    // While the watch lists anew: what there was before.
+    let mut before = Vec::new();
     let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
         .inspect(move |event| match event {
-            Ok(event) => seen.see(event),
+            Ok(event) => seen.see(event, &mut before),
             Err(error) => interrupted(&K::Object::plural(&()), error),
         });
     let changed = stored_objects(stream, move |object| wrote.kind.wrote(object));
@@ -198,16 +201,17 @@ async fn reconcile<K: Kind>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>
 }
 
 impl<K: Kind> Driver<K> {
-    fn see(&self, event: &Event<Guard<K::Object>>) {
+    fn see(&self, event: &Event<Guard<K::Object>>, before: &mut Vec<Arc<Guard<K::Object>>>) {
         match event {
-            Event::Delete(object) => self.wake(&self.backoff.succeeded(&key_of(object))),
-            Event::Init => *self.before() = self.objects.store.state(),
-            // What was deleted while nothing was watched is told by no event.
+            Event::Delete(object) => self.gone(object),
+            Event::Init => *before = self.objects.store.state(),
             Event::InitDone => {
-                for object in std::mem::take(&mut *self.before()) {
-                    let same = |stored: &Guard<K::Object>| stored.metadata.uid == object.metadata.uid;
-                    if !self.objects.get(&key_of(&*object)).is_some_and(|stored| same(&stored)) {
-                        self.see(&Event::Delete(Guard::clone(&object)));
+                for object in before.drain(..) {
+                    let stored = self.objects.get(&key_of(&*object));
+                    if stored.is_none_or(|stored| stored.metadata.uid != object.metadata.uid) {
+                        // What was deleted while nothing was watched is told by no event.
+                        self.gone(&object);
+                        self.kind.seen(&Event::Delete(Guard::clone(&object)));
                     }
                 }
             }
@@ -216,8 +220,8 @@ impl<K: Kind> Driver<K> {
         self.kind.seen(event);
     }
 
-    fn before(&self) -> MutexGuard<'_, Vec<Arc<Guard<K::Object>>>> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    fn gone(&self, object: &Guard<K::Object>) {
+        self.wake(&self.backoff.succeeded(&key_of(object)));
     }
 
     async fn reconcile(&self, object: &Guard<K::Object>) -> Action {

@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, Client,
-    runtime::{WatchStreamExt as _, watcher},
-};
+use kube::{Api, Client, runtime::watcher};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     cache::{Cache, Change, Entry},
     key::key_of,
-    watch::interrupted,
+    watch::keep,
 };
 
 pub struct Definition {
@@ -83,20 +80,15 @@ impl Definition {
     }
 
     /// Watches for good, and tells of each change, and of each failure or its end.
-    pub async fn watch(&self, client: Client, changed: impl Fn(), failed: impl Fn(Option<&watcher::Error>)) {
+    pub async fn watch(&self, client: Client, changed: impl Fn(), failed: impl Fn(Option<&watcher::Error>) + Send) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only).default_backoff();
-        let mut definitions = std::pin::pin!(definitions);
-        while let Some(event) = definitions.next().await {
-            failed(event.as_ref().err());
-            match event {
-                Ok(event) => match self.found.apply(event, |definition| self.entry(definition)) {
-                    Change::Everything | Change::One(..) => changed(),
-                    Change::Nothing => {}
-                },
-                Err(error) => interrupted("customresourcedefinitions", &error),
-            }
-        }
+        let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only);
+        let definitions = definitions.inspect(move |event| failed(event.as_ref().err()));
+        let told = |change| match change {
+            Change::Everything | Change::One(..) => changed(),
+            Change::Nothing => {}
+        };
+        keep("customresourcedefinitions", definitions, &self.found, |definition| self.entry(definition), told).await;
     }
 
     fn entry(&self, definition: CustomResourceDefinition) -> Entry<()> {

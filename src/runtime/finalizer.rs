@@ -10,7 +10,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::key::Key;
+use super::{api::unless_gone, key::Key};
 use crate::crd::Guard;
 
 pub fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
@@ -34,9 +34,6 @@ where
         "resourceVersion": meta.resource_version,
         "finalizers": finalizers,
     }});
-    match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(error),
-        Ok(_) => Ok(true),
-    }
+    let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    unless_gone(written).map(|found| found.is_some())
 }

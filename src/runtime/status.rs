@@ -35,7 +35,7 @@ impl<S> Default for Statuses<S> {
 
 impl<S: Clone + Default> Statuses<S> {
     /// Remembers a status that was written, and the version of the object that has it.
-    pub fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
+    fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
         let resource_version = resource_version.and_then(|version| version.parse().ok());
         self.0.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
     }

@@ -4,7 +4,7 @@ use clientapp_operator::crd::{ClientApp, ClientAppStatus, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Tenant};
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{operated, small, with};
+use e2e::scenario::{operated, small};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -110,7 +110,7 @@ async fn an_app_in_the_queue_that_has_gone_is_seen() {
     tenant.create("first", small(&tenant, "first")).await.unwrap();
     proxy.met_more_than(met).await;
     for name in ["second", "third"] {
-        tenant.create(name, with(small(&tenant, name), json!({}))).await.unwrap();
+        tenant.create(name, small(&tenant, name)).await.unwrap();
         tenant.condition(name, "Reconciling", "True", "Upgrading").await;
     }
     proxy.set([busy.clone(), Rule::new("watch", "clientapps", Fault::Hang)]);

@@ -24,7 +24,7 @@ use crate::{
     destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
     lock_owner::Liveness,
-    runtime::{clock, key::Key},
+    runtime::{api::unless_gone, clock, key::Key},
 };
 
 /// Why the release must not be uninstalled now.
@@ -230,12 +230,8 @@ async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: boo
     let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
     let Some(api) = api(ctx, key, &of).await? else { return Ok(true) };
-    let meta = match api.get_metadata(&object.name).await {
-        // Or its kind is.
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
-        Err(error) => return Err(Error::api(format!("look for {what}"))(error)),
-        Ok(found) => found.metadata,
-    };
+    let found = unless_gone(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
+    let Some(meta) = found.map(|found| found.metadata) else { return Ok(true) };
     // Hooks have no annotation of Helm's, and are looked for by the names that the release has stored.
     let of_release = of_hook || inventory::release_of(&meta).as_ref() == Some(key);
     if !of_release || is_later(going.app.meta(), &meta) {
