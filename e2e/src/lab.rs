@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::helm::{Helm, Ran};
 use crate::manifests;
 use crate::operator::{Operator, Options};
-use crate::percona::PerconaStandIn;
+use crate::percona::{Knobs, PerconaStandIn};
 use crate::plane::ControlPlane;
 use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
@@ -242,6 +242,14 @@ impl Tenant {
         Ok(Tenant { lab, namespace: namespace.to_owned(), client, helm })
     }
 
+    /// Has Percona's stand-in misbehave in this way to one cluster of the namespace.
+    ///
+    /// # Panics
+    /// In a lab without it.
+    pub fn percona(&self, cluster: &str, knobs: Knobs) {
+        self.lab.percona.as_ref().expect("a lab with Percona").set_for(&self.namespace, cluster, knobs);
+    }
+
     /// Objects of a kind in the namespace.
     #[must_use]
     pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
@@ -297,6 +305,9 @@ impl Tenant {
                     Some(Ok(object)) => last = object,
                     Some(Err(_)) => continue,
                     None => return None,
+                }
+                if let Some(object) = &mut last {
+                    object.meta_mut().managed_fields = None;
                 }
                 if let Some(found) = check(last.as_ref()) {
                     return Some(found);

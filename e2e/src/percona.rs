@@ -69,12 +69,13 @@ pub struct Knobs {
 #[derive(Clone, Debug, Default)]
 struct Settings {
     all: Knobs,
-    one: BTreeMap<String, Knobs>,
+    /// By namespace and name.
+    one: BTreeMap<(String, String), Knobs>,
 }
 
 impl Settings {
-    fn of(&self, cluster: &str) -> &Knobs {
-        self.one.get(cluster).unwrap_or(&self.all)
+    fn of(&self, namespace: &str, cluster: &str) -> &Knobs {
+        self.one.get(&(namespace.to_owned(), cluster.to_owned())).unwrap_or(&self.all)
     }
 }
 
@@ -127,10 +128,10 @@ impl PerconaStandIn {
         self.settings.send_modify(|settings| settings.all = knobs);
     }
 
-    /// Misbehaves in this way to the clusters of this name, whatever holds for all.
-    pub fn set_for(&self, cluster: &str, knobs: Knobs) {
+    /// Misbehaves in this way to one cluster, whatever holds for all.
+    pub fn set_for(&self, namespace: &str, cluster: &str, knobs: Knobs) {
         self.settings.send_modify(|settings| {
-            settings.one.insert(cluster.to_owned(), knobs);
+            settings.one.insert((namespace.to_owned(), cluster.to_owned()), knobs);
         });
     }
 

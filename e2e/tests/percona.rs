@@ -307,7 +307,7 @@ async fn a_cluster_becomes_ready_with_all_that_a_client_needs() {
 #[tokio::test]
 async fn a_held_cluster_has_its_secret_and_is_ready_after_the_release() {
     let tenant = Tenant::new("held").await;
-    tenant.percona.set_for("held", Knobs { hold: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "held", Knobs { hold: true, ..Knobs::default() });
     tenant.create(&[], spec()).await;
     let status = tenant.status(|status| status["state"] == "initializing").await;
     assert_eq!(status["pgbouncer"], json!({"size": 0, "ready": 0}));
@@ -320,12 +320,12 @@ async fn a_held_cluster_has_its_secret_and_is_ready_after_the_release() {
 #[tokio::test]
 async fn a_key_is_left_out_of_the_secret_until_the_knob_is_turned_back() {
     let tenant = Tenant::new("keyless").await;
-    tenant.percona.set_for("keyless", Knobs { omit_key: Some("password".to_owned()), ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "keyless", Knobs { omit_key: Some("password".to_owned()), ..Knobs::default() });
     tenant.create(&[], spec()).await;
     tenant.ready().await;
     let data = tenant.secret().await.unwrap().data.unwrap();
     assert!(data.contains_key("user") && !data.contains_key("password"));
-    tenant.percona.set_for("keyless", Knobs::default());
+    tenant.percona.set_for(tenant.name, "keyless", Knobs::default());
     let whole = |secret: &Secret| secret.data.as_ref().is_some_and(|data| data.contains_key("password"));
     tenant.some(whole).await;
 }
@@ -333,14 +333,14 @@ async fn a_key_is_left_out_of_the_secret_until_the_knob_is_turned_back() {
 #[tokio::test]
 async fn an_ignored_cluster_gets_nothing() {
     let ignored = Tenant::new("ignored").await;
-    ignored.percona.set_for("ignored", Knobs { ignore: true, ..Knobs::default() });
+    ignored.percona.set_for(ignored.name, "ignored", Knobs { ignore: true, ..Knobs::default() });
     ignored.create(&[], spec()).await;
     let noticed = Tenant::new("noticed").await;
     noticed.create(&[], spec()).await;
     noticed.ready().await;
     assert_eq!(ignored.clusters().get("ignored").await.unwrap().data.get("status"), None);
     assert!(ignored.secret().await.is_none());
-    ignored.percona.set_for("ignored", Knobs::default());
+    ignored.percona.set_for(ignored.name, "ignored", Knobs::default());
     ignored.ready().await;
 }
 
@@ -360,12 +360,12 @@ async fn a_pgbouncer_that_is_never_ready_keeps_the_cluster_from_being_ready() {
     let tenant = Tenant::new("poolless").await;
     tenant.create(&[], spec()).await;
     tenant.ready().await;
-    tenant.percona.set_for("poolless", Knobs { pgbouncer_unready: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "poolless", Knobs { pgbouncer_unready: true, ..Knobs::default() });
     let unready = |status: &Value| status["pgbouncer"] == json!({"size": 1, "ready": 0});
     let status = tenant.status(unready).await;
     assert_eq!(status["state"], "initializing");
     assert_eq!(status["postgres"]["ready"], 1);
-    tenant.percona.set_for("poolless", Knobs::default());
+    tenant.percona.set_for(tenant.name, "poolless", Knobs::default());
     tenant.ready().await;
 }
 
@@ -429,14 +429,14 @@ async fn a_cluster_with_finalizers_stays_while_it_is_ignored() {
     let tenant = Tenant::new("stuck").await;
     tenant.create(&["percona.com/delete-pvc"], spec()).await;
     tenant.ready().await;
-    tenant.percona.set_for("stuck", Knobs { ignore: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "stuck", Knobs { ignore: true, ..Knobs::default() });
     tenant.clusters().delete("stuck", &DeleteParams::default()).await.unwrap();
     let other = Tenant::new("unstuck").await;
     other.create(&["percona.com/delete-pvc"], spec()).await;
     other.ready().await;
     other.delete().await;
     assert!(tenant.clusters().get_opt("stuck").await.unwrap().is_some());
-    tenant.percona.set_for("stuck", Knobs::default());
+    tenant.percona.set_for(tenant.name, "stuck", Knobs::default());
     let gone = |cluster: Option<&DynamicObject>| cluster.is_none();
     patient(await_condition(tenant.clusters(), "stuck", gone)).await.unwrap();
 }
@@ -535,7 +535,7 @@ async fn backups_bring_a_volume_a_host_and_a_first_backup_without_being_asked() 
 #[tokio::test]
 async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
     let tenant = Tenant::new("saved").await;
-    tenant.percona.set_for("saved", Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "saved", Knobs { hold_backups: true, ..Knobs::default() });
     tenant.create(&[], backed_up(true)).await;
     tenant.ready_for_backup().await;
     let created = tenant.back_up("first").await;
@@ -590,7 +590,7 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
 #[tokio::test]
 async fn a_job_that_fails_fails_its_backup_without_a_word() {
     let tenant = Tenant::new("unsaved").await;
-    tenant.percona.set_for("unsaved", Knobs { fail_backups: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "unsaved", Knobs { fail_backups: true, ..Knobs::default() });
     tenant.create(&[], backed_up(true)).await;
     tenant.ready_for_backup().await;
     let backup = tenant.back_up("unsaved").await;
@@ -600,7 +600,7 @@ async fn a_job_that_fails_fails_its_backup_without_a_word() {
     let free = |backup: &DynamicObject| backup.finalizers().is_empty();
     tenant.backup("unsaved", free).await;
     tenant.delete_backup(&backup).await;
-    tenant.percona.set_for("unsaved", Knobs::default());
+    tenant.percona.set_for(tenant.name, "unsaved", Knobs::default());
     tenant.back_up("unsaved").await;
     tenant.backup_is("unsaved", "Succeeded").await;
 }
@@ -620,11 +620,11 @@ async fn a_backup_that_comes_too_early_fails_or_waits() {
     assert_eq!(condition(&status, "ReadyForBackup")["status"], "False");
     assert_eq!(condition(&status, "ReadyForBackup")["reason"], "PGBackRestRepoHostReady");
     assert!(tenant.api::<StatefulSet>().get_opt("early-repo-host").await.unwrap().is_none());
-    tenant.percona.set_for("early", Knobs { hold: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "early", Knobs { hold: true, ..Knobs::default() });
     tenant.merge(json!({"spec": {"backups": {"enabled": true}}})).await;
     tenant.back_up("unready").await;
     assert_eq!(tenant.backup_is("unready", "Failed").await.get("error"), None);
-    tenant.percona.set_for("early", Knobs::default());
+    tenant.percona.set_for(tenant.name, "early", Knobs::default());
     tenant.ready_for_backup().await;
     tenant.back_up("timely").await;
     tenant.backup_is("timely", "Succeeded").await;
@@ -706,7 +706,7 @@ async fn without_leave_disabled_backups_stop_all_work_and_with_it_they_are_lost(
 #[tokio::test]
 async fn a_finalizer_deletes_the_backups_of_a_cluster_with_it() {
     let tenant = Tenant::new("forgotten").await;
-    tenant.percona.set_for("forgotten", Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.percona.set_for(tenant.name, "forgotten", Knobs { hold_backups: true, ..Knobs::default() });
     tenant.create(&["percona.com/delete-backups"], backed_up(true)).await;
     tenant.ready_for_backup().await;
     tenant.back_up("forgotten").await;

@@ -88,8 +88,8 @@ pub(super) fn for_job(job: &str, cluster: &str, repo: &str) -> Backup {
 }
 
 pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let knobs = world.settings.borrow().of(&backup.spec.pg_cluster).clone();
     let scope = Scope { client: world.client.clone(), namespace: backup.namespace().unwrap_or_default() };
+    let knobs = world.settings.borrow().of(&scope.namespace, &backup.spec.pg_cluster).clone();
     if !knobs.ignore {
         scope.back_up(&backup, &knobs).await?;
     }

@@ -47,8 +47,8 @@ pub(super) struct Scope {
 }
 
 pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let knobs = world.settings.borrow().of(&cluster.name_any()).clone();
     let scope = Scope { client: world.client.clone(), namespace: cluster.namespace().unwrap_or_default() };
+    let knobs = world.settings.borrow().of(&scope.namespace, &cluster.name_any()).clone();
     if knobs.ignore {
         return Ok(Action::await_change());
     }

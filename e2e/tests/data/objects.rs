@@ -175,12 +175,7 @@ async fn what_percona_would_take_along_is_looked_at_before() {
 #[tokio::test]
 async fn a_database_that_only_carries_our_label_is_not_ours() {
     let tenant = Lab::shared().await.tenant("our-label").await;
-    tenant
-        .lab
-        .percona
-        .as_ref()
-        .unwrap()
-        .set_for("labelled-pg", e2e::percona::Knobs { ignore: true, ..Default::default() });
+    tenant.percona("labelled-pg", e2e::percona::Knobs { ignore: true, ..Default::default() });
     let cluster = json!({
         "apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGCluster",
         "metadata": {"name": "labelled-pg", "labels": {label::APP: "labelled", label::MANAGED_BY: label::OPERATOR}},

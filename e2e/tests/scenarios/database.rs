@@ -19,8 +19,7 @@ async fn no_helm_yet(tenant: &Tenant) {
 
 /// An app whose database misbehaves, and the message of its condition once that has this reason.
 async fn misbehaving(tenant: &Tenant, name: &str, knobs: Knobs, reason: &str) -> String {
-    let percona = tenant.lab.percona.as_ref().unwrap();
-    percona.set_for(&format!("{name}-pg"), knobs);
+    tenant.percona(&format!("{name}-pg"), knobs);
     tenant.create(name, json!({"hostname": hostname(tenant, name)})).await.unwrap();
     tenant.condition(name, "PostgresReady", "False", reason).await
 }
@@ -48,7 +47,7 @@ async fn helm_waits_until_the_database_is_through_with_initializing() {
         (app.metadata.uid.as_ref(), &[][..])
     );
 
-    tenant.lab.percona.as_ref().unwrap().set_for("db-slow-pg", Knobs::default());
+    tenant.percona("db-slow-pg", Knobs::default());
     tenant.ready("db-slow", 1).await;
     assert_eq!(secret(&tenant, "db-slow-pg-pguser-clientapp", "password").await, password);
 }
@@ -60,7 +59,7 @@ async fn a_missing_key_of_the_databases_secret_is_named() {
     let told = misbehaving(&tenant, "db-keyless", omit, "SecretKeyMissing").await;
     assert_eq!(told, "Secret db-keyless-pg-pguser-clientapp has no value under password");
     no_helm_yet(&tenant).await;
-    tenant.lab.percona.as_ref().unwrap().set_for("db-keyless-pg", Knobs::default());
+    tenant.percona("db-keyless-pg", Knobs::default());
     tenant.ready("db-keyless", 1).await;
 }
 
@@ -76,7 +75,7 @@ async fn a_pgbouncer_that_is_not_ready_is_waited_for() {
         })
         .await;
     no_helm_yet(&tenant).await;
-    tenant.lab.percona.as_ref().unwrap().set_for("db-bounced-pg", Knobs::default());
+    tenant.percona("db-bounced-pg", Knobs::default());
     tenant.ready("db-bounced", 1).await;
 }
 
@@ -87,7 +86,7 @@ async fn a_percona_that_says_nothing_is_told_of() {
     let told = misbehaving(&tenant, "db-silent", ignore, "NotReporting").await;
     assert!(told.contains("watches namespace silent") && told.contains("watchAllNamespaces"), "{told}");
     no_helm_yet(&tenant).await;
-    tenant.lab.percona.as_ref().unwrap().set_for("db-silent-pg", Knobs::default());
+    tenant.percona("db-silent-pg", Knobs::default());
     tenant.ready("db-silent", 1).await;
 }
 
@@ -133,7 +132,7 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
 #[tokio::test]
 async fn a_database_of_another_owner_is_never_touched() {
     let tenant = Lab::shared().await.tenant("their-database").await;
-    tenant.lab.percona.as_ref().unwrap().set_for("theirs-pg", Knobs { ignore: true, ..Knobs::default() });
+    tenant.percona("theirs-pg", Knobs { ignore: true, ..Knobs::default() });
     let resource = ApiResource::erase::<PerconaPGCluster>(&());
     let clusters: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &resource);
     let volume = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "7Gi"}}});
@@ -161,12 +160,11 @@ async fn a_database_of_another_owner_is_never_touched() {
 #[tokio::test]
 async fn a_database_that_is_not_ready_any_more_shows_and_starts_no_helm() {
     let tenant = Lab::shared().await.tenant("database-down").await;
-    let percona = tenant.lab.percona.as_ref().unwrap();
     tenant.create("db-down", json!({"hostname": hostname(&tenant, "db-down")})).await.unwrap();
     tenant.ready("db-down", 1).await;
-    percona.set_for("db-down-pg", Knobs { pgbouncer_unready: true, ..Knobs::default() });
+    tenant.percona("db-down-pg", Knobs { pgbouncer_unready: true, ..Knobs::default() });
     tenant.condition("db-down", "Ready", "False", "Provisioning").await;
-    percona.set_for("db-down-pg", Knobs::default());
+    tenant.percona("db-down-pg", Knobs::default());
     tenant.ready("db-down", 1).await;
     assert_eq!(tenant.listed("db-down").unwrap().0, "1");
 }

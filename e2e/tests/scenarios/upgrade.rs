@@ -127,7 +127,6 @@ async fn a_backup_is_of_what_is_upgraded() {
 #[tokio::test]
 async fn an_upgrade_waits_for_perconas_backup() {
     let tenant = Lab::shared().await.tenant("backed-up").await;
-    let percona = tenant.lab.percona.as_ref().unwrap();
     let spec = json!({
         "hostname": hostname(&tenant, "acme"),
         "upgrade": {"backup": true},
@@ -140,7 +139,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
     assert!(cluster.spec.backups.are_made());
     let helm = helms(&tenant).await;
 
-    percona.set_for("acme-pg", Knobs { hold_backups: true, ..Knobs::default() });
+    tenant.percona("acme-pg", Knobs { hold_backups: true, ..Knobs::default() });
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     let running = backed_up(&tenant, BackupState::Running).await;
     let told = tenant.condition("acme", "Released", "False", "BackingUp").await;
@@ -155,7 +154,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.condition("acme", "Released", "False", "BackingUp").await;
     assert_eq!(helms(&tenant).await, helm);
-    percona.set_for("acme-pg", Knobs::default());
+    tenant.percona("acme-pg", Knobs::default());
     tenant.ready("acme", 2).await;
     let done = backed_up(&tenant, BackupState::Succeeded).await;
     assert!(done.as_of.is_some() && done.at_revision == Some(1), "{done:?}");
@@ -165,14 +164,14 @@ async fn an_upgrade_waits_for_perconas_backup() {
     );
 
     // One that fails stops the upgrade; deleted, it is made anew.
-    percona.set_for("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });
+    tenant.percona("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     let told = tenant.condition("acme", "Released", "False", "BackupFailed").await;
     assert!(told.contains("nothing is upgraded without it") && told.contains("spec.upgrade.backup to false"), "{told}");
     tenant.condition("acme", "Stalled", "True", "BackupFailed").await;
     let failed = backed_up(&tenant, BackupState::Failed).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
-    percona.set_for("acme-pg", Knobs::default());
+    tenant.percona("acme-pg", Knobs::default());
     tenant.kubectl(&["delete", "perconapgbackup", &failed.name, "--timeout=60s"]).unwrap();
     tenant.ready("acme", 3).await;
     assert_eq!(backed_up(&tenant, BackupState::Succeeded).await.revision, Some(3));
