@@ -135,7 +135,9 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     };
     let status = report::build_status(&pass, now);
     // What is to be done is on record before it is begun.
-    report::report(ctx, app, &pass, &status).await?;
+    if !plan.only_makes_credentials() {
+        report::report(ctx, app, &pass, &status).await?;
+    }
     if let Ok(desired) = &desired {
         act::act(ctx, app, desired, &observed, &plan, &status).await?;
     }

@@ -117,6 +117,12 @@ impl Plan {
         }
     }
 
+    /// Whether it only makes credentials, which is told together with what they are made for.
+    pub fn only_makes_credentials(&self) -> bool {
+        let makes = |step: &Step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret);
+        self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(makes)
+    }
+
     pub fn runs_helm(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::HelmUpgrade { .. }))
     }

@@ -51,11 +51,18 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         ClientAppStatus { release: release(key, observed), inventory: observed.inventory.clone(), ..previous.clone() };
     if let Ok(desired) = desired {
         status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
+        status.admin_secret_name = Some(desired.admin.name().to_owned());
+        status.redis_secret_name.clone_from(&desired.redis_secret);
+        status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
         let begins = |hold: &&Hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading);
         if let Some(hold) = plan.hold.as_ref().filter(begins) {
             if plan.runs_helm() {
                 status.owned = owned(observed, plan);
                 status.last_attempt = Some(attempt::begun(desired, previous, observed.target.as_ref(), now));
+            }
+            // The first word about this app tells of everything.
+            if previous.conditions.is_empty() {
+                status = amended(&status, valid(desired, observed, plan), generation, now);
             }
             let said = progress(&status, generation, hold.reason, &hold.message, now);
             return if is_on_record(&said, previous) { previous.clone() } else { said };
@@ -67,10 +74,7 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let verdicts = match desired {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => {
-            status.admin_secret_name = Some(desired.admin.name().to_owned());
-            status.redis_secret_name.clone_from(&desired.redis_secret);
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
-            status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
             if released(desired, observed.release.as_ref()).is_some() {
                 status.url = Some(desired.url.clone());
             }
