@@ -9,6 +9,7 @@ use std::{
 };
 
 use nix::time::{ClockId, clock_gettime};
+use tokio_util::sync::CancellationToken;
 
 /// Whether this process still leads, by its own clock. Asked before each step that cannot be taken back: a process that was
 /// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
@@ -17,11 +18,13 @@ use nix::time::{ClockId, clock_gettime};
 pub struct Lead {
     /// When the term is over, in milliseconds of [`since_boot`].
     ends: Arc<AtomicU64>,
+    /// Cancelled when it is ended before its time.
+    ended: CancellationToken,
 }
 
 impl Lead {
     pub fn until(end: Duration) -> Lead {
-        Lead { ends: Arc::new(AtomicU64::new(millis(end))) }
+        Lead { ends: Arc::new(AtomicU64::new(millis(end))), ended: CancellationToken::new() }
     }
 
     #[cfg(test)]
@@ -38,6 +41,21 @@ impl Lead {
         Duration::from_millis(self.ends.load(Ordering::SeqCst).saturating_sub(millis(since_boot())))
     }
 
+    /// Returns when the lead is over.
+    pub async fn over(&self) {
+        loop {
+            let left = self.left();
+            if left.is_zero() {
+                return;
+            }
+            // It may have been extended by then. A timer takes no more than some years.
+            let turn = left.min(Duration::from_secs(60));
+            if self.ended.run_until_cancelled(tokio::time::sleep(turn)).await.is_none() {
+                return;
+            }
+        }
+    }
+
     /// Extends the term, and says whether the lead holds. What has ended once stays so: another may have led since.
     pub fn extend(&self, end: Duration) -> bool {
         let now = millis(since_boot());
@@ -47,6 +65,7 @@ impl Lead {
 
     pub fn end(&self) {
         self.ends.store(0, Ordering::SeqCst);
+        self.ended.cancel();
     }
 }
 

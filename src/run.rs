@@ -20,7 +20,7 @@ use crate::{
     config::{Config, GRACE, RunArgs, helm_settings},
     crd::{ClientApp, Guard},
     health::{self, Readiness},
-    helm::{Access, ChartCache, Helm},
+    helm::{ChartCache, Helm, gateway::Gateway},
     lead::Lead,
     lease::Lease,
     lock_owner::LockOwner,
@@ -43,7 +43,7 @@ pub async fn run(args: &RunArgs) -> Result<()> {
 
     let server = Server::bind(&args.api).await?;
 
-    let (kube_config, access) = cluster(args).await?;
+    let kube_config = cluster(args).await?;
     let api = match server {
         Some(server) => {
             let requests = client::requests(&kube_config)?;
@@ -58,7 +58,7 @@ pub async fn run(args: &RunArgs) -> Result<()> {
         }
         None => None,
     };
-    let led = lead(args, (config, database), metrics, (kube_config, access), &ready, &stop).await;
+    let led = lead(args, (config, database), metrics, kube_config, &ready, &stop).await;
     stop.cancel();
     if let Some(api) = api {
         api.await.context("the API ended")?;
@@ -72,11 +72,11 @@ async fn lead(
     args: &RunArgs,
     (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
     metrics: Arc<Metrics>,
-    (kube_config, access): (kube::Config, Access),
+    kube_config: kube::Config,
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let helm = Helm::new(helm_settings(args), access)?;
+    let helm = Helm::new(helm_settings(args))?;
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
     let requests = client::requests(&kube_config)?;
     let holder = LockOwner::current();
@@ -96,13 +96,14 @@ async fn lead(
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
     let recorder = Recorder::new(requests.clone(), reporter);
     let watches = client::watches(&kube_config)?;
+    let forwarding = client::forwarding(&kube_config)?;
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
     // Controls until `leading` ends, and returns when the last helm has ended.
-    let control = |lead: Lead, leading: CancellationToken| {
+    let control = |lead: Lead, gateway: Gateway, leading: CancellationToken| {
         let (repository, chart) = (args.chart_repository.clone(), args.chart.chart.clone());
         let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
-        let tools = clientapp::Tools { config, helm, charts, holder };
+        let tools = clientapp::Tools { config, helm, gateway, charts, holder };
         let (client, watch_client) = (requests.clone(), watches.clone());
         let parts = Parts { client, watch_client, recorder: recorder.clone(), metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
@@ -119,7 +120,9 @@ async fn lead(
         metrics.leads(held.lead.clone());
         // Everything that acts stops with the lead, and helm with it.
         let leading = stop.child_token();
-        let mut running = tokio::spawn(control(held.lead.clone(), leading.clone()));
+        let gateway =
+            Gateway::open(forwarding.clone(), held.lead.clone()).await.context("a port for helm's gateway")?;
+        let mut running = tokio::spawn(control(held.lead.clone(), gateway, leading.clone()));
         let lost = tokio::select! {
             // In this order: the stop ends the controllers, too, which is no end by themselves.
             biased;
@@ -195,8 +198,8 @@ async fn served(client: &Client) -> Result<(), (&'static str, String)> {
     }
 }
 
-/// The operator's access to the cluster, and the same for helm.
-async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
+/// The operator's access to the cluster.
+async fn cluster(args: &RunArgs) -> Result<kube::Config> {
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
     let config = match (&args.kubeconfig, &args.context) {
         (Some(path), context) => {
@@ -213,12 +216,12 @@ async fn cluster(args: &RunArgs) -> Result<(kube::Config, Access)> {
             found.with_context(|| format!("--context {context} in $KUBECONFIG or ~/.kube/config"))?
         }
         (None, None) => match kube::Config::incluster() {
-            Ok(config) => return Ok((config, Access::InCluster)),
+            Ok(config) => config,
             Err(in_cluster) => kube::Config::from_kubeconfig(&options)
                 .await
                 .inspect_err(|_| tracing::debug!(%in_cluster, "not in a pod"))
                 .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")?,
         },
     };
-    Ok((config, Access::Kubeconfig { path: args.kubeconfig.clone(), context: args.context.clone() }))
+    Ok(config)
 }

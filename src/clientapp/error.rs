@@ -185,7 +185,7 @@ pub fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
         HelmError::Failed { failure, .. } => Refusal::of_helm(failure),
         HelmError::Killed { .. } => Refusal::UpgradeFailed,
         HelmError::NothingPulled => Refusal::ChartUnavailable,
-        HelmError::Access { .. } | HelmError::Process { .. } | HelmError::Prepare { .. } => Refusal::HelmUnavailable,
+        HelmError::Process { .. } | HelmError::Prepare { .. } => Refusal::HelmUnavailable,
     };
     Some((refusal, with_causes(error)))
 }

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::error::Refusal;
-use crate::{crd::Attempt, runtime::key::Key};
+use crate::{crd::Attempt, helm::gateway::record::Recorded, runtime::key::Key};
 
 /// How far an app's run is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,6 +45,8 @@ pub struct Upgraded {
     /// helm says that it has made it.
     pub succeeded: bool,
     pub at: Timestamp,
+    /// What helm has written.
+    pub wrote: Recorded,
 }
 
 pub struct HelmRuns {

@@ -81,8 +81,8 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     }
 }
 
-/// The release's workloads. Those that helm has just upgraded are asked for once, so that a late watch does not tell the new
-/// revision ready by what a workload was before.
+/// The release's workloads. How new those are that helm has just upgraded is known by what it has written, so that a late watch
+/// does not tell the new revision ready by what a workload was before.
 async fn workloads(
     ctx: &Ctx,
     key: &Key,
@@ -97,7 +97,11 @@ async fn workloads(
         && release.revision > 1
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
-        let asked = (release.secret_uid.clone(), Arc::new(live::generations(ctx, key, &workloads).await?));
+        let newest = match upgraded.wrote.uncertain {
+            true => live::generations(ctx, key, &workloads).await?,
+            false => upgraded.wrote.generations(),
+        };
+        let asked = (release.secret_uid.clone(), Arc::new(newest));
         ctx.memory.generations.put(key.clone(), asked.clone());
         known = Some(asked);
     }
@@ -369,6 +373,7 @@ fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
 mod tests {
     use super::*;
     use crate::clientapp::fixtures::{attempt, now, release};
+    use crate::helm::gateway::record::Recorded;
 
     #[test]
     fn a_late_watch_is_waited_for() {
@@ -383,7 +388,7 @@ mod tests {
             ("no run", None, false, None, 1, false, true),
         ] {
             let at = now() - SignedDuration::from_secs(seconds);
-            let upgraded = Upgraded { attempt: attempt("d"), revision, succeeded, at };
+            let upgraded = Upgraded { attempt: attempt("d"), revision, succeeded, at, wrote: Recorded::default() };
             let seen = seen.map(|(revision, phase)| ReleaseView { revision, phase, ..release("d") });
             assert_eq!(awaits(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
             assert_eq!(is_shown(&upgraded, seen.as_ref()), shown, "{what}");

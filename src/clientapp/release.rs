@@ -22,7 +22,7 @@ use super::{
 use crate::{
     crd::{Attempt, ClientAppStatus},
     destroy::permit::Kind,
-    helm::{self, ReleaseLabels, Upgrade, storage},
+    helm::{self, ReleaseLabels, Upgrade, gateway::record::Recorded, storage},
     runtime::{clock, key::Key},
 };
 
@@ -73,9 +73,9 @@ pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
                 Some(failed) => failed,
             },
         };
-        ended(attempt, Err(Some(failed)), None)
+        ended(attempt, Err(Some(failed)), None, Recorded::default())
     };
-    let panicked = move || ended(panicked, Err(Some(error::panicked())), None);
+    let panicked = move || ended(panicked, Err(Some(error::panicked())), None, Recorded::default());
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::FetchingChart(version), work, panicked);
 }
 
@@ -95,9 +95,11 @@ pub async fn upgrade(
         return Err(Error::Shutdown);
     }
     let request = request(ctx, desired, revision);
-    let (charts, helm, metrics) = (ctx.charts.clone(), ctx.helm.clone(), ctx.metrics.clone());
+    let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
+    let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let begun = attempt.clone();
     let work = |cancel: CancellationToken| async move {
+        let mut wrote = Recorded::default();
         let run = async {
             let request = request.map_err(|problem| Some((Refusal::ChartInvalid, problem)))?;
             let chart = charts.get(&target.version).await.map_err(|error| error::of_chart_error(&error))?;
@@ -108,16 +110,17 @@ pub async fn upgrade(
             }
             let request = Upgrade { chart: chart.path.clone(), ..request };
             let started = std::time::Instant::now();
-            let result = helm.upgrade(&request, &cancel).await;
+            let result;
+            (result, wrote) = helm.upgrade(&gateway, &request, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
             result.map(|_| ()).map_err(|error| error::of_helm_error(&error))
         };
         let result: Ended = run.await;
         // helm has ended: others may run theirs while this one's end is looked at and told.
         drop(slot);
-        ended(attempt, result, Some(revision))
+        ended(attempt, result, Some(revision), wrote)
     };
-    let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision));
+    let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision), Recorded::default());
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading, work, panicked);
     Ok(())
 }
@@ -126,7 +129,7 @@ pub async fn upgrade(
 type Ended = Result<(), Option<(Refusal, String)>>;
 
 /// What has come of an attempt.
-fn ended(attempt: Attempt, result: Ended, revision: Option<i64>) -> HelmRun {
+fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
         Ok(()) => Attempt { failures: 0, ..attempt },
@@ -137,7 +140,7 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>) -> HelmRun {
             attempt::failed(attempt, refusal, message, at, rand::rng().random())
         }
     };
-    HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at }))
+    HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at, wrote }))
 }
 
 /// Only a deletion of the app takes volumes along: a volume that the next revision does not have any more, since persistence was turned

@@ -12,7 +12,7 @@ use crate::{
         ClientApp, Guard,
         conditions::{find, kind},
     },
-    helm::{ChartCache, Helm},
+    helm::{ChartCache, Helm, gateway::Gateway},
     lock_owner::LockOwner,
     runtime::{
         controller::{Objects, Parts, control},
@@ -24,6 +24,7 @@ use crate::{
 pub struct Tools {
     pub config: Arc<Config>,
     pub helm: Helm,
+    pub gateway: Gateway,
     pub charts: Arc<ChartCache>,
     /// This process, as stamped on releases.
     pub holder: LockOwner,
@@ -49,7 +50,7 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm have ended.
-pub async fn run(parts: Parts, Tools { config, helm, charts, holder }: Tools, stop: CancellationToken) {
+pub async fn run(parts: Parts, Tools { config, helm, gateway, charts, holder }: Tools, stop: CancellationToken) {
     let (apps, feed) = Objects::new();
     let tasks = TaskTracker::new();
     let watches = Watches::start(&parts.watch_client, apps.clone(), &tasks, &stop);
@@ -65,6 +66,7 @@ pub async fn run(parts: Parts, Tools { config, helm, charts, holder }: Tools, st
         helm_runs: HelmRuns::new(config.max_concurrent, tasks.clone(), stop.clone(), changed),
         config,
         helm,
+        gateway: Arc::new(gateway),
         charts,
         holder,
         watches,

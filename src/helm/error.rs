@@ -2,15 +2,13 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use super::{AccessError, HelmFailure, ProcessError, Verb};
+use super::{HelmFailure, ProcessError, Verb};
 
 /// A helm run did not do what it was for. Whatever it did nevertheless, Helm's storage tells.
 #[derive(Debug, thiserror::Error)]
 pub enum HelmError {
     #[error("helm {verb} was not started, because of shutdown")]
     NotStarted { verb: Verb },
-    #[error("cannot give helm {verb} access to the cluster: {source}")]
-    Access { verb: Verb, source: AccessError },
     #[error("cannot run helm {verb}: {source}")]
     Process { verb: Verb, source: ProcessError },
     #[error("cannot prepare helm {verb}: {source}")]

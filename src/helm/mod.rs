@@ -1,7 +1,7 @@
 //! Running the helm 4 command line (effect, with pure parts that say so).
 //!
 //! Each module says in its first line what it knows, and whether it is pure: `command` makes the argv, `process` runs it,
-//! `access` lets it reach the API server, `chart` pulls and checks, `parse` and `sentence` tell what helm said.
+//! `gateway` is its way to the API server, `chart` pulls and checks, `parse` and `sentence` tell what helm said.
 //!
 //! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
 //! which is the caller's business.
@@ -11,11 +11,11 @@ use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathB
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-mod access;
 mod archive;
 mod chart;
 pub mod command;
 mod error;
+pub mod gateway;
 mod parse;
 mod private;
 mod process;
@@ -24,16 +24,15 @@ pub mod source;
 pub mod storage;
 pub mod values;
 
-pub use access::{Access, AccessError};
 pub use chart::{Chart, ChartCache, ChartError};
-pub use command::{ChartName, Flags, HelmCommand, ReleaseLabels, Uninstall, Upgrade, Verb};
+pub use command::{ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb};
 pub use error::{HelmError, HelmUnavailable, SetupError};
 pub use parse::{HelmFailure, classify, left_behind};
 pub use process::{Cause, Finished, ProcessError};
 pub use source::{ChartSource, InvalidSource};
 
-use access::Grant;
 use chart::Pull;
+use gateway::{Gateway, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
 
@@ -91,30 +90,29 @@ pub struct Helm(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: HelmSettings,
-    access: Access,
     private: PrivateDir,
     env: Vec<(OsString, OsString)>,
 }
 
 impl Helm {
     /// Prepares the private directory. Helm itself is not touched: see [`Helm::check`].
-    pub fn new(mut settings: HelmSettings, access: Access) -> Result<Self, SetupError> {
+    pub fn new(mut settings: HelmSettings) -> Result<Self, SetupError> {
         // Resolved now, because helm's own PATH is not ours; if it cannot be, `check` says so.
         settings.binary = which::which(&settings.binary).unwrap_or(settings.binary);
         let setup = |source| SetupError { path: settings.private_dir.clone(), source };
         let private = PrivateDir::create(&settings.private_dir).map_err(setup)?;
         let env = environment(&private, |name| env::var_os(name)).map_err(setup)?;
-        Ok(Self(Arc::new(Inner { settings, access, private, env })))
+        Ok(Self(Arc::new(Inner { settings, private, env })))
     }
 
     async fn run(
         &self,
         command: HelmCommand,
-        grant: Option<Grant>,
+        pass: Option<&Pass>,
         deadline: Duration,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
-        let Inner { settings, private, env, access: _ } = &*self.0;
+        let Inner { settings, private, env } = &*self.0;
         let verb = command.verb();
         if cancel.is_cancelled() {
             return Err(HelmError::NotStarted { verb });
@@ -122,22 +120,33 @@ impl Helm {
         tracing::debug!(%command, "helm starts");
         let (args, stdin) = command.into_parts();
         let mut env = env.clone();
-        env.extend(grant.iter().flat_map(Grant::env));
+        env.extend(pass.map(|pass| ("KUBECONFIG".into(), pass.kubeconfig().into())));
+        let stopping = pass.map(Pass::stopping).unwrap_or_default();
         let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };
         let limits =
             Limits { deadline, grace: settings.grace, output: OUTPUT, memory: settings.memory, file: MAX_FILE };
-        let finished =
-            process::run(program, limits, cancel).await.map_err(|source| HelmError::Process { verb, source })?;
-        // Helm has had its access for exactly as long as it ran.
-        drop(grant);
+        let finished = process::run(program, limits, cancel, &stopping)
+            .await
+            .map_err(|source| HelmError::Process { verb, source })?;
         tracing::debug!(%verb, cause = ?finished.cause, status = %finished.status, elapsed = ?finished.elapsed, "helm ended");
         judged(verb, deadline, finished)
     }
 
-    async fn run_with_access(&self, command: HelmCommand, cancel: &CancellationToken) -> Result<Finished, HelmError> {
+    /// helm's way to the API server is open for exactly as long as it runs.
+    async fn run_through(
+        &self,
+        gateway: &Gateway,
+        (release, namespace): (&ReleaseName, &Namespace),
+        command: HelmCommand,
+        cancel: &CancellationToken,
+    ) -> (Result<Finished, HelmError>, Recorded) {
         let verb = command.verb();
-        let grant = self.0.access.grant(self.0.private.path()).map_err(|source| HelmError::Access { verb, source })?;
-        self.run(command, Some(grant), self.0.settings.deadline, cancel).await
+        let pass = match gateway.admit(self.0.private.path(), release, namespace) {
+            Ok(pass) => pass,
+            Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
+        };
+        let result = self.run(command, Some(&pass), self.0.settings.deadline, cancel).await;
+        (result, pass.end())
     }
 
     /// Whether there is a helm that can be used, and which.
@@ -158,15 +167,28 @@ impl Helm {
         }
     }
 
-    pub async fn upgrade(&self, request: &Upgrade, cancel: &CancellationToken) -> Result<Finished, HelmError> {
-        self.run_with_access(HelmCommand::upgrade(request, self.0.settings.flags), cancel).await
+    /// Installs or upgrades a release; with it what helm has written, whatever has come of the run.
+    pub async fn upgrade(
+        &self,
+        gateway: &Gateway,
+        request: &Upgrade,
+        cancel: &CancellationToken,
+    ) -> (Result<Finished, HelmError>, Recorded) {
+        let command = HelmCommand::upgrade(request, self.0.settings.flags);
+        self.run_through(gateway, (&request.release, &request.namespace), command, cancel).await
     }
 
     /// Uninstalls a release. One that does not exist is uninstalled.
     ///
     /// Helm's success does not mean that all objects are gone: see [`left_behind`].
-    pub async fn uninstall(&self, request: &Uninstall, cancel: &CancellationToken) -> Result<Finished, HelmError> {
-        match self.run_with_access(HelmCommand::uninstall(request, self.0.settings.flags), cancel).await {
+    pub async fn uninstall(
+        &self,
+        gateway: &Gateway,
+        request: &Uninstall,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, HelmError> {
+        let command = HelmCommand::uninstall(request, self.0.settings.flags);
+        match self.run_through(gateway, (&request.release, &request.namespace), command, cancel).await.0 {
             Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
             result => result,
         }

@@ -178,6 +178,7 @@ const TABLE: &[Row] = &[
     (InvalidObject, None, "in body must be of type"),
     // Before Timeout: this is the API server's, though some of it is about time.
     (ApiUnavailable, None, "kubernetes cluster unreachable"), // kube/client.go: whatever happened to the first request
+    (ApiUnavailable, None, "the API server cannot be asked: "), // gateway/forward.rs
     (ApiUnavailable, None, "connection refused"),
     (ApiUnavailable, None, "connection reset by peer"),
     (ApiUnavailable, None, "no route to host"),

@@ -134,12 +134,13 @@ impl ProcessError {
 
 /// Runs a program to its end.
 ///
-/// Cancelling `cancel` stops it politely; dropping the future kills its group at once, because no caller is left that could
+/// Cancelling `cancel` stops it politely; `stopping` is cancelled before it is asked to stop. Dropping the future kills its group at once, because no caller is left that could
 /// keep a second run from starting beside it.
 pub(super) async fn run(
     program: Program,
     limits: Limits,
     cancel: &CancellationToken,
+    stopping: &CancellationToken,
 ) -> Result<Finished, ProcessError> {
     let begun = Instant::now();
     let path = program.path.clone();
@@ -149,7 +150,7 @@ pub(super) async fn run(
     let (mut out, mut err) = (Kept::new(limits.output), Kept::new(limits.output));
     let (cause, status) = {
         let mut drained = std::pin::pin!(async { tokio::join!(out.fill(stdout), err.fill(stderr)) });
-        let mut life = std::pin::pin!(live(&group, &mut ended, limits, cancel));
+        let mut life = std::pin::pin!(live(&group, &mut ended, limits, cancel, stopping));
         let mut drains = true;
         let life = loop {
             tokio::select! {
@@ -172,6 +173,7 @@ async fn live(
     ended: &mut Ended,
     limits: Limits,
     cancel: &CancellationToken,
+    stopping: &CancellationToken,
 ) -> (Cause, io::Result<ExitStatus>) {
     let cause = tokio::select! {
         biased;
@@ -179,6 +181,7 @@ async fn live(
         () = cancel.cancelled() => Cause::Cancelled,
         () = sleep(limits.deadline) => Cause::Deadline,
     };
+    stopping.cancel();
     // SIGTERM, not SIGINT or SIGKILL: it is the signal at which a polite program still writes down how far it came.
     // SIGCONT after it, because a stopped process handles SIGTERM only once it continues.
     group.signal(Signal::SIGTERM);

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::*;
+use crate::lead::Lead;
 
 struct Bed {
     dir: TempDir,
@@ -27,12 +28,6 @@ impl Bed {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("helm");
         install(&binary, &format!("#!/bin/sh\nDIR='{}'\n{script}\n", dir.path().display()));
-        fs::write(
-            dir.path().join("kubeconfig"),
-            "current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
-             clusters: [{name: a, cluster: {server: 'https://example.com'}}]\nusers: [{name: a, user: {token: canary}}]\n",
-        )
-        .unwrap();
         let mut settings = HelmSettings {
             binary,
             private_dir: dir.path().join("private"),
@@ -42,8 +37,7 @@ impl Bed {
             memory: 1 << 30,
         };
         change(&mut settings);
-        let access = Access::Kubeconfig { path: Some(dir.path().join("kubeconfig")), context: None };
-        let helm = Helm::new(settings, access).unwrap();
+        let helm = Helm::new(settings).unwrap();
         Self { dir, helm }
     }
 
@@ -52,12 +46,12 @@ impl Bed {
     }
 
     async fn upgrade(&self) -> Result<Finished, HelmError> {
-        self.helm.upgrade(&upgrade(), &CancellationToken::new()).await
+        self.helm.upgrade(&gateway().await, &upgrade(), &CancellationToken::new()).await.0
     }
 
     async fn uninstall(&self) -> Result<Finished, HelmError> {
         let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant".parse().unwrap() };
-        self.helm.uninstall(&request, &CancellationToken::new()).await
+        self.helm.uninstall(&gateway().await, &request, &CancellationToken::new()).await
     }
 
     async fn pull(&self) -> Result<Pulled, HelmError> {
@@ -65,6 +59,12 @@ impl Bed {
         let chart = "nextcloud".parse().unwrap();
         self.helm.pull(&source, &chart, &semver::Version::new(5, 5, 2), &CancellationToken::new()).await
     }
+}
+
+/// One with no API server behind it.
+async fn gateway() -> Gateway {
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    Gateway::open(kube::Client::try_from(config).unwrap(), Lead::assured()).await.unwrap()
 }
 
 /// Lets another process write the script: a descriptor of ours, open for writing, could be inherited by a fork of a test
@@ -99,7 +99,7 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     bed.upgrade().await.unwrap();
     assert!(bed.read("argv").starts_with("upgrade --install my-app /charts/x.tgz --namespace tenant --values - "));
     assert_eq!(bed.read("values"), "a: b\n");
-    assert!(bed.read("used").contains("https://example.com"));
+    assert!(bed.read("used").contains("http://clientapp-operator"));
     let env = bed.read("env");
     let private = bed.dir.path().join("private");
     for name in [
@@ -159,7 +159,7 @@ async fn after_cancellation_nothing_starts() {
     let bed = Bed::new(r#"echo ran > "$DIR/ran""#);
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let error = bed.helm.upgrade(&upgrade(), &cancel).await.unwrap_err();
+    let error = bed.helm.upgrade(&gateway().await, &upgrade(), &cancel).await.0.unwrap_err();
     assert!(matches!(error, HelmError::NotStarted { .. }), "{error:?}");
     assert_eq!(bed.read("ran"), "");
 }
@@ -208,6 +208,7 @@ async fn check_says_what_is_wrong() {
     let absent = Bed::with("", |settings| settings.binary = "/absent/helm".into());
     let said = absent.helm.check().await.unwrap_err().to_string();
     assert_eq!(said, "helm is missing: there is no executable at /absent/helm");
-    let plain = Bed::with("", |settings| settings.binary = settings.private_dir.with_file_name("kubeconfig"));
+    let plain = Bed::with("", |settings| settings.binary = settings.private_dir.with_file_name("plain"));
+    fs::write(plain.dir.path().join("plain"), "").unwrap();
     assert!(plain.helm.check().await.unwrap_err().to_string().starts_with("helm cannot be executed: "));
 }

@@ -25,6 +25,11 @@ pub fn watches(config: &Config) -> kube::Result<Client> {
     Client::try_from(without_retries(config, Some(WATCH_SILENCE)))
 }
 
+/// A client for what helm asks for: it waits for as long as the API server may take, and for a watch as long as it lasts.
+pub fn forwarding(config: &Config) -> kube::Result<Client> {
+    Client::try_from(without_retries(config, None))
+}
+
 /// What is tried again in the client, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as long as
 /// a Retry-After says. Each caller has its own way to wait, and says that it does.
 fn without_retries(config: &Config, read_timeout: Option<Duration>) -> Config {

@@ -163,10 +163,11 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (helm, metrics, release) = (ctx.helm.clone(), ctx.metrics.clone(), key.clone());
+    let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
+    let (metrics, release) = (ctx.metrics.clone(), key.clone());
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
-        let result = helm.uninstall(&request, &cancel).await;
+        let result = helm.uninstall(&gateway, &request, &cancel).await;
         metrics.helm_run("uninstall", result.is_ok(), started.elapsed());
         drop(slot);
         match result {

@@ -23,7 +23,7 @@ fn sh(script: &str) -> Program {
 }
 
 async fn ends(script: &str) -> Finished {
-    run(sh(script), LIMITS, &CancellationToken::new()).await.unwrap()
+    run(sh(script), LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap()
 }
 
 /// Waits until a condition holds; fails only when it plainly never will.
@@ -96,12 +96,12 @@ async fn standard_input_is_the_payload_whole_or_nothing() {
     let payload = "a: b\n".repeat(100_000);
     let mut program = sh("wc -c; exec sha256sum /dev/null");
     program.stdin = Some(payload.clone().into_bytes());
-    let finished = run(program, LIMITS, &CancellationToken::new()).await.unwrap();
+    let finished = run(program, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap();
     assert_eq!(finished.stdout.lines().next(), Some(payload.len().to_string().as_str()));
     // A child that never reads it is no hindrance.
     let mut deaf = sh("true");
     deaf.stdin = Some(payload.into_bytes());
-    assert!(run(deaf, LIMITS, &CancellationToken::new()).await.unwrap().success());
+    assert!(run(deaf, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap().success());
 }
 
 #[tokio::test]
@@ -136,12 +136,12 @@ async fn cancellation_asks_and_lets_the_child_finish() {
     let ready = file();
     let script =
         format!("trap 'echo recorded; exit 1' TERM; echo $$ > {}; while :; do sleep 0.01; done", ready.display());
-    let cancel = CancellationToken::new();
+    let (cancel, stopping) = (CancellationToken::new(), CancellationToken::new());
     let ask = async {
         until("the child is ready", || !numbers(&ready).is_empty()).await;
         cancel.cancel();
     };
-    let (finished, ()) = tokio::join!(run(sh(&script), LIMITS, &cancel), ask);
+    let (finished, ()) = tokio::join!(run(sh(&script), LIMITS, &cancel, &stopping), ask);
     let finished = finished.unwrap();
     assert_eq!((finished.cause, finished.status.code()), (Cause::Cancelled, Some(1)));
     assert_eq!(finished.stdout, "recorded\n");
@@ -155,12 +155,12 @@ async fn a_child_deaf_to_sigterm_is_killed_after_the_grace_with_its_children() {
         pids.display()
     );
     let limits = Limits { grace: Duration::from_millis(50), ..LIMITS };
-    let cancel = CancellationToken::new();
+    let (cancel, stopping) = (CancellationToken::new(), CancellationToken::new());
     let ask = async {
         until("the child is ready", || numbers(&pids).len() == 2).await;
         cancel.cancel();
     };
-    let (finished, ()) = tokio::join!(run(sh(&script), limits, &cancel), ask);
+    let (finished, ()) = tokio::join!(run(sh(&script), limits, &cancel, &stopping), ask);
     let finished = finished.unwrap();
     assert_eq!((finished.cause, finished.status.signal()), (Cause::Cancelled, Some(9)));
     until_gone(&pids).await;
@@ -172,8 +172,10 @@ async fn the_deadline_stops_a_stopped_child_politely() {
     let script =
         format!("trap 'echo 1 > {}; exit 1' TERM; kill -STOP $$; while :; do sleep 0.01; done", said.display());
     let limits = Limits { deadline: Duration::from_millis(200), ..LIMITS };
-    let finished = run(sh(&script), limits, &CancellationToken::new()).await.unwrap();
+    let stopping = CancellationToken::new();
+    let finished = run(sh(&script), limits, &CancellationToken::new(), &stopping).await.unwrap();
     assert_eq!((finished.cause, finished.status.code()), (Cause::Deadline, Some(1)));
+    assert!(stopping.is_cancelled(), "what the child has is taken from it before it is asked to stop");
     assert_eq!(numbers(&said), [1]);
 }
 
@@ -203,9 +205,9 @@ async fn a_descendant_outside_the_group_cannot_hold_the_run_by_the_pipe() {
 async fn dropping_the_future_kills_and_reaps_the_group() {
     let pids = file();
     let script = format!("trap '' TERM; sleep 1000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
-    let cancel = CancellationToken::new();
+    let (cancel, stopping) = (CancellationToken::new(), CancellationToken::new());
     tokio::select! {
-        finished = run(sh(&script), LIMITS, &cancel) => panic!("{finished:?}"),
+        finished = run(sh(&script), LIMITS, &cancel, &stopping) => panic!("{finished:?}"),
         () = until("the child is ready", || numbers(&pids).len() == 2) => {}
     }
     until_gone(&pids).await;
@@ -216,8 +218,13 @@ async fn dropping_the_future_kills_and_reaps_the_group() {
 #[ignore = "a helper process"]
 async fn host() {
     let pids = std::env::var("PIDS").unwrap();
-    let _ =
-        run(sh(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000")), LIMITS, &CancellationToken::new()).await;
+    let _ = run(
+        sh(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000")),
+        LIMITS,
+        &CancellationToken::new(),
+        &CancellationToken::new(),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -252,7 +259,7 @@ async fn what_cannot_start_says_why() {
 
     let failure = async |path: &Path, args: Vec<OsString>| {
         let program = Program { path: path.into(), args, ..sh("") };
-        run(program, LIMITS, &CancellationToken::new()).await.unwrap_err()
+        run(program, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap_err()
     };
     assert!(matches!(failure(&dir.path().join("absent"), vec![]).await, ProcessError::Missing { .. }));
     assert!(matches!(failure(&plain, vec![]).await, ProcessError::NotExecutable { .. }));

@@ -1,0 +1,167 @@
+//! A request sent on, and its answer brought back (effect).
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, BodyDataStream, Bytes, to_bytes},
+    extract::Request,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, request, response},
+    response::{IntoResponse as _, Response},
+};
+use futures::{Stream, StreamExt as _, stream};
+use kube::Client;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{
+    Run,
+    rules::{self, Asked, Object},
+};
+use crate::runtime::error::api_sentence;
+
+/// Bytes of a request's body. The API server itself takes no more.
+const LARGEST: usize = 3 << 20;
+/// Bytes of an answer that are looked at for what was written. An object is smaller than 2 MiB.
+const LOOKED_AT: usize = 4 << 20;
+/// How long the API server may be silent in the middle of an answer, but for a watch.
+const SILENCE: Duration = Duration::from_secs(30);
+/// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
+const PASSED_ON: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
+
+/// The name of an object that is to be created.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+}
+
+/// Sends a request on that was judged by its path. It is sent only when it is here as a whole.
+pub(super) async fn forward(client: &Client, run: &Arc<Run>, asked: &Asked, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, LARGEST).await else {
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, "a request has a body of at most 3 MiB");
+    };
+    let object = match asked {
+        Asked::Discovery => None,
+        Asked::Object(object) => Some(object),
+    };
+    if let Some(object) = object.filter(|object| object.verb == "create") {
+        let Ok(named) = serde_json::from_slice::<Named>(&body) else {
+            return refused(StatusCode::BAD_REQUEST, "the gateway takes an object to be created as JSON");
+        };
+        let created = Asked::Object(Object { name: named.metadata.name, ..object.clone() });
+        if let Err(refusal) = rules::judge(&created, &run.scope, run.phase()) {
+            return refused(StatusCode::FORBIDDEN, &refusal);
+        }
+    }
+    let Ok(request) = passed_on(parts, body, run) else {
+        return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
+    };
+    let write = object.filter(|object| object.writes()).map(|object| (run.record().begin(), object.clone()));
+    match client.send(request).await {
+        Ok(answer) => brought_back(answer, run, object, write),
+        Err(error) => {
+            let problem = format!("the API server cannot be asked: {}", api_sentence(&error));
+            refused(StatusCode::SERVICE_UNAVAILABLE, &problem)
+        }
+    }
+}
+
+fn passed_on(
+    parts: request::Parts,
+    body: Bytes,
+    run: &Run,
+) -> Result<axum::http::Request<kube::client::Body>, axum::http::Error> {
+    let mut headers = HeaderMap::new();
+    for name in PASSED_ON {
+        headers.extend(parts.headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
+    }
+    if run.scope.account.is_some() {
+        headers.insert(IMPERSONATE, HeaderValue::from_str(&run.scope.user())?);
+    }
+    let path = parts.uri.into_parts().path_and_query;
+    let uri = Uri::builder().path_and_query(path.map_or_else(|| "/".to_owned(), |path| path.to_string())).build()?;
+    let mut request = axum::http::Request::builder().method(parts.method).uri(uri).body(body.into())?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn brought_back(
+    answer: axum::http::Response<kube::client::Body>,
+    run: &Arc<Run>,
+    object: Option<&Object>,
+    write: Option<(usize, Object)>,
+) -> Response {
+    let (response::Parts { status, headers, .. }, body) = answer.into_parts();
+    if let Some((number, _)) = &write
+        && status.is_client_error()
+    {
+        run.record().refused(*number);
+    }
+    let write = write.filter(|_| status.is_success());
+    let silence = object.filter(|object| object.verb != "watch").map_or(Duration::MAX, |_| SILENCE);
+    let body = observed(Body::new(body).into_data_stream(), silence, run.clone(), write);
+    let mut response = Response::new(Body::from_stream(body));
+    *response.status_mut() = status;
+    // Without its length, by which a server takes no notice of its end.
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER, header::WARNING, header::ETAG] {
+        if let Some(value) = headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+/// An answer as it comes, and, of a write, a look at what it says once it is here.
+fn observed(
+    body: BodyDataStream,
+    silence: Duration,
+    run: Arc<Run>,
+    write: Option<(usize, Object)>,
+) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+    stream::unfold((body, Vec::new(), run, write), move |(mut body, mut kept, run, write)| async move {
+        let next = tokio::select! {
+            biased;
+            () = run.over.cancelled() => Some(Err(axum::Error::new("the helm run is over"))),
+            next = timeout(silence, body.next()) => next.unwrap_or_else(|silent| Some(Err(axum::Error::new(silent)))),
+        };
+        let chunk = match next {
+            Some(Ok(chunk)) => chunk,
+            Some(Err(error)) => return Some((Err(error), (body, kept, run, None))),
+            None => {
+                if let Some((number, object)) = write {
+                    run.record().answered(number, &object, &kept);
+                }
+                return None;
+            }
+        };
+        if write.is_some() && kept.len() + chunk.len() <= LOOKED_AT {
+            kept.extend_from_slice(&chunk);
+        }
+        Some((Ok(chunk), (body, kept, run, write)))
+    })
+}
+
+/// As the API server words its refusals, so that helm says it as one of its own.
+pub(super) fn refused(status: StatusCode, message: &str) -> Response {
+    let reason = match status {
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => "Unauthorized",
+        _ => "BadRequest",
+    };
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status.as_u16(),
+        "reason": reason, "message": message,
+    });
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}

@@ -1,0 +1,89 @@
+//! What a helm run has written (pure).
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::rules::Object;
+
+/// An object as the API server has answered for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Written {
+    pub api_version: String,
+    pub kind: String,
+    pub metadata: Meta,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub generation: i64,
+}
+
+/// What has come of a run's writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Created or changed, in the order of the answers; an object's last answer counts.
+    pub written: Vec<Written>,
+    /// Whether there is a write of which it is not known what has come.
+    pub uncertain: bool,
+}
+
+impl Recorded {
+    /// The newest generation of each object, by uid.
+    pub fn generations(&self) -> HashMap<String, i64> {
+        self.written.iter().map(|written| (written.metadata.uid.clone(), written.metadata.generation)).collect()
+    }
+}
+
+/// A run's writes while it goes on.
+#[derive(Debug, Default)]
+pub struct Record {
+    writes: Vec<Outcome>,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    /// Sent, and no whole answer has come.
+    Unknown,
+    /// Refused, or a deletion.
+    Nothing,
+    Written(Written),
+}
+
+impl Record {
+    /// A write that is about to be sent, by its number.
+    pub fn begin(&mut self) -> usize {
+        self.writes.push(Outcome::Unknown);
+        self.writes.len() - 1
+    }
+
+    /// The API server has refused it, and nothing is changed.
+    pub fn refused(&mut self, number: usize) {
+        self.writes[number] = Outcome::Nothing;
+    }
+
+    /// The API server has done it, and this is its answer.
+    pub fn answered(&mut self, number: usize, object: &Object, answer: &[u8]) {
+        self.writes[number] = match serde_json::from_slice::<Written>(answer) {
+            _ if object.verb == "delete" => Outcome::Nothing,
+            Ok(written) if !written.metadata.uid.is_empty() => Outcome::Written(written),
+            _ => Outcome::Unknown,
+        };
+    }
+
+    pub fn recorded(&self) -> Recorded {
+        let written = |outcome: &Outcome| match outcome {
+            Outcome::Written(written) => Some(written.clone()),
+            Outcome::Unknown | Outcome::Nothing => None,
+        };
+        Recorded {
+            written: self.writes.iter().filter_map(written).collect(),
+            uncertain: self.writes.iter().any(|outcome| matches!(outcome, Outcome::Unknown)),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+use axum::{
+    Router,
+    body::Bytes,
+    extract::Request,
+    http::{Method, Uri},
+    response::IntoResponse as _,
+};
+use futures::{StreamExt as _, stream};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::mpsc,
+    time::timeout,
+};
+
+use super::*;
+use crate::lead::since_boot;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const IN_TENANT: &str = "/api/v1/namespaces/tenant";
+
+/// An API server that is a function, with a gateway before it.
+struct Bed {
+    gateway: Gateway,
+    lead: Lead,
+    /// Method, path and headers of what has reached the API server.
+    reached: mpsc::UnboundedReceiver<(Method, Uri, HeaderMap)>,
+    /// Says that a request to the API server was given up.
+    given_up: mpsc::UnboundedReceiver<()>,
+    dir: tempfile::TempDir,
+    _server: AbortOnDropHandle<()>,
+}
+
+struct Dropped(mpsc::UnboundedSender<()>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+async fn api_server(uri: Uri, dropped: Dropped) -> Response {
+    let object = |uid: &str| {
+        let metadata = json!({"name": "x", "uid": uid, "resourceVersion": "7", "generation": 3});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}).to_string()
+    };
+    match uri.path().rsplit('/').next().unwrap() {
+        "hangs" => std::future::pending().await,
+        "large" => {
+            let megabyte = Bytes::from(vec![b'x'; 1 << 20]);
+            Body::from_stream(stream::iter(0..100).map(move |_| Ok::<_, Infallible>(megabyte.clone()))).into_response()
+        }
+        "stops-half-way" => {
+            let half = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{\"half\":"))]);
+            let body = half.chain(stream::once(async move {
+                let _dropped = dropped;
+                std::future::pending().await
+            }));
+            Body::from_stream(body).into_response()
+        }
+        "refused" => (StatusCode::CONFLICT, "{}").into_response(),
+        "garbage" => "not an object".into_response(),
+        name => object(name).into_response(),
+    }
+}
+
+impl Bed {
+    async fn new() -> Bed {
+        let (sender, reached) = mpsc::unbounded_channel();
+        let (dropped, given_up) = mpsc::unbounded_channel();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(move |request: Request| {
+            let (parts, _) = request.into_parts();
+            sender.send((parts.method, parts.uri.clone(), parts.headers)).unwrap();
+            api_server(parts.uri, Dropped(dropped.clone()))
+        });
+        let server = tokio::spawn(async {
+            _ = axum::serve(listener, router).await;
+        });
+        let config = kube::Config::new(format!("http://{address}/base").parse().unwrap());
+        let lead = Lead::until(since_boot() + PATIENCE);
+        let gateway = Gateway::open(Client::try_from(config).unwrap(), lead.clone()).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        Bed { gateway, lead, reached, given_up, dir, _server: AbortOnDropHandle::new(server) }
+    }
+
+    fn admit(&self) -> Pass {
+        self.gateway.admit(self.dir.path(), &"app".parse().unwrap(), &"tenant".parse().unwrap()).unwrap()
+    }
+
+    /// The connection of a client that has sent a request.
+    async fn sent(&self, authorization: &str, method: &str, path: &str, body: &str) -> TcpStream {
+        let mut connection = TcpStream::connect(self.gateway.address).await.unwrap();
+        let request = format!(
+            "{method} http://clientapp-operator{path} HTTP/1.1\r\nHost: clientapp-operator\r\nConnection: close\r\n\
+             Proxy-Authorization: {authorization}\r\nAuthorization: Bearer forged\r\nImpersonate-User: forged\r\n\
+             Impersonate-Group: system:masters\r\nX-Remote-User: forged\r\nUser-Agent: Helm/4.3\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        connection.write_all(request.as_bytes()).await.unwrap();
+        connection
+    }
+
+    async fn ask(&self, authorization: &str, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+        let mut answer = Vec::new();
+        let mut connection = self.sent(authorization, method, path, body).await;
+        timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap().unwrap();
+        let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
+        (status, answer)
+    }
+
+    async fn get(&self, pass: &Pass, path: &str) -> u16 {
+        self.ask(&pass.authorization, "GET", path, "").await.0
+    }
+
+    async fn write(&self, pass: &Pass, name: &str) -> u16 {
+        self.ask(&pass.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/{name}"), "{}").await.0
+    }
+
+    fn has_reached(&mut self) -> bool {
+        self.reached.try_recv().is_ok()
+    }
+}
+
+fn scope() -> Scope {
+    Scope { release: "app".to_owned(), namespace: "tenant".to_owned(), account: Some("deployer".to_owned()) }
+}
+
+#[test]
+fn what_a_run_may_ask_for() {
+    let judged = |phase, method: &str, uri: &str| {
+        let asked = Asked::of(&method.parse().unwrap(), &uri.parse().unwrap())?;
+        rules::judge(&asked, &scope(), phase)
+    };
+    let storage = "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v3";
+    let deployment = "/apis/apps/v1/namespaces/tenant/deployments/x";
+    for (method, uri, running, stopping) in [
+        ("GET", "/version", true, true),
+        ("GET", "/api", true, true),
+        ("GET", "/apis/apps/v1", true, true),
+        ("GET", "/openapi/v3/apis/apps/v1", true, true),
+        ("POST", "/version", false, false),
+        ("GET", deployment, true, true),
+        ("GET", "/apis/apps/v1/namespaces/tenant/deployments?watch=true", true, true),
+        ("PATCH", deployment, true, false),
+        ("POST", "/apis/apps/v1/namespaces/tenant/deployments", true, false),
+        ("DELETE", deployment, true, false),
+        ("PUT", deployment, true, false),
+        ("PUT", storage, true, true),
+        ("DELETE", storage, true, false),
+        // Of another release.
+        ("GET", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.other.v3", true, true),
+        ("PUT", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.other.v3", false, false),
+        ("PUT", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.other.v3", false, false),
+        ("DELETE", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v", false, false),
+        // Doors, and collections.
+        ("POST", "/api/v1/namespaces/tenant/pods/x/exec", false, false),
+        ("GET", "/api/v1/namespaces/tenant/pods/x/exec?command=sh", false, false),
+        ("POST", "/api/v1/namespaces/tenant/serviceaccounts/default/token", false, false),
+        ("PATCH", "/apis/apps/v1/namespaces/tenant/deployments/x/status", false, false),
+        ("DELETE", "/api/v1/namespaces/tenant/persistentvolumeclaims", false, false),
+        // Outside.
+        ("GET", "/api/v1/namespaces/other/secrets/x", false, false),
+        ("PATCH", "/apis/apps/v1/namespaces/other/deployments/x", false, false),
+        ("GET", "/api/v1/secrets", false, false),
+        ("GET", "/api/v1/namespaces/tenant", true, true),
+        ("GET", "/apis/storage.k8s.io/v1/storageclasses/fast", true, true),
+        ("DELETE", "/api/v1/namespaces/tenant", false, false),
+        ("PUT", "/api/v1/namespaces/tenant/finalize", false, false),
+        ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", false, false),
+        ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", false, false),
+        // What another reader of the path might understand otherwise.
+        ("GET", "/api/v1/namespaces/tenant/../other/secrets/x", false, false),
+        ("GET", "/api/v1/namespaces/tenant/%2e%2e/other/secrets/x", false, false),
+        ("GET", "/api/v1//namespaces/other/secrets/x", false, false),
+        ("GET", "/api/v1/watch/namespaces/tenant/secrets", false, false),
+        ("GET", "/api/v1/proxy/namespaces/tenant/pods/x", false, false),
+        ("GET", "/metrics", false, false),
+        ("GET", "/logs/x", false, false),
+        ("CONNECT", deployment, false, false),
+        ("OPTIONS", deployment, false, false),
+    ] {
+        for (phase, may) in [(Phase::Running, running), (Phase::Stopping, stopping)] {
+            assert_eq!(judged(phase, method, uri).is_ok(), may, "{phase:?} {method} {uri}");
+        }
+    }
+    let exec = judged(Phase::Running, "POST", "/api/v1/namespaces/tenant/pods/x/exec").unwrap_err();
+    assert_eq!(
+        exec,
+        r#"pods "x" is forbidden: User "system:serviceaccount:tenant:deployer" cannot create resource "pods/exec" in API group "" in the namespace "tenant": a release consists of whole objects"#
+    );
+    let outside = judged(Phase::Running, "GET", "/apis/apps/v1/deployments?watch=1").unwrap_err();
+    assert_eq!(
+        outside,
+        r#"deployments is forbidden: User "system:serviceaccount:tenant:deployer" cannot watch resource "deployments" in API group "apps" at the cluster scope: helm acts in namespace tenant for release app, and nowhere else"#
+    );
+}
+
+#[tokio::test]
+async fn a_request_is_sent_on_without_what_helm_says_of_itself() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    assert_eq!(bed.get(&pass, &format!("{IN_TENANT}/configmaps?limit=5")).await, 200);
+    let (method, uri, headers) = bed.reached.recv().await.unwrap();
+    assert_eq!((method, uri.to_string().as_str()), (Method::GET, "/base/api/v1/namespaces/tenant/configmaps?limit=5"));
+    assert_eq!(headers[header::USER_AGENT], "Helm/4.3");
+    let said = format!("{headers:?}");
+    assert!(!said.contains("forged") && !said.contains("masters") && !said.contains("proxy"), "{said}");
+}
+
+#[tokio::test]
+async fn only_a_run_that_goes_on_has_a_way() {
+    let mut bed = Bed::new().await;
+    let (pass, other) = (bed.admit(), bed.admit());
+    let path = format!("{IN_TENANT}/configmaps/x");
+    for forged in ["", "Basic Zm9yZ2VkOmZvcmdlZA==", "Bearer x", &pass.authorization[..20]] {
+        assert_eq!(bed.ask(forged, "GET", &path, "").await.0, 407, "{forged}");
+    }
+    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(pass.kubeconfig()).unwrap()).unwrap();
+    let proxy = kubeconfig["clusters"][0]["cluster"]["proxy-url"].as_str().unwrap();
+    let user = proxy.strip_prefix("http://").and_then(|proxy| proxy.split_once('@')).unwrap().0;
+    assert_eq!(format!("Basic {}", BASE64_STANDARD.encode(user)), pass.authorization);
+    assert!(!format!("{:?}", bed.gateway).contains(&pass.authorization));
+    assert!(!bed.has_reached());
+
+    let (over, file) = (pass.authorization.clone(), pass.kubeconfig().to_owned());
+    assert_eq!(bed.write(&pass, "x").await, 200);
+    drop(pass);
+    assert!(!file.exists());
+    assert_eq!(bed.ask(&over, "PATCH", &path, "{}").await.0, 407, "of a run that is over");
+    assert_eq!(bed.write(&other, "x").await, 200, "another run goes on");
+    bed.lead.end();
+    assert_eq!(bed.write(&other, "x").await, 403, "without the lead");
+    assert_eq!((bed.has_reached(), bed.has_reached(), bed.has_reached()), (true, true, false));
+}
+
+#[tokio::test]
+async fn what_is_under_way_ends_with_the_run_with_the_lead_and_with_the_client() {
+    let mut bed = Bed::new().await;
+    let path = format!("{IN_TENANT}/configmaps/hangs");
+    for end in ["run", "lead", "client"] {
+        let pass = bed.admit();
+        let authorization = pass.authorization.clone();
+        let mut connection = bed.sent(&authorization, "PATCH", &path, "{}").await;
+        timeout(PATIENCE, bed.reached.recv()).await.unwrap().unwrap();
+        let recorded = match end {
+            "run" => pass.end(),
+            "lead" => {
+                let recorded = pass.run.record().recorded();
+                bed.lead.end();
+                recorded
+            }
+            _ => {
+                connection.shutdown().await.unwrap();
+                drop(connection);
+                timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+                bed = Bed::new().await;
+                assert!(pass.end().uncertain);
+                continue;
+            }
+        };
+        assert!(recorded.uncertain && recorded.written.is_empty(), "{end}: {recorded:?}");
+        let mut answer = String::new();
+        timeout(PATIENCE, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403"), "{end}: {answer}");
+        timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+        bed = Bed::new().await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_to_stop_may_say_how_far_it_came() {
+    let bed = Bed::new().await;
+    let pass = bed.admit();
+    pass.stopping().cancel();
+    let secret = |name: &str| format!("{IN_TENANT}/secrets/{name}");
+    assert_eq!(bed.write(&pass, "x").await, 403);
+    assert_eq!(bed.get(&pass, &secret("sh.helm.release.v1.app.v1")).await, 200);
+    let put = async |name: &str| bed.ask(&pass.authorization, "PUT", &secret(name), "{}").await.0;
+    assert_eq!(put("sh.helm.release.v1.app.v1").await, 200);
+    assert_eq!(put("sh.helm.release.v1.other.v1").await, 403);
+}
+
+#[tokio::test]
+async fn the_storage_of_another_release_is_not_created_either() {
+    let bed = Bed::new().await;
+    let pass = bed.admit();
+    let path = format!("{IN_TENANT}/secrets");
+    let create = async |body: &str| bed.ask(&pass.authorization, "POST", &path, body).await.0;
+    assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.app.v1"}}"#).await, 200);
+    assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.other.v1"}}"#).await, 403);
+    assert_eq!(create("metadata: {name: sh.helm.release.v1.other.v1}").await, 400);
+}
+
+#[tokio::test]
+async fn a_large_answer_streams_and_a_large_request_is_refused() {
+    let bed = Bed::new().await;
+    let pass = bed.admit();
+    let (status, answer) = bed.ask(&pass.authorization, "GET", &format!("{IN_TENANT}/configmaps/large"), "").await;
+    assert_eq!(status, 200);
+    assert!(answer.len() > 100 << 20);
+    let body = "x".repeat((3 << 20) + 1);
+    let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
+    let head = format!(
+        "PATCH http://clientapp-operator{IN_TENANT}/configmaps/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Proxy-Authorization: {}\r\nContent-Length: {}\r\n\r\n",
+        pass.authorization,
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    // It may be refused before it is here as a whole.
+    let _ = connection.write_all(body.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn an_answer_that_stops_half_way_ends_with_the_run() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let mut connection =
+        bed.sent(&pass.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/stops-half-way"), "{}").await;
+    let mut answer = vec![0; 12];
+    timeout(PATIENCE, connection.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200");
+    assert!(pass.end().uncertain);
+    timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_written_is_known() {
+    let bed = Bed::new().await;
+    let pass = bed.admit();
+    for (name, status) in [("u1", 200), ("u2", 200), ("refused", 409)] {
+        assert_eq!(bed.write(&pass, name).await, status);
+    }
+    assert_eq!(bed.get(&pass, &format!("{IN_TENANT}/configmaps/read")).await, 200);
+    let deleted = bed.ask(&pass.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/u3"), "").await.0;
+    assert_eq!(deleted, 200);
+    let recorded = pass.run.record().recorded();
+    assert!(!recorded.uncertain);
+    assert_eq!(recorded.generations(), [("u1".to_owned(), 3), ("u2".to_owned(), 3)].into());
+    assert_eq!(bed.write(&pass, "garbage").await, 200);
+    assert!(pass.end().uncertain);
+}
+
+#[tokio::test]
+async fn http_2_is_not_spoken() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
+    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+    assert!(!bed.has_reached());
+    assert_eq!(bed.get(&pass, "/version").await, 200, "and it goes on for others");
+}
