@@ -3,7 +3,6 @@
 use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Arg, Args, Command, ValueEnum, builder::TypedValueParser, error::ErrorKind};
-use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
@@ -161,8 +160,6 @@ pub struct Config {
     /// `crVersion` of PerconaPGClusters: gates Percona's behaviour, so it is pinned and not left to the installed operator.
     pub(crate) percona_cr_version: String,
     pub(crate) max_concurrent: usize,
-    /// How long one helm process may live at most, from start to the end of its grace.
-    pub(crate) helm_deadline: SignedDuration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -182,15 +179,12 @@ impl Config {
             cluster_domain: args.cluster_domain.clone(),
             percona_cr_version: args.percona_cr_version.clone(),
             max_concurrent: 1,
-            helm_deadline: SignedDuration::ZERO,
         })
     }
 
     /// Checks and completes the settings for `run`.
     pub(crate) fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
-        let helm = helm_settings(args);
-        let deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
-        Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline: deadline, ..Config::new(&args.chart)? })
+        Ok(Config { max_concurrent: args.max_concurrent.into(), ..Config::new(&args.chart)? })
     }
 
     /// Defaults, as the tests of the pure stages use them.

@@ -9,9 +9,8 @@
 //! |---|---|
 //! | `RENEWAL` 1 s | from one renewal to the next |
 //! | `REQUEST_TIMEOUT` 2 s | a request's deadline: within a term, one that hangs leaves time for another |
-//! | `TERM` 5 s | without a confirmed renewal for this long, the lead is over: nothing more is begun |
-//! | `GRACE` 10 s | then helm has this long to end politely, before it is killed |
-//! | `DURATION` 16 s | the lock's own validity: not before may another operator lead |
+//! | `TERM` 5 s | without a confirmed renewal for this long, the lead is over: nothing is sent any more, by the operator or by a helm of its own, and what is under way is cut off |
+//! | `DURATION` 7 s | the lock's own validity: not before may another operator lead |
 
 pub(crate) mod rules;
 
@@ -28,14 +27,13 @@ use tokio::time::{sleep, timeout};
 
 use self::rules::Sight;
 use crate::{
-    config::GRACE,
     lead::{Lead, since_boot},
     runtime::error::api_sentence,
 };
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
-const DURATION: Duration = Duration::from_secs(16);
+const DURATION: Duration = Duration::from_secs(7);
 const TERM: Duration = Duration::from_secs(5);
 const RENEWAL: Duration = Duration::from_secs(1);
 /// From one look of a standby to the next.
@@ -49,8 +47,8 @@ const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 const DELETED: &str = "it was deleted";
 
-// No helm of ours runs any more when another operator may lead; a second is for killing what is deaf.
-const _: () = assert!(TERM.as_secs() + GRACE.as_secs() < DURATION.as_secs());
+// What the API server has of a request that is cut off at the end of the term, it has done or given up by then.
+const _: () = assert!(TERM.as_secs() + 2 <= DURATION.as_secs());
 const _: () = assert!(RENEWAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
 
 /// What goes into the record for users to read, and for operators of a version that compared it.

@@ -21,9 +21,9 @@ use crate::{
     crd::{ClientApp, Guard},
     health::{self, Readiness},
     helm::{ChartCache, Helm, gateway::Gateway},
+    identity,
     lead::Lead,
     lease::Lease,
-    lock_owner::LockOwner,
     metrics::Metrics,
     postgres_writer, postgresql,
     runtime::{client, controller::Parts, error::api_sentence},
@@ -79,8 +79,8 @@ async fn lead(
     let helm = Helm::new(helm_settings(args))?;
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
     let requests = client::requests(&kube_config)?;
-    let holder = LockOwner::current();
-    let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.label());
+    let holder = identity::identity();
+    let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.clone());
     let usable = async {
         let helm = async || helm.check().await.map_err(|error| ("HelmUnavailable", error.to_string()));
         let version = until(ready, Duration::from_secs(10), helm).await;
@@ -93,8 +93,7 @@ async fn lead(
         return Ok(());
     }
     let _ = ready.send_replace(Ok(()));
-    let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.label()) };
-    let recorder = Recorder::new(requests.clone(), reporter);
+    let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.clone()) };
     let watches = client::watches(&kube_config)?;
     let forwarding = client::forwarding(&kube_config)?;
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
@@ -104,8 +103,9 @@ async fn lead(
         let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
         let tools = clientapp::Tools { config, helm, gateway, charts, holder };
-        let (client, watch_client) = (requests.clone(), watches.clone());
-        let parts = Parts { client, watch_client, recorder: recorder.clone(), metrics: metrics.clone(), lead };
+        let client = client::led(&requests, &lead);
+        let recorder = Recorder::new(client.clone(), reporter.clone());
+        let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
         let postgresqls = postgresql::run(parts, leading);

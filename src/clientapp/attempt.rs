@@ -1,5 +1,7 @@
 //! An attempt to bring a release about, as it is put on record: before helm runs, and with what came of it. **Pure.**
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -10,13 +12,21 @@ use super::{
 };
 use crate::crd::{Attempt, ClientAppStatus, InstalledChart};
 
-/// An attempt that begins now. Failures are counted as long as the same is asked for.
-pub fn begun(desired: &Desired, recorded: &ClientAppStatus, chart: Option<&Target>, now: Timestamp) -> Attempt {
+/// An attempt that begins now. Failures are counted as long as the same is asked for; one that left its lock, and no word of its
+/// end, was cut off, and is one.
+pub fn begun(
+    desired: &Desired,
+    recorded: &ClientAppStatus,
+    chart: Option<&Target>,
+    left_its_lock: bool,
+    now: Timestamp,
+) -> Attempt {
     let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    let failures = |attempt: &Attempt| attempt.failures + u32::from(left_its_lock && attempt.retry_at.is_none());
     Attempt {
         digest: desired.digest.clone(),
         started_at: Time(now),
-        failures: earlier.map_or(0, |attempt| attempt.failures),
+        failures: earlier.map_or(0, failures),
         retry_at: None,
         reason: None,
         chart: chart.map(|Target { chart, version, app_version, digest }| InstalledChart {
@@ -35,6 +45,11 @@ pub fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestam
     let delay = refusal.disposition(failures).retry.delay(failures);
     let retry_at = delay.map(|delay| Time(now + error::jittered(delay, unit)));
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
+}
+
+/// How long the next attempt waits after so many failures of helm, give or take.
+pub fn delay(failures: u32) -> Duration {
+    Refusal::UpgradeFailed.disposition(failures).retry.delay(failures).unwrap_or_default()
 }
 
 /// The sentence for a chart that is not the one this version was installed from before.

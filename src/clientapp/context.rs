@@ -22,7 +22,6 @@ use crate::{
     destroy::permit::is_orphaned,
     helm::{ChartCache, Helm, gateway::Gateway},
     lead::Lead,
-    lock_owner::LockOwner,
     metrics::Metrics,
     runtime::{
         finalizer,
@@ -43,7 +42,7 @@ pub struct Ctx {
     pub helm: Helm,
     pub gateway: Arc<Gateway>,
     pub charts: Arc<ChartCache>,
-    pub holder: LockOwner,
+    pub holder: String,
     pub watches: Arc<Watches>,
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,

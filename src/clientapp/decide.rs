@@ -5,13 +5,16 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    attempt,
     build::secrets,
     database,
     desired::{Desired, SecretSource},
+    error::Refusal,
     gate::{Gate, gate},
     helm_runs::HelmRun,
     inventory,
-    observed::{Observed, Phase, ReleaseView, Retained, SecretView, Stamp, Workload},
+    lock::{self, Lock},
+    observed::{Observed, Phase, ReleaseView, Retained, SecretView, Workload},
     owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step},
     upgrade::{self, Before},
@@ -20,7 +23,6 @@ use crate::{
     config::Config,
     crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
-    lock_owner::Liveness,
 };
 
 /// Longer than the longest wait for another attempt.
@@ -104,7 +106,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if plan.steps.iter().any(|step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret)) {
         return plan;
     }
-    plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
+    plan = release_steps(plan, desired, observed, attempt, now);
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
         None => plan,
@@ -256,13 +258,13 @@ fn release_steps(
     observed: &Observed,
     attempt: Option<&Attempt>,
     now: Timestamp,
-    helm_deadline: SignedDuration,
 ) -> Plan {
     let name = &desired.key.name;
     let recorded_revision = observed.recorded.release.as_ref().map(|release| release.revision);
-    let external = |message: String| Hold::new(Reason::ExternalOperationInProgress, message);
     // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
-    let waits = attempt.filter(|attempt| attempt.digest == desired.digest).and_then(|attempt| backoff(attempt, now));
+    let same = attempt.filter(|attempt| attempt.digest == desired.digest);
+    let waits =
+        same.and_then(|attempt| backoff(attempt, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now)));
     let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
         plan.steps.extend(first);
         if waits.is_none() {
@@ -271,8 +273,7 @@ fn release_steps(
         waits.clone()
     };
 
-    let Some(ReleaseView { revision, secret, secret_uid: _, phase, status, stamp, known, written }) = &observed.release
-    else {
+    let Some(release @ ReleaseView { revision, secret, phase, stamp, known, .. }) = &observed.release else {
         let because = recorded_revision.map(|revision| Because::Uninstalled { revision });
         let hold = upgrade(None, 1, because);
         return Plan { hold, ..plan };
@@ -280,34 +281,33 @@ fn release_steps(
     let next = revision + 1;
     let ours_before = *known || recorded_revision.is_some();
     let changed = || Some(Because::ChangedByOthers { revision: *revision });
+    let not_ours = || {
+        let message = format!(
+            "a Helm release {name} that this operator did not make is in namespace {}: it is not taken over; uninstall it or rename the ClientApp",
+            desired.key.namespace
+        );
+        Hold::new(Reason::ReleaseNotOurs, message)
+    };
     let hold = match (phase, stamp) {
         (Phase::Deployed, Some(stamp)) if stamp.digest == desired.digest => None,
         (Phase::Deployed | Phase::Failed, Some(_)) => upgrade(None, next, None),
         (Phase::Deployed | Phase::Failed, None) if ours_before => upgrade(None, next, changed()),
-        (Phase::Deployed | Phase::Failed, None) => Some(Hold::new(
-            Reason::ReleaseNotOurs,
-            format!(
-                "a Helm release {name} that this operator did not make is in namespace {}: it is not taken over; uninstall it or rename the ClientApp",
-                desired.key.namespace
-            ),
-        )),
+        (Phase::Deployed | Phase::Failed, None) => Some(not_ours()),
         (Phase::Uninstalled, _) => {
             upgrade(None, next, recorded_revision.map(|revision| Because::Uninstalled { revision }))
         }
-        (Phase::Pending, Some(Stamp { holder, .. })) => {
-            let deadline = written.map(|written| written + helm_deadline);
-            if *holder == Liveness::Dead || deadline.is_some_and(|deadline| deadline <= now) {
-                upgrade(Some(Step::UnlockRelease { secret: secret.clone(), revision: *revision }), next, None)
-            } else {
-                let message = format!(
-                    "revision {revision} of release {name} is {status}, begun by another process of this operator: taken over when its time is up"
-                );
-                Some(external(message).until(deadline.unwrap_or(now + SAFETY_NET)))
+        (Phase::Pending | Phase::Uninstalling, _) => {
+            match lock::lock(release, desired.upgrade.foreign_lock_timeout, now) {
+                Lock::Foreign(until) => {
+                    let message = lock::held(release, name);
+                    Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until))
+                }
+                Lock::Free | Lock::Left if stamp.is_none() && !ours_before => Some(not_ours()),
+                Lock::Free | Lock::Left => {
+                    upgrade(Some(Step::UnlockRelease { secret: secret.clone(), revision: *revision }), next, None)
+                }
             }
         }
-        (Phase::Pending | Phase::Uninstalling, _) => Some(external(format!(
-            "revision {revision} of release {name} is {status}, begun by another Helm client: waiting for `helm history {name}` to show its end"
-        ))),
     };
     Plan { hold, ..plan }
 }
@@ -321,6 +321,24 @@ fn backoff(attempt: &Attempt, now: Timestamp) -> Option<Hold> {
     let (reason, stalled) = super::error::recorded_reason(attempt.reason.as_deref(), attempt.failures);
     let message = attempt.message.clone().unwrap_or_default();
     Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(reason, message).until(until) })
+}
+
+/// The wait for an attempt that ended together with its operator, and not for the first time: helm may be what ends it.
+fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> Option<Hold> {
+    let left = release.is_some_and(|release| release.phase == Phase::Pending && release.stamp.is_some());
+    if !left || attempt.retry_at.is_some() || attempt.failures == 0 {
+        return None;
+    }
+    let until = attempt.started_at.0 + attempt::delay(attempt.failures);
+    if until <= now || until > now + LATEST_RETRY {
+        return None;
+    }
+    let message = format!(
+        "helm and the operator have ended together, {} times in a row: look at how the operator's pod has ended, such as for want of memory",
+        attempt.failures + 1
+    );
+    let stalled = Refusal::UpgradeFailed.disposition(attempt.failures).stalled;
+    Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(Reason::UpgradeFailed, message).until(until) })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Stage 2, **pure**: the spec, validated once, as what shall exist. Later stages never read the raw spec.
 
+use jiff::SignedDuration;
 use semver::Version;
 use serde_json::Value;
 
@@ -78,6 +79,8 @@ pub struct DesiredUpgrade {
     pub backup: bool,
     /// The version that may be installed whatever it does to the app's own version.
     pub allow: Option<Version>,
+    /// How long another Helm client's lock is respected; `None`: for as long as it is there.
+    pub foreign_lock_timeout: Option<SignedDuration>,
 }
 
 impl Desired {
@@ -243,7 +246,7 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
 }
 
 fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
-    let Upgrade { backup, allow } = &app.spec.upgrade;
+    let Upgrade { backup, allow, foreign_lock_timeout: _ } = &app.spec.upgrade;
     let Postgres { enabled, provider, .. } = app.spec.postgres;
     if *backup && !(enabled && database::provider(provider).is_some()) {
         return Err(invalid(
@@ -253,8 +256,23 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     }
     let allow = allow.as_deref().map(Version::parse).transpose();
     let allow = allow.map_err(|_| invalid("spec.upgrade.allow", "must be one exact version such as 5.5.2"))?;
-    Ok(DesiredUpgrade { backup: *backup, allow })
+    Ok(DesiredUpgrade { backup: *backup, allow, foreign_lock_timeout: foreign_lock_timeout(app)? })
 }
+
+/// `spec.upgrade.foreignLockTimeout`.
+///
+/// # Errors
+/// When it is no duration, or shorter than clocks of two machines may be apart.
+pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, InvalidSpec> {
+    let Some(text) = &app.spec.upgrade.foreign_lock_timeout else { return Ok(None) };
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
+    let parsed = text.parse().ok().filter(|timeout| plain && (SHORTEST_LOCK..=LONGEST_LOCK).contains(timeout));
+    let problem = "must be a duration such as 30m or 2h, at least 5m and at most 720h";
+    parsed.map(Some).ok_or_else(|| invalid("spec.upgrade.foreignLockTimeout", problem))
+}
+
+const SHORTEST_LOCK: SignedDuration = SignedDuration::from_mins(5);
+const LONGEST_LOCK: SignedDuration = SignedDuration::from_hours(720);
 
 #[cfg(test)]
 mod tests {
@@ -316,6 +334,10 @@ mod tests {
             (external("[::1]:0"), "spec.postgres.external.host"),
             (external("db.example:x"), "spec.postgres.external.host"),
             (json!({"upgrade": {"allow": "5.x"}}), "spec.upgrade.allow"),
+            (json!({"upgrade": {"foreignLockTimeout": "soon"}}), "spec.upgrade.foreignLockTimeout"),
+            (json!({"upgrade": {"foreignLockTimeout": "1m"}}), "spec.upgrade.foreignLockTimeout"),
+            (json!({"upgrade": {"foreignLockTimeout": "-30m"}}), "spec.upgrade.foreignLockTimeout"),
+            (json!({"upgrade": {"foreignLockTimeout": "721h"}}), "spec.upgrade.foreignLockTimeout"),
             (json!({"upgrade": {"backup": true}, "postgres": {"enabled": false}}), "spec.upgrade.backup"),
             (json!({"values": {"redis": {"enabled": false}}}), "spec.values"),
         ] {

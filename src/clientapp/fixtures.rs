@@ -13,7 +13,6 @@ use super::{
 use crate::{
     config::Config,
     crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, Release},
-    lock_owner::Liveness,
     runtime::feeder::Availability,
 };
 
@@ -23,7 +22,7 @@ pub fn now() -> Timestamp {
 
 /// With a deadline for helm of 430 s.
 pub fn config() -> Config {
-    Config { helm_deadline: SignedDuration::from_secs(430), ..Config::for_tests() }
+    Config::for_tests()
 }
 
 /// A map with the fields of another put over its own.
@@ -86,7 +85,7 @@ pub fn release(digest: &str) -> ReleaseView {
         secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: digest.to_owned(), holder: Liveness::Unknown }),
+        stamp: Some(Stamp { digest: digest.to_owned() }),
         known: true,
         written: Some(now() - SignedDuration::from_secs(60)),
     }

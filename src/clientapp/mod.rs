@@ -28,6 +28,7 @@ mod gate;
 pub(crate) mod helm_runs;
 pub(crate) mod inventory;
 mod live;
+mod lock;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod namespace;

@@ -25,7 +25,6 @@ use super::{
 use crate::{
     crd::{BackupRecord, ClientApp, ClientAppStatus, Inventory, Owned, annotation},
     destroy::permit::Kind,
-    lock_owner::{Liveness, LockOwner},
     runtime::key::{Key, key_of},
 };
 
@@ -35,7 +34,7 @@ const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 /// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record
 /// says so, and its end, or the watch, asks for the next reconcile.
 pub fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> {
-    let cached = || release_view(&ctx.watches.revisions(app.key), &ctx.holder);
+    let cached = || release_view(&ctx.watches.revisions(app.key));
     match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading => Some(Action::await_change()),
         HelmRun::Upgraded(upgraded) => {
@@ -262,7 +261,7 @@ async fn release(
     recorded: &ClientAppStatus,
     run: &HelmRun,
 ) -> Result<(Option<ReleaseView>, bool), Error> {
-    let cached = release_view(&ctx.watches.revisions(key), &ctx.holder);
+    let cached = release_view(&ctx.watches.revisions(key));
     let newest = |release: &Option<ReleaseView>| release.as_ref().map(|release| release.revision);
     let known = recorded.release.as_ref().map(|release| release.revision);
     let upgraded = match run {
@@ -273,22 +272,19 @@ async fn release(
     if is_shown && newest(&cached) >= known {
         return Ok((cached, is_shown));
     }
-    let live = release_view(&live::revisions(ctx, key).await?, &ctx.holder);
+    let live = release_view(&live::revisions(ctx, key).await?);
     // helm has not come to write it, or another Helm client has removed it.
     let is_none = upgraded.is_some_and(|upgraded| newest(&live) < upgraded.revision);
     Ok((live, is_shown || is_none))
 }
 
 /// The newest of the stored revisions. **Pure.**
-pub fn release_view(revisions: &[(String, RevisionMeta)], holder: &LockOwner) -> Option<ReleaseView> {
+pub fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
     let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
     // Helm hands labels on: after another client's upgrade or rollback the newest revision carries our digest too, but
     // not the number that was stamped for it.
     let stamp = match (&newest.digest, newest.stamped) {
-        (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp {
-            digest: digest.clone(),
-            holder: newest.holder.as_deref().map_or(Liveness::Unknown, |label| holder.liveness_of(label)),
-        }),
+        (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp { digest: digest.clone() }),
         _ => None,
     };
     Some(ReleaseView {

@@ -18,7 +18,6 @@ use crate::{
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned},
     destroy::permit::Kind,
     helm::Chart,
-    lock_owner::Liveness,
     runtime::{feeder::Availability, key::Key},
 };
 
@@ -191,8 +190,6 @@ impl Phase {
 pub struct Stamp {
     /// Digest of what was asked of helm.
     pub digest: String,
-    /// What is known of the operator process that ran helm.
-    pub holder: Liveness,
 }
 
 /// A Deployment or StatefulSet of the release.

@@ -33,9 +33,9 @@ pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result
     let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
     let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
     let Some(mut stored) = stored else { return Ok(()) };
-    // What a late watch shows as pending may have ended long ago.
+    // What a late watch shows as locked may have ended long ago.
     let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
-    if status.is_none_or(|status| Phase::parse(status) != Phase::Pending) {
+    if status.is_none_or(|status| !matches!(Phase::parse(status), Phase::Pending | Phase::Uninstalling)) {
         return Ok(());
     }
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
@@ -54,7 +54,7 @@ pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result
 /// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
 pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.chart_version.clone();
-    let attempt = attempt::begun(desired, &observed.recorded, None, clock::now());
+    let attempt = attempt::begun(desired, &observed.recorded, None, false, clock::now());
     let installed = upgrade::installed(&observed.recorded);
     let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
     let work = |cancel: CancellationToken| async move {
@@ -171,7 +171,7 @@ fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, Strin
         values: helm::values::document(&desired.values),
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,
-            holder: ctx.holder.label().parse().map_err(parsed)?,
+            holder: ctx.holder.parse().map_err(parsed)?,
             operation: operation.parse().map_err(parsed)?,
             revision: u32::try_from(revision).map_err(|error| format!("revision {revision}: {error}"))?,
         },

@@ -58,7 +58,9 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         if let Some(hold) = plan.hold.as_ref().filter(begins) {
             if plan.runs_helm() {
                 status.owned = owned(observed, plan);
-                status.last_attempt = Some(attempt::begun(desired, previous, observed.target.as_ref(), now));
+                let left_its_lock = plan.steps.iter().any(|step| matches!(step, Step::UnlockRelease { .. }));
+                let target = observed.target.as_ref();
+                status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
             }
             // The first word about this app tells of everything.
             if previous.conditions.is_empty() {

@@ -13,7 +13,6 @@ use crate::{
         conditions::{find, kind},
     },
     helm::{ChartCache, Helm, gateway::Gateway},
-    lock_owner::LockOwner,
     runtime::{
         controller::{Objects, Parts, control},
         key::Key,
@@ -27,7 +26,7 @@ pub struct Tools {
     pub gateway: Gateway,
     pub charts: Arc<ChartCache>,
     /// This process, as stamped on releases.
-    pub holder: LockOwner,
+    pub holder: String,
 }
 
 struct Aborted(Arc<HelmRuns>);

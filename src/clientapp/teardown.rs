@@ -135,7 +135,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     }
 
     let revisions = live::revisions(ctx, key).await?;
-    let release = observe::release_view(&revisions, &ctx.holder);
+    let release = observe::release_view(&revisions);
     let status = recorded(ctx, app, release.as_ref()).await?;
     // What does not decode keeps everything anyway, and may take no status either.
     if status != app.before && wish.is_some() {

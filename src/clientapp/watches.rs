@@ -24,7 +24,7 @@ use crate::{
         label,
     },
     destroy::permit,
-    helm::command::{DIGEST_LABEL, HOLDER_LABEL, REVISION_LABEL},
+    helm::command::{DIGEST_LABEL, REVISION_LABEL},
     runtime::{
         cache::{Cache, Entry},
         controller::Objects,
@@ -67,8 +67,6 @@ pub struct RevisionMeta {
     pub digest: Option<String>,
     /// The revision for which our labels were stamped.
     pub stamped: Option<i64>,
-    /// The operator process that stamped it.
-    pub holder: Option<String>,
     /// When it was begun. Helm's own time labels come and go with the revision's updates.
     pub written: Option<Timestamp>,
 }
@@ -241,7 +239,6 @@ pub fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
         status: labels.get("status")?.clone(),
         digest: labels.get(DIGEST_LABEL).cloned(),
         stamped: labels.get(REVISION_LABEL).and_then(|revision| revision.parse().ok()),
-        holder: labels.get(HOLDER_LABEL).cloned(),
         written: secret.creation_timestamp().map(|time| time.0),
     })
 }

@@ -219,11 +219,12 @@ pub enum PostgresProvider {
 
 /// What has to happen before helm installs another `chartVersion`.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// Whether the database is backed up before each change of `chartVersion`: by a PerconaPGBackup, or by a dump of the
     /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is taken anew.
+    #[serde(default)]
     pub backup: bool,
 
     /// The one `chartVersion` that may be installed although it brings an older version of the app, or skips one of its major
@@ -231,6 +232,12 @@ pub struct Upgrade {
     /// again only after the field was removed or changed.
     #[schemars(length(min = 1, max = 63))]
     pub allow: Option<String>,
+
+    /// How long a lock is respected that another Helm client has put on the release, such as `30m` or `2h`: after that, counted
+    /// from when the lock was taken, it is taken over. Absent: it is respected for ever.
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('720h')").message("must be a duration such as 30m or 2h, at least 5m and at most 720h"))]
+    pub foreign_lock_timeout: Option<String>,
 }
 
 /// The volume for the app's files.

@@ -114,8 +114,8 @@ mod tests {
             ("it is ours already", vec![(0, by("me", 0))], true),
             ("seen for the first time, however old it says it is", vec![(0, other(-100_000))], false),
             ("seen for the first time, from the future", vec![(0, other(100_000))], false),
-            ("just not unchanged for long enough", vec![(0, other(0)), (15, other(0))], false),
-            ("unchanged for long enough", vec![(0, other(0)), (16, other(0))], true),
+            ("just not unchanged for long enough", vec![(0, other(0)), (6, other(0))], false),
+            ("unchanged for long enough", vec![(0, other(0)), (7, other(0))], true),
             (
                 "renewed again and again by a clock that is hours behind",
                 (0..60).map(|second| (second, other(second as i64 - 10_000))).collect(),
@@ -123,20 +123,20 @@ mod tests {
             ),
             (
                 "renewed once, by a clock that was set back",
-                vec![(0, other(100)), (15, other(-100)), (30, other(-100))],
+                vec![(0, other(100)), (6, other(-100)), (12, other(-100))],
                 false,
             ),
             (
                 "another has taken it over since",
-                vec![(0, other(0)), (15, by("third", 15)), (30, by("third", 15))],
+                vec![(0, other(0)), (6, by("third", 6)), (12, by("third", 6))],
                 false,
             ),
             ("deleted under its holder", vec![(0, other(0)), (20, None)], false),
-            ("deleted, and still not there", vec![(0, other(0)), (20, None), (35, None)], false),
-            ("deleted for so long that its holder has ended", vec![(0, other(0)), (20, None), (36, None)], true),
+            ("deleted, and still not there", vec![(0, other(0)), (20, None), (26, None)], false),
+            ("deleted for so long that its holder has ended", vec![(0, other(0)), (20, None), (27, None)], true),
             ("of a version whose locks last longer", vec![(0, lasting(25)), (24, lasting(25))], false),
             ("of a version whose locks last longer, and over", vec![(0, lasting(25)), (25, lasting(25))], true),
-            ("shorter than ours is not believed", vec![(0, lasting(1)), (15, lasting(1))], false),
+            ("shorter than ours is not believed", vec![(0, lasting(1)), (6, lasting(1))], false),
             ("for ever is not believed", vec![(0, lasting(i32::MAX)), (60, lasting(i32::MAX))], true),
         ];
         for (case, looks, free) in table {

@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
-use kube::{Client, Config, client::ClientBuilder};
-use tower::{ServiceBuilder, timeout::TimeoutLayer};
+use axum::http::Request;
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+};
+use tower::{BoxError, ServiceBuilder, service_fn, timeout::TimeoutLayer};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
+
+use crate::lead::Lead;
 
 /// A request that has no answer by then has failed.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -28,6 +34,22 @@ pub fn watches(config: &Config) -> kube::Result<Client> {
 /// A client for what helm asks for: it waits for as long as the API server may take, and for a watch as long as it lasts.
 pub fn forwarding(config: &Config) -> kube::Result<Client> {
     Client::try_from(without_retries(config, None))
+}
+
+/// The same client for as long as this operator leads. Then nothing is sent any more, and what is under way is cut off.
+pub fn led(client: &Client, lead: &Lead) -> Client {
+    let (client, lead, namespace) = (client.clone(), lead.clone(), client.default_namespace().to_owned());
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, lead) = (client.clone(), lead.clone());
+        async move {
+            tokio::select! {
+                biased;
+                () = lead.over() => Err(BoxError::from("this operator does not lead any more")),
+                answer = client.send(request) => answer.map_err(BoxError::from),
+            }
+        }
+    });
+    Client::new(service, namespace)
 }
 
 /// What is tried again in the client, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as long as

@@ -272,13 +272,7 @@ fn the_release() {
         ("kept history", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalled)), "helm 4 again"),
         ("another client at work", of(|r| (r.stamp, r.phase) = (None, Phase::Pending)), EXTERNAL),
         ("another client uninstalling", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
-        ("another operator at work", of(|r| r.phase = Phase::Pending), EXTERNAL),
-        ("another operator, out of time", of(|r| (r.phase, r.written) = (Phase::Pending, Some(ago(431)))), DEAD),
-        (
-            "a dead one's lock",
-            of(|r| (r.phase, r.stamp.as_mut().unwrap().holder) = (Phase::Pending, Liveness::Dead)),
-            DEAD,
-        ),
+        ("an operator's lock", of(|r| r.phase = Phase::Pending), DEAD),
     ] {
         row(what, none(), change, plan);
     }
@@ -288,6 +282,22 @@ fn the_release() {
         w.release = Some(ReleaseView { stamp: None, known: false, ..release("") });
     };
     row("never ours", none(), never_ours, "hold Released/ReleaseNotOurs!");
+    let hour = || json!({"upgrade": {"foreignLockTimeout": "1h"}});
+    let locked = |phase: Phase, since: i64| {
+        move |w: &mut Observed| {
+            let r = w.release.as_mut().unwrap();
+            (r.stamp, r.phase, r.written) = (None, phase, Some(ago(since)));
+        }
+    };
+    row("another client's lock", hour(), locked(Phase::Pending, 3599), EXTERNAL);
+    row("another client's lock, too long", hour(), locked(Phase::Pending, 3600), DEAD);
+    row("another client's uninstall, too long", hour(), locked(Phase::Uninstalling, 3600), DEAD);
+    let never_ours_and_locked = |w: &mut Observed| {
+        never_ours(w);
+        let release = w.release.as_mut().unwrap();
+        (release.phase, release.written) = (Phase::Pending, Some(ago(3600)));
+    };
+    row("never ours, and locked", hour(), never_ours_and_locked, "hold Released/ReleaseNotOurs!");
 }
 
 const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
@@ -323,7 +333,7 @@ fn failures_are_not_repeated_before_their_time() {
     let locked = move |w: &mut Observed| {
         too_early(w);
         let release = w.release.as_mut().unwrap();
-        (release.phase, release.stamp.as_mut().unwrap().holder) = (Phase::Pending, Liveness::Dead);
+        release.phase = Phase::Pending;
     };
     row("a dead lock is no reason to hurry", none(), locked, "unlock 3, hold Released/UpgradeFailed");
     let asked = |failures: u32, reason: &'static str, since: i64| {
@@ -506,9 +516,7 @@ impl Sim {
             HelmEnd::Fails => Phase::Failed,
             HelmEnd::Killed => Phase::Pending,
         };
-        let mut made = ReleaseView { revision, phase, ..release(&self.desired.digest) };
-        made.stamp.as_mut().unwrap().holder = Liveness::Dead;
-        self.observed.release = Some(made);
+        self.observed.release = Some(ReleaseView { revision, phase, ..release(&self.desired.digest) });
         self.observed.workloads = settled(&self.desired).workloads;
         let failed = end == HelmEnd::Fails;
         let retry_at = self.now + SignedDuration::from_mins(10);

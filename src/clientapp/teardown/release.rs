@@ -1,7 +1,6 @@
 //! The release of a deleted app: uninstalled by helm, then proven gone object by object, and finished where helm left
 //! something. An **effect**.
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api,
@@ -14,16 +13,17 @@ use super::{Going, Piece};
 use crate::{
     clientapp::{
         context::{App, Ctx},
+        desired::foreign_lock_timeout,
         error::{self, Error},
         helm_runs::HelmRun,
         inventory, live,
+        lock::{self, Lock},
         observed::{Phase, ReleaseView},
         plan::{Hold, SAFETY_NET},
     },
     crd::{ClientApp, FINALIZER, Reason, ReleaseObject},
     destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
-    lock_owner::Liveness,
     runtime::{api::unless_gone, clock, key::Key},
 };
 
@@ -34,13 +34,12 @@ pub async fn may_be_uninstalled(
     release: Option<&ReleaseView>,
 ) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
-    if let Some(release) = release
-        && let Some(until) = busy(release, clock::now(), ctx.config.helm_deadline)
+    let timeout = going.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
+    // An uninstall beside another client's does no harm.
+    if let Some(release) = release.filter(|release| release.phase == Phase::Pending)
+        && let Lock::Foreign(until) = lock::lock(release, timeout, clock::now())
     {
-        let message = format!(
-            "revision {} of release {} is {}, begun by another Helm client or another process of this operator",
-            release.revision, key.name, release.status
-        );
+        let message = lock::held(release, &key.name);
         return Ok(Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until)));
     }
     let Some(inventory) = &going.status.inventory else {
@@ -77,13 +76,6 @@ pub async fn may_be_uninstalled(
         ),
     };
     Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET)))
-}
-
-/// Until when a revision that is being written is believed to be; the same for every change of a release. **Pure.**
-fn busy(release: &ReleaseView, now: Timestamp, helm_deadline: SignedDuration) -> Option<Timestamp> {
-    let dead = release.stamp.as_ref().is_some_and(|stamp| stamp.holder == Liveness::Dead);
-    let until = release.written.map(|written| written + helm_deadline)?;
-    (release.phase == Phase::Pending && !dead && until > now).then_some(until)
 }
 
 /// Uninstalls the release and believes only what storage and the objects themselves show.

@@ -1,0 +1,36 @@
+//! Which operator process this is, as the Lease, events and the revisions that it makes say.
+
+use std::{fs, process};
+
+use rand::RngExt as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::runtime::key::hex;
+
+/// This process: host, process id, and what tells it from another one of that number. At most 63 characters of `[-A-Za-z0-9.]`, as
+/// in the value of a label.
+pub fn identity() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}.{}.{:08x}", host_label(host.trim()), process::id(), rand::rng().random::<u32>())
+}
+
+/// Host names reach 63 characters; a prefix for users and a digest for truth fit beside the rest.
+fn host_label(host: &str) -> String {
+    let prefix: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(16).collect();
+    format!("h{prefix}-{}", &hex(&Sha256::digest(host.as_bytes()))[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helm::command::LabelValue;
+
+    #[test]
+    fn it_is_the_value_of_a_label() {
+        identity().parse::<LabelValue>().unwrap();
+        for host in ["", "-", "a.b_c", &"x".repeat(64)] {
+            let label = format!("{}.4194304.ffffffff", host_label(host));
+            label.parse::<LabelValue>().unwrap();
+        }
+    }
+}
