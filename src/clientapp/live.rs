@@ -19,7 +19,7 @@ use crate::{
     crd::Inventory,
     destroy::{self, permit::Kind},
     helm::storage,
-    runtime::{api::unless_gone, key::Key},
+    runtime::{account::AccountName, api::unless_gone, client::impersonating, key::Key},
 };
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
@@ -71,11 +71,17 @@ pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta
     Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
 }
 
-/// The generation of each of these workloads, by uid.
-pub async fn generations(ctx: &Ctx, key: &Key, workloads: &[Workload]) -> Result<HashMap<String, i64>, Error> {
+/// The generation of each of these workloads, by uid; asked with the rights of this account.
+pub async fn generations(
+    ctx: &Ctx,
+    key: &Key,
+    account: &AccountName,
+    workloads: &[Workload],
+) -> Result<HashMap<String, i64>, Error> {
+    let client = impersonating(&ctx.client, &key.namespace, account);
     let mut generations = HashMap::new();
     for workload in workloads {
-        let found = workload.api(&ctx.client, &key.namespace).get_metadata_opt(&workload.name).await;
+        let found = workload.api(&client, &key.namespace).get_metadata_opt(&workload.name).await;
         let failed = Error::api(format!("look for {} {}/{}", workload.kind, key.namespace, workload.name));
         let meta = found.map_err(failed)?.map(|found| found.metadata);
         generations.extend(meta.and_then(|meta| Some((meta.uid?, meta.generation?))));

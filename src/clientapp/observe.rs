@@ -26,7 +26,10 @@ use crate::{
     crd::{BackupRecord, ClientApp, ClientAppStatus, Inventory, Owned, annotation},
     destroy::permit::Kind,
     lock_owner::{Liveness, LockOwner},
-    runtime::key::{Key, key_of},
+    runtime::{
+        account::AccountName,
+        key::{Key, key_of},
+    },
 };
 
 /// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
@@ -71,7 +74,8 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     }
     recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
-    let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run).await?;
+    let account = desired.map(|desired| &desired.account);
+    let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run, account).await?;
     let owned = recorded.owned.clone();
     let observed =
         Observed { run, run_is_shown, workloads, release, inventory, owned, recorded, ..Observed::default() };
@@ -88,8 +92,10 @@ async fn workloads(
     key: &Key,
     (release, inventory): (Option<&ReleaseView>, Option<&Inventory>),
     run: &HelmRun,
+    account: Option<&AccountName>,
 ) -> Result<Vec<Workload>, Error> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
+    let mut cannot_ask = false;
     let mut known = ctx.memory.generations.get(key);
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && upgraded.succeeded
@@ -97,13 +103,22 @@ async fn workloads(
         && release.revision > 1
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
-        let asked = (release.secret_uid.clone(), Arc::new(live::generations(ctx, key, &workloads).await?));
-        ctx.memory.generations.put(key.clone(), asked.clone());
-        known = Some(asked);
+        // Without its rights nothing is asked: it is made first.
+        let can_ask =
+            |account: &&AccountName| !account.is_deployer() || ctx.watches.deployer(&key.namespace).is_there();
+        match account.filter(can_ask) {
+            Some(account) => {
+                let generations = Arc::new(live::generations(ctx, key, account, &workloads).await?);
+                let asked = (release.secret_uid.clone(), generations);
+                ctx.memory.generations.put(key.clone(), asked.clone());
+                known = Some(asked);
+            }
+            None => cannot_ask = true,
+        }
     }
     for workload in &mut workloads {
         let newest = known.as_ref().and_then(|(_, generations)| generations.get(&workload.uid));
-        if newest.is_some_and(|newest| workload.generation < *newest) {
+        if cannot_ask || newest.is_some_and(|newest| workload.generation < *newest) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
         }
     }
@@ -141,6 +156,7 @@ async fn with_spec(
         admin_secret,
         redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),
         database: database(ctx, desired, uid, &recorded.owned).await?,
+        deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),

@@ -164,6 +164,7 @@ fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, Strin
     Ok(Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
+        account: desired.account.clone(),
         chart: PathBuf::new(),
         values: helm::values::document(&desired.values),
         labels: ReleaseLabels {

@@ -1,8 +1,9 @@
 //! How helm reaches the API server (effect); nothing else in the crate knows.
 //!
 //! A helm process gets a kubeconfig of its own in the operator's private directory, holding one cluster and one identity,
-//! and loses it when its [`Grant`] is dropped. Today that file says what the operator itself uses. The seam is such that
-//! it can name a gateway inside the operator instead, with a token per run, and nothing else changes.
+//! and loses it when its [`Grant`] is dropped. Today that file says what the operator itself uses, and that each request is to
+//! have the rights of a ServiceAccount of the release's namespace instead of the operator's. The seam is such that it can name a
+//! gateway inside the operator instead, with a token per run, and nothing else changes.
 
 use std::{
     env,
@@ -21,7 +22,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The one name in the kubeconfigs written here.
 const NAME: &str = "clientapp-operator";
 
-/// The operator's own access to the cluster, which helm shares.
+/// The operator's own access to the cluster, by which helm gets to it as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// No `path` is what `$KUBECONFIG` names, or else `~/.kube/config`; no `context` is the current one.
@@ -65,15 +66,21 @@ impl Grant {
 
 impl Access {
     /// Writes a kubeconfig for one process. It is made anew each time, so that a certificate or token that was renewed in
-    /// the original is used from the next run on.
-    pub(super) fn grant(&self, dir: &Path) -> Result<Grant, AccessError> {
-        let kubeconfig = match self {
+    /// the original is used from the next run on. `user` is the one whose rights the process has.
+    pub(super) fn grant(&self, dir: &Path, user: &str) -> Result<Grant, AccessError> {
+        let mut kubeconfig = match self {
             Self::Kubeconfig { path, context } => {
                 let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
                 minified(read.map_err(|source| AccessError::Read { source })?, context.as_deref())?
             }
             Self::InCluster => in_cluster(Path::new(SERVICE_ACCOUNT), |variable| env::var(variable).ok())?,
         };
+        // In place of all that the original may say of another user.
+        let identity = &mut kubeconfig["users"][0]["user"];
+        for key in ["as-uid", "as-groups", "as-user-extra"] {
+            identity.as_object_mut().and_then(|identity| identity.remove(key));
+        }
+        identity["as"] = user.into();
         let write = |source| AccessError::Write { source };
         // tempfile makes files of mode 0600. JSON is YAML without its surprises.
         let mut file = tempfile::Builder::new().prefix("kubeconfig-").tempfile_in(dir).map_err(write)?;

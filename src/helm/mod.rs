@@ -134,9 +134,15 @@ impl Helm {
         judged(verb, deadline, finished)
     }
 
-    async fn run_with_access(&self, command: HelmCommand, cancel: &CancellationToken) -> Result<Finished, HelmError> {
+    async fn run_with_access(
+        &self,
+        command: HelmCommand,
+        user: &str,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, HelmError> {
         let verb = command.verb();
-        let grant = self.0.access.grant(self.0.private.path()).map_err(|source| HelmError::Access { verb, source })?;
+        let grant = self.0.access.grant(self.0.private.path(), user);
+        let grant = grant.map_err(|source| HelmError::Access { verb, source })?;
         self.run(command, Some(grant), self.0.settings.deadline, cancel).await
     }
 
@@ -159,14 +165,16 @@ impl Helm {
     }
 
     pub async fn upgrade(&self, request: &Upgrade, cancel: &CancellationToken) -> Result<Finished, HelmError> {
-        self.run_with_access(HelmCommand::upgrade(request, self.0.settings.flags), cancel).await
+        let user = request.account.user(request.namespace.as_str());
+        self.run_with_access(HelmCommand::upgrade(request, self.0.settings.flags), &user, cancel).await
     }
 
     /// Uninstalls a release. One that does not exist is uninstalled.
     ///
     /// Helm's success does not mean that all objects are gone: see [`left_behind`].
     pub async fn uninstall(&self, request: &Uninstall, cancel: &CancellationToken) -> Result<Finished, HelmError> {
-        match self.run_with_access(HelmCommand::uninstall(request, self.0.settings.flags), cancel).await {
+        let user = request.account.user(request.namespace.as_str());
+        match self.run_with_access(HelmCommand::uninstall(request, self.0.settings.flags), &user, cancel).await {
             Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
             result => result,
         }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::*;
+use crate::runtime::account::AccountName;
 
 struct Bed {
     dir: TempDir,
@@ -56,7 +57,8 @@ impl Bed {
     }
 
     async fn uninstall(&self) -> Result<Finished, HelmError> {
-        let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant".parse().unwrap() };
+        let (release, namespace) = ("my-app".parse().unwrap(), "tenant".parse().unwrap());
+        let request = Uninstall { release, namespace, account: AccountName::default() };
         self.helm.uninstall(&request, &CancellationToken::new()).await
     }
 
@@ -85,6 +87,7 @@ fn upgrade() -> Upgrade {
     Upgrade {
         release: "my-app".parse().unwrap(),
         namespace: "tenant".parse().unwrap(),
+        account: AccountName::default(),
         chart: "/charts/x.tgz".into(),
         values: "a: b\n".to_owned(),
         labels: ReleaseLabels { digest: label("d"), holder: label("h"), operation: label("o"), revision: 1 },
@@ -99,7 +102,9 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     bed.upgrade().await.unwrap();
     assert!(bed.read("argv").starts_with("upgrade --install my-app /charts/x.tgz --namespace tenant --values - "));
     assert_eq!(bed.read("values"), "a: b\n");
-    assert!(bed.read("used").contains("https://example.com"));
+    for part in ["https://example.com", r#""as":"system:serviceaccount:tenant:clientapp-deployer""#] {
+        assert!(bed.read("used").contains(part), "{}", bed.read("used"));
+    }
     let env = bed.read("env");
     let private = bed.dir.path().join("private");
     for name in [

@@ -2,15 +2,22 @@
 
 use std::time::Duration;
 
-use kube::{Client, Config, client::ClientBuilder};
+use axum::http::{HeaderName, HeaderValue, Request};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+};
 use tower::{ServiceBuilder, timeout::TimeoutLayer};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
+
+use super::account::AccountName;
 
 /// A request that has no answer by then has failed.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
 /// each watch after five.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// A client for requests. Each has its own deadline: kube's read timeout counts from the last byte on a connection, which may
 /// have been idle for long.
@@ -23,6 +30,21 @@ pub fn requests(config: &Config) -> kube::Result<Client> {
 
 pub fn watches(config: &Config) -> kube::Result<Client> {
     Client::try_from(without_retries(config, Some(WATCH_SILENCE)))
+}
+
+/// The same way to the API server, for requests with the rights of a ServiceAccount of this namespace, and not the operator's own.
+/// The groups of a ServiceAccount are added by the API server.
+pub fn impersonating(client: &Client, namespace: &str, account: &AccountName) -> Client {
+    let (of, user) = (client.clone(), account.user(namespace));
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let (client, user) = (of.clone(), HeaderValue::try_from(&user));
+        async move {
+            // Without it the request would have the operator's rights.
+            request.headers_mut().insert(IMPERSONATE, user.map_err(|error| kube::Error::HttpError(error.into()))?);
+            client.send(request).await
+        }
+    });
+    Client::new(service, namespace)
 }
 
 /// What is tried again in the client, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as long as

@@ -15,13 +15,15 @@ clusters:
 - {name: c1, cluster: {server: 'https://one.example.com', certificate-authority: pki/ca.crt}}
 - {name: c2, cluster: {server: 'https://two.example.com', insecure-skip-tls-verify: true}}
 users:
-- {name: u1, user: {client-certificate: pki/one.crt, client-key: pki/one.key}}
+- {name: u1, user: {client-certificate: pki/one.crt, client-key: pki/one.key, as: admin, as-uid: '1', as-groups: ['system:masters'], as-user-extra: {a: [b]}}}
 - {name: u2, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: login, interactiveMode: Never}, token: canary}}
 ";
 
+const USER: &str = "system:serviceaccount:acme:deployer";
+
 fn granted(dir: &Path, context: Option<&str>) -> Result<Grant, AccessError> {
     fs::write(dir.join("original"), KUBECONFIG).unwrap();
-    Access::Kubeconfig { path: Some(dir.join("original")), context: context.map(str::to_owned) }.grant(dir)
+    Access::Kubeconfig { path: Some(dir.join("original")), context: context.map(str::to_owned) }.grant(dir, USER)
 }
 
 fn content(grant: &Grant) -> Value {
@@ -43,7 +45,7 @@ fn one_context_is_left_with_absolute_paths() {
             "clusters": [{"name": NAME, "cluster": {
                 "server": "https://one.example.com", "certificate-authority": file("pki/ca.crt")}}],
             "users": [{"name": NAME, "user": {
-                "client-certificate": file("pki/one.crt"), "client-key": file("pki/one.key")}}],
+                "client-certificate": file("pki/one.crt"), "client-key": file("pki/one.key"), "as": USER}}],
         })
     );
     let path = grant.kubeconfig.path().to_owned();
@@ -71,7 +73,7 @@ fn what_is_undefined_is_named() {
         assert_eq!(error.to_string(), format!("the kubeconfig has no {missing} \"absent\""));
     }
     let absent = Access::Kubeconfig { path: Some(dir.path().join("absent")), context: None };
-    assert!(matches!(absent.grant(dir.path()), Err(AccessError::Read { .. })));
+    assert!(matches!(absent.grant(dir.path(), USER), Err(AccessError::Read { .. })));
 }
 
 #[test]
