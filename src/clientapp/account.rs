@@ -1,18 +1,44 @@
-//! The account that helm acts as, made where it is missing. An **effect**.
+//! The account that helm acts as: made where it is missing, and asked for where helm cannot tell. An **effect**.
 
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Resource, api::PostParams};
+use kube::{Api, Client, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     context::{App, Ctx},
     deployer::{self, Part},
-    error::Error,
+    error::{Error, Refusal},
     report,
 };
-use crate::runtime::{account::DEPLOYER, api::unless_there};
+use crate::runtime::{
+    account::{AccountName, DEPLOYER},
+    api::unless_there,
+    client::impersonating,
+};
+
+/// What has come of a helm run, and why. That the operator may not impersonate the account is "kubernetes cluster unreachable:
+/// unknown" to helm: the API server is asked for its own sentence then.
+pub async fn explained(
+    client: &Client,
+    (namespace, account): (&str, &AccountName),
+    failed: (Refusal, String),
+) -> (Refusal, String) {
+    if failed.0 != Refusal::Timeout {
+        return failed;
+    }
+    match impersonating(client, namespace, account).apiserver_version().await {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let sentence = &status.message;
+            let message = format!(
+                "the operator may not impersonate ServiceAccount {account} in namespace {namespace}: {sentence}"
+            );
+            (Refusal::AccessDenied, message)
+        }
+        _ => failed,
+    }
+}
 
 /// Creates a part of the deployer, and says so where it is made `again`. One that is there is never touched.
 pub async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    attempt,
+    account, attempt,
     context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
@@ -96,6 +96,7 @@ pub async fn upgrade(
     }
     let request = request(ctx, desired, revision);
     let (charts, helm, metrics) = (ctx.charts.clone(), ctx.helm.clone(), ctx.metrics.clone());
+    let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
     let begun = attempt.clone();
     let work = |cancel: CancellationToken| async move {
         let run = async {
@@ -110,7 +111,11 @@ pub async fn upgrade(
             let started = std::time::Instant::now();
             let result = helm.upgrade(&request, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
-            result.map(|_| ()).map_err(|error| error::of_helm_error(&error))
+            match result.map_err(|error| error::of_helm_error(&error)) {
+                Ok(_) => Ok(()),
+                Err(None) => Err(None),
+                Err(Some(failed)) => Err(Some(account::explained(&client, (&namespace, &account), failed).await)),
+            }
         };
         let result: Ended = run.await;
         // helm has ended: others may run theirs while this one's end is looked at and told.

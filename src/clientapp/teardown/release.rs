@@ -204,7 +204,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (helm, metrics, release) = (ctx.helm.clone(), ctx.metrics.clone(), key.clone());
+    let (helm, client, metrics, release) = (ctx.helm.clone(), ctx.client.clone(), ctx.metrics.clone(), key.clone());
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
         let result = helm.uninstall(&request, &cancel).await;
@@ -218,9 +218,13 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
                 HelmRun::Uninstalled(Ok(()))
             }
             // Stopped by the operator: begun again.
-            Err(error) => {
-                error::of_helm_error(&error).map_or(HelmRun::Idle, |failed| HelmRun::Uninstalled(Err(failed)))
-            }
+            Err(error) => match error::of_helm_error(&error) {
+                None => HelmRun::Idle,
+                Some(failed) => {
+                    let of = (&*release.namespace, &request.account);
+                    HelmRun::Uninstalled(Err(account::explained(&client, of, failed).await))
+                }
+            },
         }
     };
     ctx.helm_runs.begin((key, uid), HelmRun::Uninstalling, work, || HelmRun::Uninstalled(Err(error::panicked())));
