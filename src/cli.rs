@@ -178,6 +178,7 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -
     let request = Upgrade {
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,
+        account: desired.account,
         chart: PathBuf::from(format!("/chart-cache/{}-{}.tgz", config.chart, desired.chart_version)),
         values: values.clone(),
         labels: ReleaseLabels {

@@ -223,5 +223,10 @@ async fn cluster(args: &RunArgs) -> Result<kube::Config> {
                 .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")?,
         },
     };
+    if let Some(user) = &config.auth_info.impersonate {
+        bail!(
+            "the kubeconfig impersonates {user}: the operator impersonates service accounts, and Kubernetes does not impersonate twice"
+        );
+    }
     Ok(config)
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
@@ -39,6 +40,16 @@ pub fn complete() -> PathBuf {
 /// The directory with the kustomization of the samples.
 pub fn samples() -> PathBuf {
     directory().join("samples")
+}
+
+/// The ClusterRole whose rights helm has.
+///
+/// # Errors
+/// When its file cannot be read.
+pub fn role_deployer() -> Result<ClusterRole> {
+    let path = directory().join("role-deployer.yaml");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(serde_yaml::from_str(&text)?)
 }
 
 /// The service account's name as the API server has it in audit logs and refusals.

@@ -7,7 +7,8 @@ use clientapp_operator::crd::percona::PerconaPGCluster;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use serde::de::DeserializeOwned;
@@ -86,7 +87,11 @@ pub async fn nothing_is_left(tenant: &Tenant) {
         left.extend(names::<Job>(tenant).await);
         left.extend(names::<Pod>(tenant).await);
         left.extend(names::<ConfigMap>(tenant).await);
-        left.retain(|name| name != "kube-root-ca.crt");
+        left.extend(names::<Role>(tenant).await);
+        left.extend(names::<RoleBinding>(tenant).await);
+        left.extend(names::<ServiceAccount>(tenant).await);
+        // What every namespace has, and what every namespace of a ClientApp keeps: a ServiceAccount and its RoleBinding.
+        left.retain(|name| !["kube-root-ca.crt", "default", "clientapp-deployer"].contains(&name.as_str()));
         if left.is_empty() {
             Ok(())
         } else {

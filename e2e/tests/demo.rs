@@ -9,6 +9,7 @@ use e2e::progress::Progress;
 use e2e::tools::Tools;
 use e2e::wait::blocking_until;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -100,12 +101,15 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     let plane = cluster();
     let client = plane.client().await.unwrap();
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let roles: Api<ClusterRole> = Api::all(client);
     let state = || async {
         let namespaces = namespaces.list(&ListParams::default()).await.unwrap().items;
         let definitions = definitions.list(&ListParams::default()).await.unwrap().items;
         let names = namespaces.iter().map(|object| (object.name_any(), object.uid()));
-        names.chain(definitions.iter().map(|object| (object.name_any(), object.uid()))).collect::<Vec<_>>()
+        let names = names.chain(definitions.iter().map(|object| (object.name_any(), object.uid())));
+        let roles = roles.list(&ListParams::default()).await.unwrap().items;
+        names.chain(roles.iter().map(|object| (object.name_any(), object.uid()))).collect::<Vec<_>>()
     };
     let before = state().await;
     let demo = Demo::new();

@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    build,
+    account, build,
     context::{App, Ctx, owner_reference},
     database::DesiredObject,
     desired::Desired,
@@ -23,6 +23,7 @@ use crate::{
     destroy::{self, permit::Kind},
     runtime::{
         api::{unless_gone, unless_there},
+        client::impersonating,
         key::Key,
     },
 };
@@ -45,10 +46,11 @@ pub async fn act(
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
+            Step::CreateDeployer { part, again } => account::create(ctx, app, *part, *again).await?,
             Step::CreateAdminSecret => create(ctx, app, build::secrets::admin(app.key, app.uid())).await?,
             Step::CreateRedisSecret => create(ctx, app, build::secrets::redis(app.key, owner_reference(app))).await?,
             Step::Adopt(found) => retained::adopt(ctx, &owner_reference(app), desired, found).await?,
-            Step::Restart { secret, uid } => restart(ctx, app, observed, (secret, uid)).await?,
+            Step::Restart { secret, uid } => restart(ctx, app, desired, observed, (secret, uid)).await?,
             Step::ApplyDatabase(apply) => {
                 if let Some(object) = desired.database_object() {
                     apply_database(ctx, app, object, apply).await?;
@@ -112,14 +114,21 @@ async fn apply_database(
 }
 
 /// Restarts what the release runs, and says why.
-async fn restart(ctx: &Ctx, app: &App<'_>, observed: &Observed, (secret, uid): (&str, &str)) -> Result<(), Error> {
+async fn restart(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    (secret, uid): (&str, &str),
+) -> Result<(), Error> {
     let namespace = &app.key.namespace;
+    let client = impersonating(&ctx.client, namespace, &desired.account);
     let patch =
         Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {annotation::RESTARTED_FOR: uid}}}}}));
     let params = PatchParams { field_manager: Some(RESTART_MANAGER.to_owned()), ..PatchParams::default() };
     for workload in &observed.workloads {
         let Workload { kind, name, .. } = workload;
-        let restarted = workload.api(&ctx.client, namespace).patch_metadata(name, &params, &patch).await;
+        let restarted = workload.api(&client, namespace).patch_metadata(name, &params, &patch).await;
         unless_gone(restarted).map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?;
     }
     report::publish(ctx, app, &[report::restarted(secret)]).await;

@@ -8,6 +8,7 @@ use super::{
     attempt,
     build::secrets,
     database,
+    deployer::Deployer,
     desired::{Desired, SecretSource},
     error::Refusal,
     gate::{Gate, gate},
@@ -23,10 +24,13 @@ use crate::{
     config::Config,
     crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
+    runtime::{account::DEPLOYER, key::Key},
 };
 
 /// Longer than the longest wait for another attempt.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+/// By then every API server goes by a RoleBinding that was made.
+const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     // A field that is added to the observed has to be thought about here.
@@ -35,6 +39,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         admin_secret,
         redis_secret,
         database: _,
+        deployer,
         retained,
         backup: _,
         target: _,
@@ -73,6 +78,12 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if let Some(hold) = admin_secret_lost(desired, admin_secret, recorded, release.as_ref()) {
         return plan.hold(hold);
     }
+    // Before all else that is made: where the namespace refuses it, nothing is begun.
+    let again = recorded.release.is_some() || recorded.last_attempt.is_some();
+    let account_is_there = !desired.account.is_deployer() || deployer.is_there();
+    if desired.account.is_deployer() {
+        plan.steps.extend(deployer.missing().into_iter().map(|part| Step::CreateDeployer { part, again }));
+    }
     match secret_step(&desired.admin, admin_secret, Step::CreateAdminSecret) {
         Ok(step) => plan.steps.extend(step),
         Err(hold) => return plan.hold(hold),
@@ -88,7 +99,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         // Without Redis it is but the witness of how the app is deleted.
         Err(_) => {}
     }
-    if let Some(name) = &desired.redis_secret {
+    if let Some(name) = desired.redis_secret.as_ref().filter(|_| account_is_there) {
         plan.steps.extend(restart(name, redis_secret, recorded, workloads));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
@@ -102,15 +113,27 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     // An attempt that a user asks to be repeated holds nothing up.
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
-    // What is made here is on record as this app's own before helm uses it.
-    if plan.steps.iter().any(|step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret)) {
+    // What is made here is on record as this app's own, or seen, before helm uses it.
+    let made =
+        |step: &Step| matches!(step, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret);
+    if plan.steps.iter().any(made) {
         return plan;
     }
     plan = release_steps(plan, desired, observed, attempt, now);
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
+        Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
         None => plan,
     }
+}
+
+/// A RoleBinding is where that of the deployer has to be.
+pub fn deployer_taken(key: &Key) -> Hold {
+    let namespace = &key.namespace;
+    let message = format!(
+        "RoleBinding {DEPLOYER} in namespace {namespace} was changed or made by another client: it has to bind ClusterRole {DEPLOYER} to ServiceAccount {DEPLOYER} and to nothing else, and is not overwritten; `kubectl delete rolebinding {DEPLOYER} -n {namespace}`, and it is made anew, or name an account of your own in spec.serviceAccountName"
+    );
+    Hold::new(Reason::DeployerNotOurs, message)
 }
 
 /// What stands before a helm run: its chart, and what that asks for.
@@ -263,8 +286,10 @@ fn release_steps(
     let recorded_revision = observed.recorded.release.as_ref().map(|release| release.revision);
     // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
     let same = attempt.filter(|attempt| attempt.digest == desired.digest);
-    let waits =
-        same.and_then(|attempt| backoff(attempt, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now)));
+    let deployer = desired.account.is_deployer().then_some(&observed.deployer);
+    let waits = same.and_then(|attempt| {
+        backoff(attempt, deployer, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now))
+    });
     let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
         plan.steps.extend(first);
         if waits.is_none() {
@@ -312,8 +337,15 @@ fn release_steps(
     Plan { hold, ..plan }
 }
 
-fn backoff(attempt: &Attempt, now: Timestamp) -> Option<Hold> {
-    let until = attempt.retry_at.as_ref()?.0;
+fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Option<Hold> {
+    let mut until = attempt.retry_at.as_ref()?.0;
+    // A refusal from before its account was there, or known to every API server, says nothing of what the account may do.
+    if let Some(settled) = deployer.and_then(Deployer::since).map(|since| since + RIGHTS_SETTLE)
+        && attempt.reason.as_deref().and_then(Reason::parse) == Some(Reason::AccessDenied)
+        && attempt.started_at.0 < settled
+    {
+        until = until.min(settled);
+    }
     // Later than any that is ever set: of another clock.
     if until <= now || until > now + LATEST_RETRY {
         return None;

@@ -12,8 +12,13 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{ClientApp, DeletionPolicy, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade, quantity},
-    runtime::key::{Key, is_label},
+    crd::{
+        ClientApp, ClientAppSpec, DeletionPolicy, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade, quantity,
+    },
+    runtime::{
+        account::AccountName,
+        key::{Key, is_label},
+    },
 };
 
 /// Size of the files' volume where neither spec nor Profile says.
@@ -39,6 +44,8 @@ pub struct Desired {
     pub(crate) database: Option<DesiredDatabase>,
     /// `spec.postgres.adopt`: what an earlier ClientApp of this name has left is taken over.
     pub adopt: bool,
+    /// The ServiceAccount whose rights helm has.
+    pub account: AccountName,
     /// What happens before another chart version is installed.
     pub upgrade: DesiredUpgrade,
     /// The one version helm may install.
@@ -134,6 +141,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
 
     let database = if spec.postgres.enabled { Some(database::desired(&key, app, config)?) } else { None };
     let upgrade = upgrade(app)?;
+    let account = account(spec)?;
     let redis_secret = spec.redis.enabled.then(|| key.redis_secret());
     let admin = match &spec.admin_secret {
         Some(name) => SecretSource::Given(name.clone()),
@@ -160,6 +168,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         redis_secret,
         database,
         adopt: spec.postgres.adopt,
+        account,
         upgrade,
         digest: digest(&[&config.chart, &chart_version.to_string(), &values.to_string()]),
         chart_version,
@@ -242,6 +251,17 @@ fn as_dns(hostname: &str) -> Option<String> {
 fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
     Version::parse(version).map_err(|_| {
         invalid("spec.chartVersion", "must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'")
+    })
+}
+
+/// The ServiceAccount whose rights helm has. Not in the digest: who installs a chart changes nothing of what is installed.
+pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
+    let Some(name) = &spec.service_account_name else { return Ok(AccountName::default()) };
+    AccountName::parse(name).ok_or_else(|| {
+        invalid(
+            "spec.serviceAccountName",
+            "must be the name of a ServiceAccount: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 characters",
+        )
     })
 }
 
@@ -333,6 +353,8 @@ mod tests {
             (external("db.example:70000"), "spec.postgres.external.host"),
             (external("[::1]:0"), "spec.postgres.external.host"),
             (external("db.example:x"), "spec.postgres.external.host"),
+            (json!({"serviceAccountName": "Deployer"}), "spec.serviceAccountName"),
+            (json!({"serviceAccountName": "other:deployer"}), "spec.serviceAccountName"),
             (json!({"upgrade": {"allow": "5.x"}}), "spec.upgrade.allow"),
             (json!({"upgrade": {"foreignLockTimeout": "soon"}}), "spec.upgrade.foreignLockTimeout"),
             (json!({"upgrade": {"foreignLockTimeout": "1m"}}), "spec.upgrade.foreignLockTimeout"),
@@ -377,6 +399,7 @@ mod tests {
         for (change, equal) in [
             (json!({"suspend": true}), true),
             (json!({"deletionPolicy": "Retain"}), true),
+            (json!({"serviceAccountName": "team"}), true),
             (json!({"values": {"a": {"x": 2, "y": 1}, "b": 1}}), true),
             (json!({"postgres": {"storageSize": "2Gi"}}), true),
             (json!({"postgres": {"adopt": true, "instances": 3}}), true),

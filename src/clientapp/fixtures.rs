@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     database::{DatabaseObject, DatabaseState},
+    deployer::{Deployer, Found},
     desired::{Desired, desired},
     helm_runs::HelmRun,
     observed::{DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
@@ -91,6 +92,12 @@ pub fn release(digest: &str) -> ReleaseView {
     }
 }
 
+/// The account that helm acts as, made at this time.
+pub fn deployer(created: Timestamp) -> Deployer {
+    let found = |uid: &str| Some(Found { uid: uid.to_owned(), created: Some(created), fits: true, made: true });
+    Deployer { account: found("account-uid"), binding: found("binding-uid") }
+}
+
 pub fn database(desired: &Desired) -> Option<DatabaseObject> {
     let object = desired.database_object()?;
     Some(DatabaseObject {
@@ -126,6 +133,7 @@ pub fn settled(desired: &Desired) -> Observed {
             secret: keys(&["user", "password", "host", "dbname"]),
             reachable: true,
         },
+        deployer: deployer(now() - SignedDuration::from_secs(3600)),
         retained: Vec::new(),
         backup: None,
         target: Some(target(&desired.chart_version.to_string(), None)),

@@ -1,7 +1,5 @@
 //! What the API server has now, where a cache may be late and much depends on it. **Effects**, reads only.
 
-use std::collections::HashMap;
-
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api,
@@ -12,7 +10,6 @@ use super::{
     context::{App, Ctx},
     error::Error,
     inventory,
-    observed::Workload,
     watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
@@ -69,16 +66,4 @@ pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta
         api.list_metadata(&params).await.map_err(Error::api(format!("list the revisions of release {key}")))?;
     let name = |secret: &PartialObjectMeta<Secret>| secret.metadata.name.clone().unwrap_or_default();
     Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
-}
-
-/// The generation of each of these workloads, by uid.
-pub async fn generations(ctx: &Ctx, key: &Key, workloads: &[Workload]) -> Result<HashMap<String, i64>, Error> {
-    let mut generations = HashMap::new();
-    for workload in workloads {
-        let found = workload.api(&ctx.client, &key.namespace).get_metadata_opt(&workload.name).await;
-        let failed = Error::api(format!("look for {} {}/{}", workload.kind, key.namespace, workload.name));
-        let meta = found.map_err(failed)?.map(|found| found.metadata);
-        generations.extend(meta.and_then(|meta| Some((meta.uid?, meta.generation?))));
-    }
-    Ok(generations)
 }

@@ -2,23 +2,25 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what shall be | [`mod@desired`], with [`build`], [`database`] and [`names`] | pure |
+//! | what shall be | [`mod@desired`], with [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | what is there | [`observe`] → [`observed`] | effect, reads only |
 //! | what to do now | [`mod@decide`], with `gate` and [`upgrade`], into [`plan`] | pure |
 //! | say so | [`report`], with [`attempt`] | pure, then one write |
-//! | do it | [`act`], with `release` | effect |
+//! | do it | [`act`], with `release` and `account` | effect |
 //! | how helm gets on | [`helm_runs`] | effect |
 //! | deletion | `teardown` | effect |
 //! | what becomes of what | [`fate`] | pure |
 //!
 //! This module is the driver: it runs the stages in order and knows nothing of what they decide. None of them waits.
 
+mod account;
 pub(crate) mod act;
 pub(crate) mod attempt;
 pub mod build;
 pub(crate) mod context;
 pub(crate) mod database;
 pub(crate) mod decide;
+pub(crate) mod deployer;
 pub mod desired;
 pub(crate) mod error;
 pub mod fate;

@@ -16,7 +16,7 @@ use kube::{
 };
 
 use self::contents::{Kinds, describe};
-use super::{Ctx, error::Error};
+use super::{Ctx, deployer::Deployer, error::Error};
 use crate::{
     crd::{Reason, label},
     destroy::{self, Vacant},
@@ -62,9 +62,19 @@ pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
-        Some(namespace) => delete_if_empty(&ctx.client, &namespace, Some((app, uid)), Some(&ctx.lead)).await,
+        Some(namespace) => {
+            let of = (Some((app, uid)), ctx.watches.deployer(name));
+            delete_if_empty(&ctx.client, &namespace, of, Some(&ctx.lead)).await
+        }
         None => Ok(Fate::NotOurs),
     }
+}
+
+/// Whether a namespace is gone, or on its way out, and all that is in it.
+pub async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
+    let found = Api::<Namespace>::all(ctx.client.clone()).get_opt(name).await;
+    let found = found.map_err(Error::api(format!("look at namespace {name}")))?;
+    Ok(found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
 }
 
 /// Deletes a namespace again that was made for an app which was refused then.
@@ -72,7 +82,7 @@ pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Fate, Error>
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
     match found.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) if namespace.uid().as_deref() == Some(uid) => {
-            delete_if_empty(client, &namespace, None, None).await
+            delete_if_empty(client, &namespace, (None, Deployer::default()), None).await
         }
         _ => Ok(Fate::NotOurs),
     }
@@ -104,7 +114,8 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
     let (forsaken, wait) = forsaken(&made.items, &with_app, clock::now());
     for namespace in forsaken {
-        if delete_if_empty(&ctx.client, namespace, None, Some(&ctx.lead)).await? == Fate::Deleting {
+        let of = (None, ctx.watches.deployer(&namespace.name_any()));
+        if delete_if_empty(&ctx.client, namespace, of, Some(&ctx.lead)).await? == Fate::Deleting {
             tracing::warn!(namespace = namespace.name_any(), "was made for a ClientApp that never came to be: deleted");
         }
     }
@@ -136,7 +147,7 @@ fn forsaken<'a>(
 async fn delete_if_empty(
     client: &Client,
     namespace: &Namespace,
-    app: Option<(&Key, &str)>,
+    of: (Option<(&Key, &str)>, Deployer),
     lead: Option<&Lead>,
 ) -> Result<Fate, Error> {
     let labels = namespace.labels();
@@ -148,7 +159,7 @@ async fn delete_if_empty(
     if namespace.metadata.deletion_timestamp.is_some() {
         return Ok(Fate::Deleting);
     }
-    if let Some(kept) = kept(client, &namespace.name_any(), app).await? {
+    if let Some(kept) = kept(client, &namespace.name_any(), of).await? {
         return Ok(kept);
     }
     match destroy::namespace(client, lead, Vacant(namespace)).await? {
@@ -158,11 +169,15 @@ async fn delete_if_empty(
 }
 
 /// Why a namespace stays: what is in it that is not the app's own, of whatever kind.
-async fn kept(client: &Client, namespace: &str, app: Option<(&Key, &str)>) -> Result<Option<Fate>, Error> {
+async fn kept(
+    client: &Client,
+    namespace: &str,
+    (app, deployer): (Option<(&Key, &str)>, Deployer),
+) -> Result<Option<Fate>, Error> {
     let discover = || Error::api("ask the API server for its kinds");
     let core = client.list_core_api_versions_aggregated().await.map_err(discover())?;
     let groups = client.list_api_groups_aggregated().await.map_err(discover())?;
-    let kinds = match Kinds::of(&core.items, &groups.items) {
+    let kinds = match Kinds::of(&core.items, &groups.items, deployer) {
         Ok(kinds) => kinds,
         Err(unclear) => return Ok(Some(Fate::Unclear(unclear))),
     };

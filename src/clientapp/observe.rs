@@ -70,7 +70,7 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     }
     recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
-    let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run).await?;
+    let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run);
     let owned = recorded.owned.clone();
     let observed =
         Observed { run, run_is_shown, workloads, release, inventory, owned, recorded, ..Observed::default() };
@@ -82,12 +82,12 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
 
 /// The release's workloads. How new those are that helm has just upgraded is known by what it has written, so that a late watch
 /// does not tell the new revision ready by what a workload was before.
-async fn workloads(
+fn workloads(
     ctx: &Ctx,
     key: &Key,
     (release, inventory): (Option<&ReleaseView>, Option<&Inventory>),
     run: &HelmRun,
-) -> Result<Vec<Workload>, Error> {
+) -> Vec<Workload> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
     let mut known = ctx.memory.generations.get(key);
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
@@ -96,11 +96,8 @@ async fn workloads(
         && release.revision > 1
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
-        let newest = match upgraded.wrote.uncertain {
-            true => live::generations(ctx, key, &workloads).await?,
-            false => upgraded.wrote.generations(),
-        };
-        let asked = (release.secret_uid.clone(), Arc::new(newest));
+        let wrote = Arc::new(upgraded.wrote.generations());
+        let asked = (release.secret_uid.clone(), wrote);
         ctx.memory.generations.put(key.clone(), asked.clone());
         known = Some(asked);
     }
@@ -110,7 +107,7 @@ async fn workloads(
             workload.waiting = Some("its newest version is not seen yet".to_owned());
         }
     }
-    Ok(workloads)
+    workloads
 }
 
 /// What there is to see for a spec.
@@ -144,6 +141,7 @@ async fn with_spec(
         admin_secret,
         redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),
         database: database(ctx, desired, uid, &recorded.owned).await?,
+        deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),

@@ -12,6 +12,7 @@ use semver::Version;
 
 use super::{
     database::{BackupProgress, DatabaseObject},
+    deployer::Deployer,
     helm_runs::HelmRun,
 };
 use crate::{
@@ -30,6 +31,8 @@ pub struct Observed {
     /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,
     pub database: DatabaseView,
+    /// What there is in the namespace of the account that helm acts as, where the spec names no other.
+    pub deployer: Deployer,
     /// What an earlier ClientApp of this name has left, to be adopted or not.
     pub retained: Vec<Retained>,
     /// The backup that the next upgrade waits for; `None`: it waits for none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 
-use super::observed::Retained;
+use super::{deployer, observed::Retained};
 use crate::crd::{BackupRecord, Reason};
 
 /// How long a database object may stay without any status before that itself is reported.
@@ -24,6 +24,12 @@ pub struct Apply {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// Create what is missing of the account that helm acts as.
+    CreateDeployer {
+        part: deployer::Part,
+        /// It was there before, as far as this app knows: told in an event.
+        again: bool,
+    },
     /// Create the Secret with generated administrator credentials, unless it exists.
     CreateAdminSecret,
     /// Create the Secret with a generated Redis password, unless it exists.
@@ -117,9 +123,11 @@ impl Plan {
         }
     }
 
-    /// Whether it only makes credentials, which is told together with what they are made for.
+    /// Whether it only makes credentials and the deployer, which is told together with what they are made for.
     pub fn only_makes_credentials(&self) -> bool {
-        let makes = |step: &Step| matches!(step, Step::CreateAdminSecret | Step::CreateRedisSecret);
+        let makes = |step: &Step| {
+            matches!(step, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
+        };
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(makes)
     }
 

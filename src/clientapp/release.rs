@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    attempt,
+    account, attempt,
     context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
@@ -97,6 +97,7 @@ pub async fn upgrade(
     let request = request(ctx, desired, revision);
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
+    let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
     let begun = attempt.clone();
     let work = |cancel: CancellationToken| async move {
         let mut wrote = Recorded::default();
@@ -113,7 +114,11 @@ pub async fn upgrade(
             let result;
             (result, wrote) = helm.upgrade(&gateway, &request, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
-            result.map(|_| ()).map_err(|error| error::of_helm_error(&error))
+            match result.map_err(|error| error::of_helm_error(&error)) {
+                Ok(_) => Ok(()),
+                Err(None) => Err(None),
+                Err(Some(failed)) => Err(Some(account::explained(&client, (&namespace, &account), failed).await)),
+            }
         };
         let result: Ended = run.await;
         // helm has ended: others may run theirs while this one's end is looked at and told.
@@ -167,6 +172,7 @@ fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, Strin
     Ok(Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
+        account: desired.account.clone(),
         chart: PathBuf::new(),
         values: helm::values::document(&desired.values),
         labels: ReleaseLabels {

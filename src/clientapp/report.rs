@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::{
     attempt,
     context::{App, Ctx, Invalid},
+    deployer::Part,
     desired::Desired,
     error::Error,
     helm_runs::HelmRun,
@@ -22,6 +23,7 @@ use crate::{
     },
     destroy::permit::Kept,
     runtime::{
+        account::DEPLOYER,
         clock,
         controller::Failure as _,
         events::{Note, publish_by},
@@ -451,6 +453,15 @@ pub fn restarted(secret: &str) -> Note {
         "Secret {secret} was deleted and made anew with another password: the workloads that hold the old one are restarted"
     );
     Note::warning("Restarting", Reason::SecretReplaced, message)
+}
+
+/// The event that tells that the account which helm acts as was put back. **Pure.**
+pub fn deployer_replaced(part: Part, namespace: &str) -> Note {
+    let message = format!(
+        "{} {DEPLOYER}, by which helm acts in namespace {namespace}, was missing and is made anew",
+        part.kind()
+    );
+    Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)
 }
 
 /// The event that names what a deletion has kept. **Pure.**

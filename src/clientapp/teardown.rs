@@ -15,7 +15,7 @@ use kube::{Api, runtime::controller::Action};
 
 use super::{
     context::{App, Ctx},
-    database,
+    database, desired,
     error::Error,
     fate::{Deletion, Fate, Piece},
     live, namespace, observe,
@@ -32,7 +32,7 @@ use crate::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
     },
-    runtime::{clock, controller::WRONGLY_GONE, finalizer::carries},
+    runtime::{account::AccountName, clock, controller::WRONGLY_GONE, finalizer::carries},
 };
 
 /// How soon to look again at what is not watched.
@@ -53,6 +53,8 @@ struct Going<'a> {
     status: &'a ClientAppStatus,
     /// What its spec says; `None`: it does not decode.
     wish: Option<Wish>,
+    /// The account that helm acts as, and all that finishes what helm has left.
+    account: AccountName,
     deletion: Deletion,
     /// The chart its data are of.
     installed: Option<InstalledChart>,
@@ -147,7 +149,9 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         _ => DeletionPolicy::Retain,
     };
     let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
-    let going = Going { app, status: &status, wish, deletion, installed: upgrade::installed(&status) };
+    // Where the spec cannot be read, the one that the operator makes.
+    let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
+    let going = Going { app, status: &status, wish, account, deletion, installed: upgrade::installed(&status) };
 
     let foreign = release.as_ref().is_some_and(|release| !release.known);
     if foreign {

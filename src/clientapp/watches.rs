@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{PersistentVolumeClaim, PodTemplateSpec, Secret},
+    core::v1::{PersistentVolumeClaim, PodTemplateSpec, Secret, ServiceAccount},
+    rbac::v1::RoleBinding,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, CustomResourceExt as _, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
@@ -13,6 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     database::{self, DatabaseObject, Provider, Watched},
+    deployer::{self, Deployer},
     desired::StoredProfile,
     inventory::release_of,
     observed::Workload,
@@ -26,6 +28,7 @@ use crate::{
     destroy::permit,
     helm::command::{DIGEST_LABEL, REVISION_LABEL},
     runtime::{
+        account::DEPLOYER,
         cache::{Cache, Entry},
         controller::Objects,
         feeder::{Feeder, Optional},
@@ -83,6 +86,10 @@ pub struct Watches {
     stateful_sets: Arc<Cache<Workload>>,
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
+    /// The deployers' ServiceAccounts; no others.
+    accounts: Arc<Cache<deployer::Found>>,
+    /// The RoleBindings of that name.
+    bindings: Arc<Cache<deployer::Found>>,
     /// Of each provider.
     databases: HashMap<permit::Kind, Watched>,
     /// Every Profile, or why it does not decode.
@@ -100,11 +107,15 @@ impl Watches {
         let feeder = Feeder { client, objects: &apps, tasks, stop };
         let all = watcher::Config::default();
         let helms = all.clone().labels(MANAGED_BY_HELM);
+        // By name, so that rights on this name are enough.
+        let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: feeder.all("secrets", all.clone(), secret, secret_changed),
             claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
             deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
             stateful_sets: feeder.all("statefulsets", helms, stateful_set, Objects::trigger),
+            accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
+            bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::ALL.iter().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
             profiles: feeder.optional(Profile::crd_name(), profile, profile_changed),
             apps,
@@ -113,13 +124,16 @@ impl Watches {
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
     pub async fn synced(&self) {
-        let Watches { apps, secrets, deployments, stateful_sets, claims, databases, profiles } = self;
+        let Watches { apps, secrets, deployments, stateful_sets, claims, accounts, bindings, databases, profiles } =
+            self;
         // The writer lives as long as the controller, which waits here.
         let _ = apps.store.wait_until_ready().await;
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
         claims.synced().await;
+        accounts.synced().await;
+        bindings.synced().await;
         for Watched { objects, backups, endpoints } in databases.values() {
             if let Some(endpoints) = endpoints {
                 endpoints.synced().await;
@@ -153,6 +167,11 @@ impl Watches {
 
     pub fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
         self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
+    }
+
+    pub fn deployer(&self, namespace: &str) -> Deployer {
+        let name = Key::new(namespace, DEPLOYER);
+        Deployer { account: self.accounts.get(&name), binding: self.bindings.get(&name) }
     }
 
     pub fn revisions(&self, release: &Key) -> Vec<(String, RevisionMeta)> {
@@ -194,6 +213,11 @@ fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
     });
 }
 
+/// Helm acts for all apps of the namespace by it.
+fn deployer_changed(apps: &Objects<ClientApp>, deployer: &Key) {
+    apps.trigger_where(|app| app.metadata.namespace.as_ref() == Some(&deployer.namespace));
+}
+
 fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     apps.trigger_where(|app| {
         let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
@@ -218,6 +242,14 @@ fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     let (key, meta) = (key_of(&secret), secret_meta(&secret));
     let release = meta.revision.is_some().then(|| secret.labels().get("name").cloned()).flatten();
     Entry { group: release.map(|release| Key::new(&key.namespace, release)), value: Some(meta), key }
+}
+
+fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::Found> {
+    Entry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
+}
+
+fn binding(binding: RoleBinding) -> Entry<deployer::Found> {
+    Entry { key: key_of(&binding), group: None, value: Some(deployer::binding(&binding)) }
 }
 
 fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMeta>> {

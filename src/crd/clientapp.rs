@@ -86,6 +86,14 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub persistence: Persistence,
 
+    /// Name of the ServiceAccount of this namespace with whose rights helm installs, upgrades and uninstalls the chart. What
+    /// it may not do, helm may not: the condition `AccessDenied` names verb, resource and account. Absent:
+    /// `clientapp-deployer`, which the operator creates with a RoleBinding to the ClusterRole of that name. Any other account
+    /// you create and bind yourself, and a cluster admin lets the operator impersonate it.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')").message("must be the name of a ServiceAccount: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"))]
+    pub service_account_name: Option<String>,
+
     /// What has to happen before helm installs another `chartVersion`.
     #[serde(default)]
     pub upgrade: Upgrade,

@@ -80,7 +80,7 @@ macro_rules! reasons {
 
 reasons! {
     AccessDenied ALL kind::READY, Stalled: "The API server, or the database of PostgresWriters, forbids something; the message names what.",
-        "Grant it; for what a chart makes, `manifests/role-chart.yaml` says how.";
+        "Grant it; for what a chart makes, `manifests/role-deployer.yaml` says how.";
     AdminSecretKeyMissing APP kind::RELEASED, Stalled: "The Secret with the administrator's credentials lacks a key.",
         "Complete it; that is noticed at once.";
     AdminSecretLost APP kind::RELEASED, Stalled: "The generated Secret with the administrator's password is gone, and the app knows no other. No new one is made up.",
@@ -123,6 +123,9 @@ reasons! {
     DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster lacks the kind that the database is made from.",
         "Install the Percona Operator for PostgreSQL, or apply `crds/`.";
     Deployed APP kind::RELEASED, Fine: "The release is deployed as the spec asks.", "Nothing.";
+    DeployerNotOurs APP kind::RELEASED, Stalled: "A RoleBinding `clientapp-deployer` binds something else than the account that helm acts as. It is not overwritten.",
+        "Delete it, and it is made as it has to be; or name an account of your own in `spec.serviceAccountName`.";
+    DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace, and is made anew.", "Leave both there: helm acts by them.";
     Disabled APP kind::POSTGRES_READY, Fine: "The spec asks for no database.", "Nothing.";
     DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; data that were migrated do not go back.", "Take the way in the message.";
     DumpFailed DB BACKED_UP, Trouble: "A dump has failed, or has hung for six hours.", "Look at the log of the Job that is named.";

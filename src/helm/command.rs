@@ -7,7 +7,7 @@
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
 use super::source::ChartSource;
-use crate::runtime::key::is_label;
+use crate::runtime::{account::AccountName, key::is_label};
 
 /// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, the run.
 pub const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
@@ -119,6 +119,8 @@ pub struct Upgrade {
     pub release: ReleaseName,
     /// Its namespace, which must exist.
     pub namespace: Namespace,
+    /// The ServiceAccount of that namespace whose rights helm has.
+    pub account: AccountName,
     /// The packaged chart, an absolute path.
     pub chart: PathBuf,
     /// The values, one document of JSON, in which nothing has another meaning to a reader of YAML.
@@ -130,6 +132,8 @@ pub struct Upgrade {
 pub struct Uninstall {
     pub release: ReleaseName,
     pub namespace: Namespace,
+    /// The ServiceAccount of that namespace whose rights helm has.
+    pub account: AccountName,
 }
 
 /// What is the same for every run of one operator.
@@ -168,7 +172,7 @@ impl HelmCommand {
     /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set`
     /// (it has a syntax of its own), no `--create-namespace` (the namespace is the tenant's, not the release's).
     pub fn upgrade(request: &Upgrade, flags: Flags) -> Self {
-        let Upgrade { release, namespace, chart, values, labels } = request;
+        let Upgrade { release, namespace, account: _, chart, values, labels } = request;
         let mut command = Self::new(Verb::Upgrade)
             .arg("--install")
             .arg(release.as_str())
@@ -198,7 +202,7 @@ impl HelmCommand {
     /// Background cascade: with foreground the objects linger, terminating, and a new release of the same name would adopt
     /// them just before they vanish.
     pub fn uninstall(request: &Uninstall, flags: Flags) -> Self {
-        let Uninstall { release, namespace } = request;
+        let Uninstall { release, namespace, account: _ } = request;
         Self::new(Verb::Uninstall)
             .arg(release.as_str())
             .option("--namespace", namespace.as_str())

@@ -43,7 +43,7 @@ use self::{
     rules::{Asked, Phase, Scope},
 };
 use super::command::{Namespace, ReleaseName};
-use crate::lead::Lead;
+use crate::{lead::Lead, runtime::account::AccountName};
 
 /// The one name in the kubeconfigs written here, and the host of the cluster that exists in name only.
 const NAME: &str = "clientapp-operator";
@@ -152,8 +152,18 @@ impl Gateway {
     }
 
     /// Admits one run, with a kubeconfig for it in this directory.
-    pub(super) fn admit(&self, dir: &Path, release: &ReleaseName, namespace: &Namespace) -> io::Result<Pass> {
-        let scope = Scope { release: release.to_string(), namespace: namespace.to_string(), account: None };
+    pub(super) fn admit(
+        &self,
+        dir: &Path,
+        release: &ReleaseName,
+        namespace: &Namespace,
+        account: &AccountName,
+    ) -> io::Result<Pass> {
+        let scope = Scope {
+            release: release.to_string(),
+            namespace: namespace.to_string(),
+            user: account.user(namespace.as_str()),
+        };
         let password: String = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
         let kubeconfig = json!({
             "apiVersion": "v1",

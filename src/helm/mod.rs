@@ -36,6 +36,8 @@ use gateway::{Gateway, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
 
+use crate::runtime::account::AccountName;
+
 /// The oldest helm that will do: 4.0.0 renamed flags and made server-side apply the default.
 const MINIMUM: semver::Version = semver::Version::new(4, 0, 0);
 /// How long helm may take to tell its version; it takes a fraction of a second.
@@ -136,12 +138,12 @@ impl Helm {
     async fn run_through(
         &self,
         gateway: &Gateway,
-        (release, namespace): (&ReleaseName, &Namespace),
+        (release, namespace, account): (&ReleaseName, &Namespace, &AccountName),
         command: HelmCommand,
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let verb = command.verb();
-        let pass = match gateway.admit(self.0.private.path(), release, namespace) {
+        let pass = match gateway.admit(self.0.private.path(), release, namespace, account) {
             Ok(pass) => pass,
             Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
         };
@@ -175,7 +177,7 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let command = HelmCommand::upgrade(request, self.0.settings.flags);
-        self.run_through(gateway, (&request.release, &request.namespace), command, cancel).await
+        self.run_through(gateway, (&request.release, &request.namespace, &request.account), command, cancel).await
     }
 
     /// Uninstalls a release. One that does not exist is uninstalled.
@@ -188,7 +190,11 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = HelmCommand::uninstall(request, self.0.settings.flags);
-        match self.run_through(gateway, (&request.release, &request.namespace), command, cancel).await.0 {
+        match self
+            .run_through(gateway, (&request.release, &request.namespace, &request.account), command, cancel)
+            .await
+            .0
+        {
             Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
             result => result,
         }

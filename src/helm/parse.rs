@@ -111,6 +111,7 @@ const TABLE: &[Row] = &[
     (Quota, None, "minimum cpu usage"),
     (Quota, None, "minimum memory usage"),
     (FORBIDDEN, None, "forbidden: User \""),
+    (FORBIDDEN, None, "attempting to grant RBAC permissions not currently held"), // registry/rbac/escalation_check.go
     (FORBIDDEN, None, "Unauthorized"),
     (FORBIDDEN, None, "the server has asked for the client to provide credentials"),
     (Admission, None, "is forbidden: "), // pod security and other plugins

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::*;
-use crate::lead::Lead;
+use crate::{lead::Lead, runtime::account::AccountName};
 
 struct Bed {
     dir: TempDir,
@@ -50,7 +50,8 @@ impl Bed {
     }
 
     async fn uninstall(&self) -> Result<Finished, HelmError> {
-        let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant".parse().unwrap() };
+        let (release, namespace) = ("my-app".parse().unwrap(), "tenant".parse().unwrap());
+        let request = Uninstall { release, namespace, account: AccountName::default() };
         self.helm.uninstall(&gateway().await, &request, &CancellationToken::new()).await
     }
 
@@ -85,6 +86,7 @@ fn upgrade() -> Upgrade {
     Upgrade {
         release: "my-app".parse().unwrap(),
         namespace: "tenant".parse().unwrap(),
+        account: AccountName::default(),
         chart: "/charts/x.tgz".into(),
         values: "a: b\n".to_owned(),
         labels: ReleaseLabels { digest: label("d"), holder: label("h"), operation: label("o"), revision: 1 },

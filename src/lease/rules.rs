@@ -126,11 +126,7 @@ mod tests {
                 vec![(0, other(100)), (6, other(-100)), (12, other(-100))],
                 false,
             ),
-            (
-                "another has taken it over since",
-                vec![(0, other(0)), (6, by("third", 6)), (12, by("third", 6))],
-                false,
-            ),
+            ("another has taken it over since", vec![(0, other(0)), (6, by("third", 6)), (12, by("third", 6))], false),
             ("deleted under its holder", vec![(0, other(0)), (20, None)], false),
             ("deleted, and still not there", vec![(0, other(0)), (20, None), (26, None)], false),
             ("deleted for so long that its holder has ended", vec![(0, other(0)), (20, None), (27, None)], true),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::Request;
+use axum::http::{HeaderName, HeaderValue, Request};
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder},
@@ -10,6 +10,7 @@ use kube::{
 use tower::{BoxError, ServiceBuilder, service_fn, timeout::TimeoutLayer};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
+use super::account::AccountName;
 use crate::lead::Lead;
 
 /// A request that has no answer by then has failed.
@@ -17,6 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
 /// each watch after five.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
+/// The header of requests that are made as another user.
+pub const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// A client for requests. Each has its own deadline: kube's read timeout counts from the last byte on a connection, which may
 /// have been idle for long.
@@ -47,6 +50,21 @@ pub fn led(client: &Client, lead: &Lead) -> Client {
                 () = lead.over() => Err(BoxError::from("this operator does not lead any more")),
                 answer = client.send(request) => answer.map_err(BoxError::from),
             }
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// The same way to the API server, for requests with the rights of a ServiceAccount of this namespace, and not the operator's own.
+/// The groups of a ServiceAccount are added by the API server.
+pub fn impersonating(client: &Client, namespace: &str, account: &AccountName) -> Client {
+    let (of, user) = (client.clone(), account.user(namespace));
+    let service = service_fn(move |mut request: Request<Body>| {
+        let (client, user) = (of.clone(), HeaderValue::try_from(&user));
+        async move {
+            // Without it the request would have the operator's rights.
+            request.headers_mut().insert(IMPERSONATE, user.map_err(|error| kube::Error::HttpError(error.into()))?);
+            client.send(request).await
         }
     });
     Client::new(service, namespace)

@@ -2,7 +2,7 @@
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what objects are called | [`key`], [`subject`] | pure |
+//! | what objects are called | [`key`], [`subject`], [`account`] | pure |
 //! | what is watched | [`feeder`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | how requests are made | [`client`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
@@ -12,6 +12,7 @@
 //! | what is written about an object | [`finalizer`], [`status`], [`events`] | effect |
 //! | what is made up, and what time it is | [`password`], [`clock`] | effect |
 
+pub mod account;
 pub(crate) mod api;
 pub(crate) mod backoff;
 pub(crate) mod cache;

@@ -13,6 +13,7 @@ use clientapp_operator::lease;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -102,6 +103,17 @@ impl Existing {
         Ok(made)
     }
 
+    /// Creates the role that the operator binds for helm, if there is none.
+    async fn make_role(&self, client: &Client) -> Result<()> {
+        let mut role: ClusterRole = manifests::role_deployer()?;
+        let api: Api<ClusterRole> = Api::all(client.clone());
+        if api.get_opt(&role.name_any()).await?.is_none() {
+            role.labels_mut().insert(MARK.to_owned(), self.run.clone());
+            api.create(&PostParams::default(), &role).await?;
+        }
+        Ok(())
+    }
+
     async fn make_namespace(&self, client: &Client) -> Result<()> {
         let namespace = json!({"metadata": {"name": NAMESPACE, "labels": {MARK: self.run}}});
         let api: Api<Namespace> = Api::all(client.clone());
@@ -152,6 +164,7 @@ impl Place for Existing {
         if !step("Applying the CRD", self.define(&client)).await? {
             say("There is one already: it is used as it is, and stays.");
         }
+        step("Creating the ClusterRole clientapp-deployer, for helm", self.make_role(&client)).await?;
         step("Creating the namespace clientapp-demo", self.make_namespace(&client)).await?;
         let repository = self.home.path().join("repository");
         fs::create_dir(&repository)?;
@@ -195,6 +208,11 @@ impl Place for Existing {
             delete(&namespaces, &namespace).await?;
         }
         self.operator = None;
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        let role = roles.get_opt(&manifests::role_deployer()?.name_any()).await?;
+        if let Some(role) = role.filter(|role| self.is_marked(role)) {
+            delete(&roles, &role).await?;
+        }
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in crd::all() {
             let Some(definition) = definitions.get_opt(&definition.name_any()).await? else { continue };

@@ -1,5 +1,6 @@
 //! What the account may do, and what not: as the API server itself answers.
 
+use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::lab::Lab;
 use e2e::manifests;
 use k8s_openapi::api::authorization::v1::{
@@ -44,8 +45,12 @@ async fn the_account_may_do_this_and_no_more() {
         ("create", OURS, "postgresqls", ""),
         ("delete", "", "persistentvolumeclaims", "acme"),
         ("patch", "apps", "statefulsets", "acme"),
-        ("create", RBAC, "roles", ""),
-        ("use", "extensions", "podsecuritypolicies", "privileged"),
+        ("watch", "", "serviceaccounts", DEPLOYER),
+        ("create", "", "serviceaccounts", ""),
+        ("impersonate", "", "serviceaccounts", DEPLOYER),
+        ("watch", RBAC, "rolebindings", DEPLOYER),
+        ("create", RBAC, "rolebindings", ""),
+        ("bind", RBAC, "clusterroles", DEPLOYER),
     ];
     let may_not: &[Question] = &[
         ("*", "*", "*", ""),
@@ -73,17 +78,60 @@ async fn the_account_may_do_this_and_no_more() {
         ("watch", "apiextensions.k8s.io", CRDS, ""),
         ("get", "apiextensions.k8s.io", CRDS, "clientapps.apps.bnerd-operator.local"),
         ("patch", "apiextensions.k8s.io", CRDS, "perconapgclusters.pgv2.percona.com"),
+        // Of a chart's objects nothing, but for what has a kind that Postgresqls consist of as well.
+        ("patch", "apps", "deployments", "acme"),
+        ("get", "apps", "deployments", "acme"),
+        ("create", "networking.k8s.io", "ingresses", ""),
+        ("patch", "policy", "poddisruptionbudgets", "acme"),
+        ("create", RBAC, "roles", ""),
+        ("delete", RBAC, "roles", "acme"),
+        // What is there of the accounts stays as it is.
+        ("patch", RBAC, "rolebindings", DEPLOYER),
+        ("delete", RBAC, "rolebindings", DEPLOYER),
+        ("watch", RBAC, "rolebindings", ""),
+        ("patch", "", "serviceaccounts", DEPLOYER),
+        ("delete", "", "serviceaccounts", DEPLOYER),
+        ("watch", "", "serviceaccounts", ""),
         // No way to more rights.
         ("escalate", RBAC, "roles", "acme"),
         ("bind", RBAC, "roles", "acme"),
         ("bind", RBAC, "clusterroles", "cluster-admin"),
         ("create", RBAC, "clusterroles", ""),
         ("create", RBAC, "clusterrolebindings", ""),
+        ("bind", RBAC, "roles", DEPLOYER),
         ("impersonate", "", "users", "admin"),
-        ("use", "extensions", "podsecuritypolicies", "other"),
+        ("impersonate", "", "groups", "system:masters"),
+        ("impersonate", "", "serviceaccounts", "default"),
+        ("use", "extensions", "podsecuritypolicies", "privileged"),
         // The Lease is in the operator's namespace only; the tenant's is asked about here.
         ("get", "coordination.k8s.io", "leases", "clientapp-operator"),
         ("create", "coordination.k8s.io", "leases", ""),
+    ];
+    // What helm may do, in the namespace where the account is.
+    let deployer: &[Question] = &[
+        ("list", "", "secrets", ""),
+        ("patch", "apps", "deployments", "acme"),
+        ("create", "networking.k8s.io", "ingresses", ""),
+        ("create", RBAC, "roles", ""),
+        ("delete", "", "persistentvolumeclaims", "acme"),
+        ("use", "extensions", "podsecuritypolicies", "privileged"),
+    ];
+    let no_deployer: &[Question] = &[
+        ("*", "*", "*", ""),
+        ("*", "", "secrets", ""),
+        ("create", "", "pods", ""),
+        ("create", "", "pods/exec", "acme"),
+        ("get", "", "nodes", ""),
+        ("patch", "", "namespaces", "tenant"),
+        ("get", OURS, "clientapps", "acme"),
+        ("patch", OURS, "postgresqls", "acme"),
+        ("create", "", "serviceaccounts/token", "default"),
+        ("escalate", RBAC, "roles", "acme"),
+        ("bind", RBAC, "clusterroles", DEPLOYER),
+        ("create", RBAC, "clusterroles", ""),
+        ("create", RBAC, "clusterrolebindings", ""),
+        ("impersonate", "", "serviceaccounts", DEPLOYER),
+        ("use", "extensions", "podsecuritypolicies", "other"),
     ];
     let lease: &[Question] = &[
         ("get", "coordination.k8s.io", "leases", "clientapp-operator"),
@@ -95,31 +143,49 @@ async fn the_account_may_do_this_and_no_more() {
         ("watch", "coordination.k8s.io", "leases", ""),
         ("delete", "coordination.k8s.io", "leases", "clientapp-operator"),
     ];
-    for (namespace, questions, expected) in [
-        ("tenant", may, true),
-        ("tenant", may_not, false),
-        (manifests::NAMESPACE, lease, true),
-        (manifests::NAMESPACE, no_other_lease, false),
+    let tenant = bound(lab, "tenant").await;
+    let operator = manifests::user();
+    for (user, namespace, questions, expected) in [
+        (&operator, "tenant", may, true),
+        (&operator, "tenant", may_not, false),
+        (&operator, manifests::NAMESPACE, lease, true),
+        (&operator, manifests::NAMESPACE, no_other_lease, false),
+        (&tenant, "tenant", deployer, true),
+        (&tenant, "tenant", no_deployer, false),
+        // Elsewhere nothing at all, nor of what is in no namespace.
+        (&tenant, "default", deployer, false),
+        (&tenant, "", deployer, false),
     ] {
         for question in questions {
-            let answer = ask(&reviews, namespace, question).await;
-            assert_eq!(answer.allowed, expected, "{question:?} in {namespace}: {answer:?}");
+            let answer = ask(&reviews, user, namespace, question).await;
+            assert_eq!(answer.allowed, expected, "{user}: {question:?} in {namespace}: {answer:?}");
         }
     }
+}
+
+/// Binds the ClusterRole as the operator does, in a new namespace, and returns the account's user name.
+async fn bound(lab: &'static Lab, namespace: &str) -> String {
+    let tenant = lab.tenant(namespace).await;
+    let account = format!("{namespace}:{DEPLOYER}");
+    let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", DEPLOYER, "--serviceaccount", &account];
+    tenant.kubectl(&binding).unwrap();
+    format!("system:serviceaccount:{account}")
 }
 
 /// What `kubectl auth can-i --as` asks.
 async fn ask(
     reviews: &Api<SubjectAccessReview>,
+    user: &str,
     namespace: &str,
     (verb, group, resource, name): &Question<'_>,
 ) -> SubjectAccessReviewStatus {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let some = |text: &str| Some(text.to_owned());
-    let groups = ["system:serviceaccounts", "system:serviceaccounts:clientapp-operator", "system:authenticated"];
+    let place = user.split(':').nth(2).unwrap();
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{place}"), "system:authenticated"];
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
-            user: Some(manifests::user()),
+            user: some(user),
             groups: Some(groups.map(str::to_owned).to_vec()),
             resource_attributes: Some(ResourceAttributes {
                 namespace: some(namespace),
@@ -138,14 +204,16 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn the_account_can_grant_what_the_chart_grants_and_no_more() {
+async fn helm_can_grant_what_the_chart_grants_and_no_more() {
     let lab = Lab::shared().await;
-    let kubeconfig = Kubeconfig::read_from(&lab.operator_kubeconfig).unwrap();
+    let mut kubeconfig = Kubeconfig::read_from(&lab.operator_kubeconfig).unwrap();
+    let user = bound(lab, "grants").await;
+    kubeconfig.auth_infos[0].auth_info.as_mut().unwrap().impersonate = Some(user);
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
 
-    let roles = Api::<Role>::namespaced(client.clone(), "default");
+    let roles = Api::<Role>::namespaced(client.clone(), "grants");
     let role = |rule: Value| -> Role {
         serde_json::from_value(json!({"metadata": {"name": "acme"}, "rules": [rule]})).unwrap()
     };
@@ -155,11 +223,11 @@ async fn the_account_can_grant_what_the_chart_grants_and_no_more() {
     let refusal = roles.create(&dry, &role(pods)).await.unwrap_err().to_string();
     assert!(refusal.contains("attempting to grant RBAC permissions not currently held"), "{refusal}");
 
-    let bindings = Api::<RoleBinding>::namespaced(client, "default");
+    let bindings = Api::<RoleBinding>::namespaced(client, "grants");
     let admin = serde_json::from_value(json!({
         "metadata": {"name": "acme"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "clientapp-operator", "namespace": "clientapp-operator"}],
+        "subjects": [{"kind": "ServiceAccount", "name": DEPLOYER, "namespace": "grants"}],
     }));
     let refusal = bindings.create(&dry, &admin.unwrap()).await.unwrap_err().to_string();
     assert!(refusal.contains("attempting to grant RBAC permissions not currently held"), "{refusal}");

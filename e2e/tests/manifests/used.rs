@@ -1,9 +1,11 @@
-//! What the account is granted is what it uses, role by role: everything is used once, and nothing is refused.
+//! What the operator's account is granted is what it uses, role by role, and so with the deployers, which it impersonates:
+//! everything is used once, and nothing is refused.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use clientapp_operator::crd::{ClientApp, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
+use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
@@ -11,8 +13,8 @@ use e2e::wait::until;
 use e2e::{charts, manifests};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 /// The namespaces where the controllers of Postgresqls and of PostgresWriters work here, and nobody else.
@@ -30,6 +32,15 @@ const UNSEEN: &[(&str, &str, &str, &str)] = &[
 const ALL_KINDS: &str = "list */*";
 /// That namespace.
 const MADE: &str = "made-for-it";
+
+/// The one name that these are granted for. They are no requests: what the operator does as another, and what it binds, shows
+/// that they are used.
+const BY_NAME: &[(&str, &str)] = &[("impersonate", "serviceaccounts"), ("bind", "clusterroles")];
+const IMPERSONATE: &str = "impersonate /serviceaccounts";
+const BIND: &str = "bind rbac.authorization.k8s.io/clusterroles";
+
+/// What of the deployers' rights this API server is not asked for: it can begin a watch with what is there already.
+const UNSEEN_OF_DEPLOYERS: &str = "list batch/jobs";
 
 /// What is asked only in moments that this test cannot bring about.
 const SOMETIMES: &[&str] = &[
@@ -50,14 +61,14 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let tenant = lab.tenant("rights").await;
     tokio::join!(use_clientapps(&tenant), use_the_api(lab, &tenant), use_postgresqls(lab), use_writers(lab, &postgres));
 
-    let mut apps =
-        granted(&tenant.client, &["clientapp-operator", "clientapp-operator-chart", "clientapp-operator-api"]).await;
+    let mut apps = granted(&tenant.client, &["clientapp-operator", "clientapp-operator-api"]).await;
     let own = Api::<Role>::namespaced(tenant.client.clone(), manifests::NAMESPACE);
     apps.extend(grants(own.get("clientapp-operator-lease").await.unwrap().rules.unwrap()));
     let databases = granted(&tenant.client, &["clientapp-operator-postgresql"]).await;
     let rows = granted(&tenant.client, &["clientapp-operator-postgres-writer"]).await;
+    let deployers = granted(&tenant.client, &[DEPLOYER]).await;
 
-    let mut asked = asked(lab);
+    let (mut asked, as_deployers) = asked(lab).into_iter().partition::<Vec<_>, _>(|asked| !asked.as_deployer);
     for asked in &mut asked {
         if asked.namespace.as_deref() == Some(MADE) && asked.what.starts_with("list ") && !apps.contains(&asked.what) {
             asked.what = ALL_KINDS.to_owned();
@@ -70,7 +81,7 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
         .filter(|what| what.starts_with("list ") && ![&apps, &databases, &rows].iter().any(|role| role.contains(*what)))
         .collect();
     assert!(by_all_kinds.is_empty(), "granted with all kinds only: {by_all_kinds:#?}");
-    let refused: Vec<_> = asked.iter().filter(|asked| asked.refused).collect();
+    let refused: Vec<_> = asked.iter().chain(&as_deployers).filter(|asked| asked.refused).collect();
     assert!(refused.is_empty(), "{refused:#?}");
     let unseen: BTreeSet<_> =
         UNSEEN.iter().map(|(verb, group, resource, _)| format!("{verb} {group}/{resource}")).collect();
@@ -80,10 +91,13 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
         let by_it = |asked: &&Asked| asked.namespace.as_deref().is_none_or(by);
         asked.iter().filter(by_it).map(|asked| asked.what.clone()).collect()
     };
+    let mut used_by_deployers: BTreeSet<_> = as_deployers.iter().map(|asked| asked.what.clone()).collect();
+    assert!(used_by_deployers.insert(UNSEEN_OF_DEPLOYERS.to_owned()), "used after all: {UNSEEN_OF_DEPLOYERS}");
     for (granted, used) in [
         (&apps, used(&|namespace| ![DATABASES, ROWS].contains(&namespace))),
         (&databases, used(&|namespace| namespace == DATABASES)),
         (&rows, used(&|namespace| namespace == ROWS)),
+        (&deployers, used_by_deployers),
     ] {
         let superfluous: Vec<_> = granted
             .difference(&used)
@@ -93,7 +107,6 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
         let stale: Vec<_> = unseen.intersection(&used).collect();
         assert!(stale.is_empty(), "used after all: {stale:#?}");
     }
-    // The chart's role may be another one, so that it is no help to these.
     let operators = granted(&tenant.client, &["clientapp-operator"]).await;
     for (granted, place) in [(&databases, DATABASES), (&rows, ROWS)] {
         let theirs = asked.iter().filter(|asked| asked.namespace.as_deref() == Some(place));
@@ -103,7 +116,7 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
             .collect();
         assert!(missing.is_empty(), "granted by another role only: {missing:#?}");
     }
-    let all: BTreeSet<_> = [apps, databases, rows].into_iter().flatten().collect();
+    let all: BTreeSet<_> = [apps, databases, rows, deployers].into_iter().flatten().collect();
     let stale: Vec<_> = unseen.difference(&all).collect();
     assert!(stale.is_empty(), "not granted: {stale:#?}");
 }
@@ -125,8 +138,23 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.condition("brief", "Ready", "False", "InvalidSpec").await;
     tenant.patch("brief", json!({"values": null})).await.unwrap();
     tenant.ready("brief", 2).await;
+    // A helm that died with its operator has left a lock behind.
+    let (secrets, revision) = (tenant.api::<Secret>(), "sh.helm.release.v1.kept.v1");
+    let holder = secrets.get(revision).await.unwrap().labels()["apps.bnerd-operator.local/holder"].clone();
+    let (process, _) = holder.rsplit_once('.').unwrap();
+    let labels = json!({"status": "pending-install", "apps.bnerd-operator.local/holder": format!("{process}.1")});
+    let pending = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    secrets.patch(revision, &PatchParams::default(), &pending).await.unwrap();
+    tenant.ready("kept", 2).await;
     // A database of the operator's own; and one of Percona's with backups, which go with it though nobody owns them.
-    let own = json!({"hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false}});
+    let own = json!({
+        "hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
+        // Its volume goes with the release. And a chart may have Secrets of its own.
+        "values": {
+            "persistence": {"keep": false},
+            "extraManifests": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own-extra"}}],
+        },
+    });
     tenant.create("own", own).await.unwrap();
     let saved = json!({"hostname": host("saved"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
     tenant.create("saved", saved).await.unwrap();
@@ -297,7 +325,10 @@ fn grants(rules: Vec<PolicyRule>) -> BTreeSet<String> {
                 for verb in &rule.verbs {
                     let any = group == "*" || resource == "*";
                     assert!(!any || format!("{verb} {group}/{resource}") == ALL_KINDS, "{rule:?}");
-                    assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()), "{rule:?}");
+                    assert!(!["*", "escalate"].contains(&verb.as_str()), "{rule:?}");
+                    let named = rule.resource_names.as_deref() == Some(&[DEPLOYER.to_owned()]);
+                    let leads_on = ["bind", "impersonate"].contains(&verb.as_str());
+                    assert!(!leads_on || named && BY_NAME.contains(&(verb, resource)), "{rule:?}");
                     granted.insert(format!("{verb} {group}/{resource}"));
                 }
             }
@@ -309,6 +340,8 @@ fn grants(rules: Vec<PolicyRule>) -> BTreeSet<String> {
 /// A request of the account.
 #[derive(Debug)]
 struct Asked {
+    /// With the rights of the deployer of the namespace.
+    as_deployer: bool,
     /// `verb group/resource`.
     what: String,
     namespace: Option<String>,
@@ -330,13 +363,31 @@ fn asked(lab: &Lab) -> Vec<Asked> {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
         let what = format!("{}/{}{subresource}", word(&object["apiGroup"]), word(&object["resource"]));
+        let as_deployer = match event["impersonatedUser"]["username"].as_str() {
+            None => false,
+            Some(user) => {
+                let own = format!("system:serviceaccount:{}:{DEPLOYER}", word(&object["namespace"]));
+                assert_eq!(user, own, "{event:#}");
+                let groups = event["impersonatedUser"]["groups"].as_array().unwrap();
+                assert!(groups.iter().all(|group| group != "system:masters"), "{event:#}");
+                true
+            }
+        };
         let refused = event["annotations"]["authorization.k8s.io/decision"] == "forbid";
         // An apply that makes an object needs that verb too.
         let made = event["verb"] == "patch" && event["responseStatus"]["code"] == 201;
         for verb in [word(&event["verb"])].into_iter().chain(made.then(|| "create".to_owned())) {
             let namespace = object["namespace"].as_str().map(str::to_owned);
-            all.push(Asked { what: format!("{verb} {what}"), namespace, refused });
+            all.push(Asked { as_deployer, what: format!("{verb} {what}"), namespace, refused });
         }
+        let binds = event["verb"] == "create" && object["resource"] == "rolebindings";
+        let shown = [as_deployer.then_some(IMPERSONATE), (binds && !as_deployer).then_some(BIND)];
+        all.extend(shown.into_iter().flatten().map(|what| Asked {
+            as_deployer: false,
+            what: what.to_owned(),
+            namespace: object["namespace"].as_str().map(str::to_owned),
+            refused: false,
+        }));
     }
     all
 }

@@ -117,9 +117,19 @@ async fn set_role(lab: &Lab, role: &ClusterRole) {
 
 /// Waits until the operator's account may do this, or may not.
 async fn until_allowed(lab: &'static Lab, verb: &str, resource: &str, namespace: &str, allowed: bool) {
-    let arguments = ["auth", "can-i", verb, resource];
+    until_may(lab, &[verb, resource], namespace, allowed).await;
+}
+
+/// The same for the account that helm acts as in a namespace.
+async fn until_helm_may(lab: &'static Lab, verb: &str, resource: &str, namespace: &str, allowed: bool) {
+    let account = format!("--as=system:serviceaccount:{namespace}:clientapp-deployer");
+    until_may(lab, &[verb, resource, &account], namespace, allowed).await;
+}
+
+async fn until_may(lab: &'static Lab, what: &[&str], namespace: &str, allowed: bool) {
+    let arguments = [&["auth", "can-i"], what].concat();
     let can = || kubectl(&lab.tools.kubectl, &lab.operator_kubeconfig, Some(namespace), &arguments).is_ok();
-    until(&format!("{verb} {resource} is {allowed}"), async || can() == allowed).await;
+    until(&format!("{what:?} is {allowed}"), async || can() == allowed).await;
 }
 
 #[tokio::test]
@@ -136,17 +146,17 @@ async fn a_right_that_is_missing_is_named() {
 
     // A right that helm needs for the chart.
     let roles = without_right(lab, "networkpolicies", "patch").await;
-    until_allowed(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, false).await;
+    until_helm_may(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, false).await;
     tenant.create("chart", with_redis("chart")).await.unwrap();
     let sentence = tenant.condition("chart", "Released", "False", "AccessDenied").await;
-    for part in ["cannot patch resource \"networkpolicies\"", "clientapp-operator", "no-rights"] {
+    for part in ["cannot patch resource \"networkpolicies\"", "system:serviceaccount:no-rights:clientapp-deployer"] {
         assert!(sentence.contains(part), "{sentence}");
     }
     tenant.condition("chart", "Stalled", "True", "AccessDenied").await;
     tenant.create("meanwhile", small(&tenant, "meanwhile", charts::DEFAULT)).await.unwrap();
     tenant.ready("meanwhile", 1).await;
     give_back(lab, &roles).await;
-    until_allowed(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, true).await;
+    until_helm_may(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, true).await;
     time_passes(&tenant, "chart").await;
     tenant.ready("chart", 2).await;
 

@@ -1,6 +1,7 @@
 //! What users do and what happens to them, on a real control plane with a real helm, the operator running under
 //! exactly the ClusterRole of `manifests/`.
 
+mod boundary;
 mod database;
 mod hostname;
 mod namespace;

@@ -8,7 +8,8 @@ use super::*;
 use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState},
-        fixtures::{attempt, chart, config, database, keys, now, own, release, settled, want},
+        deployer::{Found, Part},
+        fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
         observed::DatabaseView,
         plan::Apply,
     },
@@ -26,6 +27,8 @@ fn brief(plan: &Plan) -> String {
         .steps
         .iter()
         .map(|step| match step {
+            Step::CreateDeployer { part, again: false } => part.kind().to_owned(),
+            Step::CreateDeployer { part, again: true } => format!("{} again", part.kind()),
             Step::CreateAdminSecret => "admin".to_owned(),
             Step::CreateRedisSecret => "redis".to_owned(),
             Step::Adopt(found) => format!("adopt {}", found.len()),
@@ -72,11 +75,17 @@ fn no_database() -> Value {
 #[test]
 fn from_nothing_to_settled() {
     row("everything is as it should be", none(), |_| {}, "");
-    row("nothing exists", none(), |w| *w = nothing(), "admin, redis, postgres, hold PostgresReady/Provisioning");
-    row("nothing exists, and no database", no_database(), |w| *w = nothing(), "admin, redis");
+    row(
+        "nothing exists",
+        none(),
+        |w| *w = nothing(),
+        "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning",
+    );
+    const MADE: &str = "ServiceAccount, RoleBinding, admin, redis";
+    row("nothing exists, and no database", no_database(), |w| *w = nothing(), MADE);
     let little = json!({"postgres": {"enabled": false}, "redis": {"enabled": false}});
     // Redis' Secret is what tells an orphaning deletion from others.
-    row("nothing exists, and little is asked for", little, |w| *w = nothing(), "admin, redis");
+    row("nothing exists, and little is asked for", little, |w| *w = nothing(), MADE);
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
 
@@ -114,8 +123,61 @@ fn secrets() {
     let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
     row("given without a password", given(), half, "hold Released/AdminSecretKeyMissing!");
     row("given and whole", given(), |w| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]), "");
-    let made = "redis, postgres, hold PostgresReady/Provisioning";
+    let made = "ServiceAccount, RoleBinding, redis, postgres, hold PostgresReady/Provisioning";
     row("given and absent does not hold up the database", given(), |w| *w = nothing(), made);
+}
+
+#[test]
+fn the_account_that_helm_acts_as() {
+    let lost = |w: &mut Observed| w.deployer.account = None;
+    let unbound = |w: &mut Observed| w.deployer.binding = None;
+    let taken = |w: &mut Observed| w.deployer.binding.as_mut().unwrap().fits = false;
+    let old = |w: &mut Observed| w.release = Some(release("old"));
+    row("removed at rest", none(), lost, "ServiceAccount again");
+    row("its binding removed at rest", none(), unbound, "RoleBinding again");
+    row("removed before an upgrade", none(), |w| (lost(w), old(w)).0, "ServiceAccount again");
+    let password = |w: &mut Observed| {
+        w.redis_secret = own("new");
+        w.recorded.owned = vec![entry("acme-redis-secret", "old")];
+    };
+    row("removed before a restart", none(), |w| (unbound(w), password(w)).0, "RoleBinding again");
+    row("there for a restart", none(), password, "restart for acme-redis-secret");
+    row("another binding at rest", none(), taken, "");
+    row("another binding", none(), |w| (taken(w), old(w)).0, "hold Released/DeployerNotOurs!");
+    row("another binding, and no account", none(), |w| (taken(w), lost(w), old(w)).0, "hold Released/DeployerNotOurs!");
+    row("suspended", json!({"suspend": true}), lost, "hold Reconciling/Suspended");
+
+    // Of an account that the spec names nothing is made or looked at.
+    let given = json!({"serviceAccountName": "team", "postgres": {"enabled": false}});
+    row("another account", given.clone(), |w| (lost(w), old(w)).0, "helm 4");
+    row("another account, and nothing exists", given, |w| *w = nothing(), "admin, redis");
+    let named = json!({"serviceAccountName": "clientapp-deployer"});
+    row("the usual one by its name", named, lost, "ServiceAccount again");
+}
+
+/// A refusal is waited out, but for one from before the account was known to every API server.
+#[test]
+fn an_account_that_was_too_young_is_tried_again() {
+    for (what, reason, made, started, plan) in [
+        ("refused for want of rights", "AccessDenied", 3600, 10, "hold Released/AccessDenied!"),
+        ("refused at once", "AccessDenied", 10, 8, "helm 4"),
+        ("refused just now", "AccessDenied", 3, 2, "hold Released/AccessDenied!"),
+        ("refused before it was put back", "AccessDenied", 10, 60, "helm 4"),
+        ("failed for another reason", "UpgradeFailed", 10, 8, "hold Released/UpgradeFailed"),
+    ] {
+        let change = |w: &mut Observed| {
+            w.deployer = deployer(ago(made));
+            w.release = Some(release("old"));
+            w.recorded.last_attempt = Some(Attempt {
+                started_at: Time(ago(started)),
+                failures: 1,
+                retry_at: Some(Time(now() + SignedDuration::from_mins(5))),
+                reason: Some(reason.to_owned()),
+                ..attempt(&want(&none()).digest)
+            });
+        };
+        row(what, none(), change, plan);
+    }
 }
 
 fn standalone() -> Value {
@@ -429,6 +491,8 @@ enum Event {
     ForeignUpgrade,
     /// Another client uninstalls the release.
     ForeignUninstall,
+    /// Another client removes the account that helm acts as.
+    AccountLost,
     /// Time passes.
     Wait,
 }
@@ -473,12 +537,20 @@ impl Sim {
                 }
             }
             Event::ForeignUninstall => self.observed.release = None,
+            Event::AccountLost => self.observed.deployer.account = None,
             Event::Wait => self.now += SignedDuration::from_mins(40),
         }
     }
 
     fn perform(&mut self, step: &Step, helm: HelmEnd) {
         match step {
+            Step::CreateDeployer { part, .. } => {
+                let made = Some(Found { uid: "uid".to_owned(), created: Some(self.now), fits: true, made: true });
+                match part {
+                    Part::ServiceAccount => self.observed.deployer.account = made,
+                    Part::RoleBinding => self.observed.deployer.binding = made,
+                }
+            }
             Step::CreateAdminSecret => {
                 self.created[0] += 1;
                 self.observed.admin_secret = own("uid");
@@ -507,6 +579,7 @@ impl Sim {
     }
 
     fn helm(&mut self, revision: i64, end: HelmEnd) {
+        assert!(self.observed.deployer.is_there(), "it acts as nobody");
         let newest = self.observed.release.as_ref().map_or(0, |release| release.revision);
         assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
         assert!(self.observed.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
@@ -533,10 +606,11 @@ impl Sim {
 fn events() -> impl Strategy<Value = Event> {
     let helm = prop_oneof![Just(HelmEnd::Succeeds), Just(HelmEnd::Fails), Just(HelmEnd::Killed)];
     prop_oneof![
-        6 => (0usize..6, helm).prop_map(|(steps, helm)| Event::Reconcile { steps, helm }),
+        6 => (0usize..8, helm).prop_map(|(steps, helm)| Event::Reconcile { steps, helm }),
         2 => Just(Event::Percona),
         1 => Just(Event::ForeignUpgrade),
         1 => Just(Event::ForeignUninstall),
+        1 => Just(Event::AccountLost),
         1 => Just(Event::Wait),
     ]
 }

@@ -10,7 +10,7 @@ use kube::{
 };
 
 use crate::{
-    clientapp::database,
+    clientapp::{database, deployer::Deployer},
     crd::{ClientApp, label},
     runtime::key::Key,
 };
@@ -29,6 +29,8 @@ pub struct Kinds {
     /// Those that are stored, in the order in which they are looked at.
     pub stored: Vec<ApiResource>,
     namespaced: BTreeSet<(String, String)>,
+    /// The namespace's.
+    deployer: Deployer,
 }
 
 impl Kinds {
@@ -36,12 +38,12 @@ impl Kinds {
     ///
     /// # Errors
     /// What of it is not clear.
-    pub fn of(core: &[APIGroupDiscovery], groups: &[APIGroupDiscovery]) -> Result<Kinds, String> {
+    pub fn of(core: &[APIGroupDiscovery], groups: &[APIGroupDiscovery], deployer: Deployer) -> Result<Kinds, String> {
         // A server that does not speak this form of discovery answers with what reads as nothing at all.
         if core.is_empty() || groups.is_empty() {
             return Err("the API server does not tell its kinds (aggregated discovery)".to_owned());
         }
-        let mut kinds = Kinds::default();
+        let mut kinds = Kinds { deployer, ..Kinds::default() };
         let mut seen = BTreeSet::new();
         for group in core.iter().chain(groups) {
             let name = group.metadata.as_ref().and_then(|meta| meta.name.clone()).unwrap_or_default();
@@ -82,6 +84,7 @@ impl Kinds {
         if object.deletion_timestamp.is_some()
             || TELLS_OF_OTHERS.contains(&kind)
             || OF_KUBERNETES.contains(&(kind.0, kind.1, name))
+            || self.deployer.has_made(object.uid.as_ref())
         {
             return false;
         }
@@ -134,6 +137,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::clientapp::deployer::Found;
 
     fn resource(plural: &str, kind: &str, scope: &str, verbs: &[&str]) -> Value {
         json!({"resource": plural, "responseKind": {"kind": kind}, "scope": scope, "verbs": verbs})
@@ -171,7 +175,7 @@ mod tests {
             group("metrics.k8s.io", &[("v1", &[resource("pods", "PodMetrics", "Namespaced", &["get", "list"])])]),
             group("apps.bnerd-operator.local", &[("v1alpha1", &ours)]),
         ];
-        let kinds = Kinds::of(&core(), &groups).unwrap();
+        let kinds = Kinds::of(&core(), &groups, Deployer::default()).unwrap();
         let stored: Vec<_> = kinds.stored.iter().map(|kind| format!("{} {}", kind.api_version, kind.plural)).collect();
         assert_eq!(
             stored,
@@ -197,10 +201,10 @@ mod tests {
             (core(), vec![clear(), stale], "metrics.example.com/v1 are not known"),
             (core(), vec![clear(), deaf], "x.deaf.example.com cannot be listed"),
         ] {
-            let unclear = Kinds::of(&core, &groups).unwrap_err();
+            let unclear = Kinds::of(&core, &groups, Deployer::default()).unwrap_err();
             assert!(unclear.contains(problem), "{unclear}");
         }
-        assert!(Kinds::of(&core(), &[clear()]).is_ok());
+        assert!(Kinds::of(&core(), &[clear()], Deployer::default()).is_ok());
     }
 
     #[test]
@@ -224,6 +228,14 @@ mod tests {
             ("v1", "ConfigMap", json!({"name": "notes"}), true),
             ("v1", "ConfigMap", json!({"name": "x", "deletionTimestamp": deleted}), false),
             ("v1", "ServiceAccount", json!({"name": "default"}), false),
+            ("v1", "ServiceAccount", json!({"name": "clientapp-deployer", "uid": "made"}), false),
+            ("v1", "ServiceAccount", json!({"name": "clientapp-deployer", "uid": "another"}), true),
+            (
+                "rbac.authorization.k8s.io/v1",
+                "RoleBinding",
+                json!({"name": "clientapp-deployer", "uid": "given"}),
+                true,
+            ),
             ("v1", "Secret", json!({"name": "default"}), true),
             ("v1", "Event", json!({"name": "x"}), false),
             ("events.k8s.io/v1", "Event", json!({"name": "x"}), false),
@@ -264,7 +276,9 @@ mod tests {
         ];
         let namespaced = [("apps", "ReplicaSet"), ("apps.bnerd-operator.local", "ClientApp")];
         let namespaced = namespaced.map(|(group, kind)| (group.to_owned(), kind.to_owned())).into();
-        let kinds = Kinds { stored: Vec::new(), namespaced };
+        let found = |uid: &str, made| Some(Found { uid: uid.to_owned(), created: None, fits: true, made });
+        let deployer = Deployer { account: found("made", true), binding: found("given", false) };
+        let kinds = Kinds { stored: Vec::new(), namespaced, deployer };
         let secret = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
         let of_server = serde_json::from_value(json!({"name": "x", "ownerReferences": server})).unwrap();
         assert!(kinds.counts(&secret, &of_server, None));

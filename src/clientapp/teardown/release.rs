@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api,
+    Api, Client,
     api::{DynamicObject, GroupVersionKind, ListParams, TypeMeta},
     discovery,
 };
@@ -12,19 +12,22 @@ use tokio_util::sync::CancellationToken;
 use super::{Going, Piece};
 use crate::{
     clientapp::{
+        account,
         context::{App, Ctx},
+        decide::deployer_taken,
         desired::foreign_lock_timeout,
         error::{self, Error},
         helm_runs::HelmRun,
         inventory, live,
         lock::{self, Lock},
+        namespace,
         observed::{Phase, ReleaseView},
         plan::{Hold, SAFETY_NET},
     },
     crd::{ClientApp, FINALIZER, Reason, ReleaseObject},
     destroy::{self, harmless, permit::Kind},
     helm::{self, Uninstall},
-    runtime::{api::unless_gone, clock, key::Key},
+    runtime::{account::DEPLOYER, api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
 };
 
 /// Why the release must not be uninstalled now.
@@ -78,8 +81,22 @@ pub async fn may_be_uninstalled(
     Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET)))
 }
 
-/// Uninstalls the release and believes only what storage and the objects themselves show.
+/// Uninstalls the release and believes only what storage and the objects themselves show. In a namespace that is being deleted
+/// the account goes, perhaps before the release, and cannot be made anew; nor need it be, since all that the release has there
+/// goes as well.
 pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
+    let denied =
+        |error: &Error| matches!(error.disposition().reason, Reason::AccessDenied | Reason::NamespaceTerminating);
+    match uninstalled(ctx, going, release).await {
+        Err(error) if denied(&error) && namespace::is_going(ctx, &going.app.key.namespace).await? => {
+            tracing::info!(release = %going.app.key, "goes with its namespace: {error}");
+            Ok(None)
+        }
+        result => result,
+    }
+}
+
+async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let ended = match ctx.helm_runs.state(key, going.app.uid()) {
         HelmRun::Uninstalling => {
@@ -92,6 +109,11 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         HelmRun::Uninstalled(Ok(())) => true,
         _ => false,
     };
+    if (release.is_some() || going.status.inventory.is_some())
+        && let Some(hold) = made_sure(ctx, going).await?
+    {
+        return Ok(Some(hold));
+    }
     if let Some(release) = release.filter(|_| !ended) {
         match live::stored(ctx, key, &release.secret).await? {
             Ok(_) => return run(ctx, going).await.map(Some),
@@ -111,6 +133,23 @@ pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseVie
         return storage(ctx, going, secret).await;
     }
     Ok(None)
+}
+
+/// Makes what is missing of the account, and waits for it.
+async fn made_sure(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> {
+    let key = going.app.key;
+    let deployer = ctx.watches.deployer(&key.namespace);
+    if !going.account.is_deployer() || deployer.is_there() {
+        return Ok(None);
+    }
+    for part in deployer.missing() {
+        account::create(ctx, going.app, part, true).await?;
+    }
+    let hold = match deployer.is_taken() {
+        true => deployer_taken(key),
+        false => Hold::new(Reason::Uninstalling, format!("waiting for ServiceAccount {DEPLOYER} and its RoleBinding")),
+    };
+    Ok(Some(hold.until(going.poll(clock::now()))))
 }
 
 /// Helm's own record of the release, once nothing is left of what it speaks of.
@@ -138,8 +177,11 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     let (key, uid) = (going.app.key, going.app.uid());
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
     let parsed = |error: helm::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
-    let request =
-        Uninstall { release: key.name.parse().map_err(parsed)?, namespace: key.namespace.parse().map_err(parsed)? };
+    let request = Uninstall {
+        release: key.name.parse().map_err(parsed)?,
+        namespace: key.namespace.parse().map_err(parsed)?,
+        account: going.account.clone(),
+    };
     let Some(slot) = ctx.helm_runs.slot(key) else {
         let message = format!(
             "release {} is to be uninstalled and waits for its turn; at most {} helm runs go on at a time",
@@ -155,7 +197,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
+    let (helm, gateway, client) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.client.clone());
     let (metrics, release) = (ctx.metrics.clone(), key.clone());
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
@@ -170,9 +212,13 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
                 HelmRun::Uninstalled(Ok(()))
             }
             // Stopped by the operator: begun again.
-            Err(error) => {
-                error::of_helm_error(&error).map_or(HelmRun::Idle, |failed| HelmRun::Uninstalled(Err(failed)))
-            }
+            Err(error) => match error::of_helm_error(&error) {
+                None => HelmRun::Idle,
+                Some(failed) => {
+                    let of = (&*release.namespace, &request.account);
+                    HelmRun::Uninstalled(Err(account::explained(&client, of, failed).await))
+                }
+            },
         }
     };
     ctx.helm_runs.begin((key, uid), HelmRun::Uninstalling, work, || HelmRun::Uninstalled(Err(error::panicked())));
@@ -206,11 +252,12 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
         ..ReleaseObject::default()
     };
     let hooks: Vec<_> = inventory.hook_jobs.iter().map(hook).collect();
+    let client = impersonating(&ctx.client, &going.app.key.namespace, &going.account);
     let mut left = None;
     // What is elsewhere is none of this app's to finish, and what is kept is a matter of its policy.
     let own = inventory::own(inventory, &going.app.key.namespace).filter(|object| !object.kept);
     for (object, of_hook) in own.map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true))) {
-        if !gone(ctx, going, object, of_hook).await? {
+        if !gone(ctx, &client, going, object, of_hook).await? {
             left.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
         }
     }
@@ -218,11 +265,17 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
 }
 
 /// Whether an object is gone, or another one by now; one that is not is deleted.
-async fn gone(ctx: &Ctx, going: &Going<'_>, object: &ReleaseObject, of_hook: bool) -> Result<bool, Error> {
+async fn gone(
+    ctx: &Ctx,
+    client: &Client,
+    going: &Going<'_>,
+    object: &ReleaseObject,
+    of_hook: bool,
+) -> Result<bool, Error> {
     let key = going.app.key;
     let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
-    let Some(api) = api(ctx, key, &of).await? else { return Ok(true) };
+    let Some(api) = api(ctx, client, key, &of).await? else { return Ok(true) };
     let found = unless_gone(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
     let Some(meta) = found.map(|found| found.metadata) else { return Ok(true) };
     // Hooks have no annotation of Helm's, and are looked for by the names that the release has stored.
@@ -262,12 +315,12 @@ fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
 }
 
 /// The objects of a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
-async fn api(ctx: &Ctx, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicObject>>, Error> {
+async fn api(ctx: &Ctx, client: &Client, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicObject>>, Error> {
     let Ok(kind) = GroupVersionKind::try_from(of) else { return Ok(None) };
     let name = format!("{} {}", of.api_version, of.kind);
     let known = match ctx.memory.kinds.get(&name) {
         Some(known) => known,
-        None => match discovery::pinned_kind(&ctx.client, &kind).await {
+        None => match discovery::pinned_kind(client, &kind).await {
             Ok((resource, capabilities)) => {
                 let known = (capabilities.scope == discovery::Scope::Namespaced).then_some(resource);
                 ctx.memory.kinds.put(name, known.clone());
@@ -278,5 +331,5 @@ async fn api(ctx: &Ctx, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicOb
             Err(error) => return Err(Error::api(format!("ask for the kind {name}"))(error)),
         },
     };
-    Ok(known.map(|resource| Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource)))
+    Ok(known.map(|resource| Api::namespaced_with(client.clone(), &key.namespace, &resource)))
 }

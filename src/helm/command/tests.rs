@@ -8,6 +8,7 @@ fn upgrade() -> Upgrade {
     Upgrade {
         release: "my-app".parse().unwrap(),
         namespace: "tenant-1".parse().unwrap(),
+        account: AccountName::default(),
         chart: "/cache/sha256/0123.tgz".into(),
         values: "password: canary\n".to_owned(),
         labels: ReleaseLabels {
@@ -23,7 +24,8 @@ fn upgrade() -> Upgrade {
 fn argv() {
     insta::assert_snapshot!(HelmCommand::upgrade(&upgrade(), FLAGS), @"helm upgrade --install my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --reset-values --history-max 5 --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation");
 
-    let request = Uninstall { release: "my-app".parse().unwrap(), namespace: "tenant-1".parse().unwrap() };
+    let Upgrade { release, namespace, account, .. } = upgrade();
+    let request = Uninstall { release, namespace, account };
     insta::assert_snapshot!(HelmCommand::uninstall(&request, FLAGS), @"helm uninstall my-app --namespace tenant-1 --cascade background --timeout 300s");
     insta::assert_snapshot!(HelmCommand::version(), @"helm version --template '{{.Version}}'");
     let pull = |source: &str| {

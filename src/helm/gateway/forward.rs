@@ -18,7 +18,7 @@ use super::{
     Run,
     rules::{self, Asked, Object},
 };
-use crate::runtime::error::api_sentence;
+use crate::runtime::{client::IMPERSONATE, error::api_sentence};
 
 /// Bytes of a request's body. The API server itself takes no more.
 const LARGEST: usize = 3 << 20;
@@ -28,7 +28,6 @@ const LOOKED_AT: usize = 4 << 20;
 const SILENCE: Duration = Duration::from_secs(30);
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
 const PASSED_ON: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
-const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// The name of an object that is to be created.
 #[derive(Default, Deserialize)]
@@ -84,9 +83,8 @@ fn passed_on(
     for name in PASSED_ON {
         headers.extend(parts.headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
     }
-    if run.scope.account.is_some() {
-        headers.insert(IMPERSONATE, HeaderValue::from_str(&run.scope.user())?);
-    }
+    // Without it the request would have the operator's rights.
+    headers.insert(IMPERSONATE, HeaderValue::from_str(&run.scope.user)?);
     let path = parts.uri.into_parts().path_and_query;
     let uri = Uri::builder().path_and_query(path.map_or_else(|| "/".to_owned(), |path| path.to_string())).build()?;
     let mut request = axum::http::Request::builder().method(parts.method).uri(uri).body(body.into())?;

@@ -11,15 +11,8 @@ use axum::http::{Method, Uri};
 pub struct Scope {
     pub release: String,
     pub namespace: String,
-    /// The service account, in that namespace, that helm acts for.
-    pub account: Option<String>,
-}
-
-impl Scope {
-    /// The user that requests are sent on as.
-    pub fn user(&self) -> String {
-        format!("system:serviceaccount:{}:{}", self.namespace, self.account.as_deref().unwrap_or_default())
-    }
+    /// Whom helm acts as: a ServiceAccount of that namespace, as the API server calls it.
+    pub user: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +127,12 @@ pub fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {namespace:?}"),
         };
-        let user = scope.user();
         Err(format!(
-            "{resource}{named} is forbidden: User {user:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {place}: {why}"
+            "{resource}{named} is forbidden: User {:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {place}: {why}",
+            scope.user
         ))
     };
-    let Scope { release, namespace, account: _ } = scope;
+    let Scope { release, namespace, user: _ } = scope;
     let is_storage = object.group.is_empty() && object.resource == "secrets" && is_of(release, &object.name);
     if object.namespace.is_empty() {
         // By its name only what is of no namespace can be read; a list would be of all namespaces.

@@ -87,7 +87,9 @@ impl Bed {
     }
 
     fn admit(&self) -> Pass {
-        self.gateway.admit(self.dir.path(), &"app".parse().unwrap(), &"tenant".parse().unwrap()).unwrap()
+        self.gateway
+            .admit(self.dir.path(), &"app".parse().unwrap(), &"tenant".parse().unwrap(), &AccountName::default())
+            .unwrap()
     }
 
     /// The connection of a client that has sent a request.
@@ -126,7 +128,11 @@ impl Bed {
 }
 
 fn scope() -> Scope {
-    Scope { release: "app".to_owned(), namespace: "tenant".to_owned(), account: Some("deployer".to_owned()) }
+    Scope {
+        release: "app".to_owned(),
+        namespace: "tenant".to_owned(),
+        user: "system:serviceaccount:tenant:deployer".to_owned(),
+    }
 }
 
 #[test]
@@ -208,6 +214,7 @@ async fn a_request_is_sent_on_without_what_helm_says_of_itself() {
     assert_eq!((method, uri.to_string().as_str()), (Method::GET, "/base/api/v1/namespaces/tenant/configmaps?limit=5"));
     assert_eq!(headers[header::USER_AGENT], "Helm/4.3");
     let said = format!("{headers:?}");
+    assert_eq!(headers["impersonate-user"], "system:serviceaccount:tenant:clientapp-deployer");
     assert!(!said.contains("forged") && !said.contains("masters") && !said.contains("proxy"), "{said}");
 }
 

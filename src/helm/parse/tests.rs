@@ -9,6 +9,7 @@ ChartInvalid| Error: UPGRADE FAILED: template: x/templates/a.yaml:1:3: executing
 ChartInvalid| Error: UPGRADE FAILED: YAML parse error on x/templates/a.yaml: error converting YAML to JSON: yaml: line 2: did not find
 ChartInvalid| Error: INSTALLATION FAILED: chart requires kubeVersion: >=1.99.0 which is incompatible with Kubernetes v1.36.3
 Forbidden| Error: UPGRADE FAILED: Unauthorized
+Forbidden| Error: failed to create resource: server-side apply failed for object t/x rbac.authorization.k8s.io/v1, Kind=Role: roles.rbac.authorization.k8s.io "x" is forbidden: user "system:serviceaccount:t:d" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held: {APIGroups:["*"], Resources:["*"], Verbs:["*"]}
 Quota| Error: pods "x" is forbidden: [maximum cpu usage per Container is 1, but limit is 2]
 Admission| Error: pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true
 Admission| Error: admission webhook "policy.example.com" denied the request: no

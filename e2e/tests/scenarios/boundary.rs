@@ -1,0 +1,363 @@
+//! helm acts as a ServiceAccount of the app's namespace: what a chart is made to do reaches no further than that account.
+
+use clientapp_operator::crd::{ClientApp, conditions};
+use clientapp_operator::runtime::account::DEPLOYER;
+use e2e::charts;
+use e2e::lab::{Lab, PATIENCE, Tenant};
+use e2e::manifests;
+use e2e::scenario::{names, nothing_is_left, small, with};
+use e2e::wait::until;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions as is};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+/// A user who may write ClientApps in the tenant's namespace and nothing else.
+async fn user(tenant: &Tenant, name: &str) -> Client {
+    let verbs = "--verb=create,get,patch";
+    tenant.kubectl(&["create", "role", name, verbs, "--resource=clientapps.apps.bnerd-operator.local"]).unwrap();
+    tenant.kubectl(&["create", "rolebinding", name, "--role", name, "--user", name]).unwrap();
+    let mut config = tenant.lab.plane.config().await.unwrap();
+    config.auth_info.impersonate = Some(name.to_owned());
+    Client::try_from(config).unwrap()
+}
+
+/// A spec with these objects rendered by the chart as templates.
+fn rendering(tenant: &Tenant, name: &str, objects: Value) -> Value {
+    with(small(tenant, name), json!({"values": {"extraManifests": objects}}))
+}
+
+#[tokio::test]
+async fn a_user_of_one_namespace_gets_nowhere_else() {
+    let lab = Lab::shared().await;
+    let (tenant, victim) = (lab.tenant("boundary").await, lab.tenant("boundary-victim").await);
+    victim.kubectl(&["create", "secret", "generic", "treasure", "--from-literal=password=canary"]).unwrap();
+    let mallory = user(&tenant, "mallory").await;
+    let refused = Api::<Secret>::namespaced(mallory.clone(), "boundary-victim").get("treasure").await.unwrap_err();
+    assert!(refused.to_string().contains("cannot get resource \"secrets\""), "{refused}");
+
+    let rbac = |kind: &str, name: &str, namespace: Option<&str>, more: Value| {
+        let metadata = json!({"name": name, "namespace": namespace});
+        with(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata}), more)
+    };
+    let to = |role: &str| {
+        json!({
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "User", "name": "mallory"}],
+        })
+    };
+    let everything = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+    let stolen = |lookup: &str| {
+        json!(format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: stolen}}\ndata: {{it: '{{{{ {lookup} }}}}'}}"
+        ))
+    };
+    let there = |namespace: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "planted", "namespace": namespace}});
+    let cannot = |verb: &str, resource: &str, place: &str| {
+        vec![format!("cannot {verb} resource \"{resource}\""), place.to_owned()]
+    };
+    let grants = || vec!["attempting to grant RBAC permissions not currently held".to_owned()];
+    let of_victim = "in the namespace \"boundary-victim\"";
+    let of_all = "at the cluster scope";
+    let attempts = [
+        (
+            "secret",
+            stolen("(lookup \"v1\" \"Secret\" \"boundary-victim\" \"treasure\").data"),
+            cannot("get", "secrets", of_victim),
+        ),
+        ("secrets", stolen("(lookup \"v1\" \"Secret\" \"\" \"\").items"), cannot("list", "secrets", of_all)),
+        (
+            "system",
+            rbac("RoleBinding", "planted", Some("kube-system"), to("admin")),
+            cannot("get", "rolebindings", "in the namespace \"kube-system\""),
+        ),
+        ("role", rbac("ClusterRole", "planted", None, everything.clone()), cannot("get", "clusterroles", of_all)),
+        (
+            "binding",
+            rbac("ClusterRoleBinding", "planted", None, to("cluster-admin")),
+            cannot("get", "clusterrolebindings", of_all),
+        ),
+        ("elsewhere", there("boundary-victim"), cannot("get", "configmaps", of_victim)),
+        (
+            "namespace",
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "planted"}}),
+            cannot("get", "namespaces", "planted"),
+        ),
+        ("more", rbac("Role", "planted", None, everything), grants()),
+        ("admin", rbac("RoleBinding", "planted", None, to("cluster-admin")), grants()),
+    ];
+    let apps = Api::<ClientApp>::namespaced(mallory, "boundary");
+    let create = async |name: &str, objects: Value| {
+        let spec = rendering(&tenant, name, objects);
+        let app = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        apps.create(&PostParams::default(), &app).await.unwrap();
+    };
+    // What the chart renders is made, if the account may.
+    create(
+        "fair",
+        json!([there("boundary"), stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind")]),
+    )
+    .await;
+    for (name, object, _) in &attempts {
+        create(name, json!([object])).await;
+    }
+    tenant.ready("fair", 1).await;
+    for (name, _, parts) in &attempts {
+        let sentence = tenant.condition(name, "Released", "False", "AccessDenied").await;
+        let parts = parts.iter().map(String::as_str).chain(["system:serviceaccount:boundary:clientapp-deployer"]);
+        for part in parts {
+            assert!(sentence.contains(part), "{name}: {part} is not in {sentence}");
+        }
+        assert!(!sentence.contains("canary") && !sentence.contains("Y2FuYXJ5"), "{sentence}");
+    }
+
+    assert_eq!(names::<ConfigMap>(&victim).await, ["kube-root-ca.crt"]);
+    let bound = [names::<Role>(&tenant).await, names::<RoleBinding>(&tenant).await].concat();
+    assert!(bound.contains(&"mallory".to_owned()) && !bound.contains(&"planted".to_owned()), "{bound:?}");
+    let client = &tenant.client;
+    assert!(Api::<ClusterRole>::all(client.clone()).get_opt("planted").await.unwrap().is_none());
+    assert!(Api::<ClusterRoleBinding>::all(client.clone()).get_opt("planted").await.unwrap().is_none());
+    assert!(Api::<Namespace>::all(client.clone()).get_opt("planted").await.unwrap().is_none());
+    let system = Api::<RoleBinding>::namespaced(client.clone(), "kube-system");
+    assert!(system.get_opt("planted").await.unwrap().is_none());
+    let read = tenant.api::<ConfigMap>().get("stolen").await.unwrap();
+    assert_eq!(read.data.unwrap()["it"], "ConfigMap", "only what was its own");
+}
+
+/// Deletes an object by hand, and waits for another of its name.
+async fn removed_by_hand<K>(tenant: &Tenant, name: &str)
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    let before = tenant.api::<K>().get(name).await.unwrap().uid();
+    tenant.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
+    let anew = |found: Option<&K>| (found?.meta().uid != before).then_some(());
+    tenant.wait_for(name, "made anew", anew).await;
+}
+
+/// How often the operator has asked for this in the namespace.
+async fn asked(tenant: &Tenant, what: &str) -> usize {
+    tenant.requests().await.iter().filter(|asked| *asked == what).count()
+}
+
+#[tokio::test]
+async fn what_is_removed_by_hand_is_put_back_and_told_of() {
+    let tenant = Lab::shared().await.tenant("account-removed").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let account = tenant.api::<ServiceAccount>().get(DEPLOYER).await.unwrap();
+    assert_eq!(account.automount_service_account_token, Some(false));
+    // One of each for the namespace, and nothing for an upgrade or another app.
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    tenant.create("other", small(&tenant, "other")).await.unwrap();
+    tenant.ready("other", 1).await;
+    tenant.delete("other").await;
+    let made = async || {
+        (
+            asked(&tenant, "operator create serviceaccounts/").await,
+            asked(&tenant, "operator create rolebindings/").await,
+        )
+    };
+    assert_eq!(made().await, (1, 1));
+    assert!(tenant.events("acme").await.iter().all(|(reason, _)| reason != "DeployerReplaced"));
+
+    removed_by_hand::<RoleBinding>(&tenant, DEPLOYER).await;
+    let told = |kind: &str| {
+        format!("{kind} {DEPLOYER}, by which helm acts in namespace account-removed, was missing and is made anew")
+    };
+    tenant.events_with("acme", "DeployerReplaced", &told("RoleBinding")).await;
+    removed_by_hand::<ServiceAccount>(&tenant, DEPLOYER).await;
+    tenant.events_with("acme", "DeployerReplaced", &told("ServiceAccount")).await;
+    assert_eq!(made().await, (2, 2));
+    tenant.ready("acme", 2).await;
+    tenant
+        .patch("acme", json!({"chartVersion": charts::DEFAULT, "upgrade": {"allow": charts::DEFAULT}}))
+        .await
+        .unwrap();
+    tenant.ready("acme", 3).await;
+
+    // A deletion needs it, too: while the app is suspended nothing is put back.
+    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    tenant.condition("acme", "Reconciling", "False", "Suspended").await;
+    tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
+    tenant.api::<ServiceAccount>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    tenant.patch("acme", json!({"suspend": false})).await.unwrap();
+    tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
+    assert_eq!(made().await, (3, 3));
+}
+
+/// The account goes before its app, and nothing can be made any more.
+#[tokio::test]
+async fn a_namespace_is_deleted_with_an_app_in_it() {
+    let tenant = Lab::shared().await.tenant("account-terminating").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    tenant.condition("acme", "Reconciling", "False", "Suspended").await;
+    let namespaces = Api::<Namespace>::all(tenant.client.clone());
+    let uid = namespaces.get(&tenant.namespace).await.unwrap().uid().unwrap();
+    namespaces.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
+    let gone = |found: Option<&RoleBinding>| found.is_none().then_some(());
+    tenant.wait_for(DEPLOYER, "gone with its namespace", gone).await;
+    tenant.patch("acme", json!({"suspend": false})).await.unwrap();
+    tenant.gone("acme").await;
+    let gone = await_condition(namespaces, &tenant.namespace, is::is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace goes").unwrap();
+}
+
+/// An admission policy that keeps ServiceAccounts of this name out of the namespace.
+async fn forbid(tenant: &Tenant, name: &str) -> Api<ValidatingAdmissionPolicyBinding> {
+    let place = &tenant.namespace;
+    let policy = json!({
+        "metadata": {"name": place},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["serviceaccounts"],
+            }]},
+            "validations": [{"expression": format!("object.metadata.name != '{name}'"), "message": "no robots in here"}],
+        },
+    });
+    let binding = json!({
+        "metadata": {"name": place},
+        "spec": {
+            "policyName": place, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place}}},
+        },
+    });
+    let policies = Api::<ValidatingAdmissionPolicy>::all(tenant.client.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(tenant.client.clone());
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    until_admitted(tenant, name, false).await;
+    bindings
+}
+
+/// Waits until the API server goes by the policy, or does so no more.
+async fn until_admitted(tenant: &Tenant, name: &str, admitted: bool) {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    let accounts = tenant.api::<ServiceAccount>();
+    let is = async || accounts.create(&dry, &account).await.is_ok() == admitted;
+    until(&format!("ServiceAccount {name} is admitted: {admitted}"), is).await;
+}
+
+#[tokio::test]
+async fn a_namespace_whose_owner_forbids_the_account() {
+    let tenant = Lab::shared().await.tenant("account-forbidden").await;
+    let policy = forbid(&tenant, DEPLOYER).await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
+    tenant
+        .held("acme", "Refused", &["create ServiceAccount account-forbidden/clientapp-deployer", "no robots in here"])
+        .await;
+    tenant.condition("acme", "Stalled", "True", "Refused").await;
+    // Nothing is half done.
+    assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new());
+    assert_eq!(names::<RoleBinding>(&tenant).await, Vec::<String>::new());
+    assert_eq!(names::<ServiceAccount>(&tenant).await, ["default"]);
+
+    policy.delete("account-forbidden", &DeleteParams::default()).await.unwrap();
+    until_admitted(&tenant, DEPLOYER, true).await;
+    // A change is not waited with.
+    tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant.ready("acme", 1).await;
+}
+
+#[tokio::test]
+async fn a_binding_of_the_name_that_another_client_made() {
+    let tenant = Lab::shared().await.tenant("account-taken").await;
+    let account = format!("{}:{DEPLOYER}", tenant.namespace);
+    tenant
+        .kubectl(&["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account])
+        .unwrap();
+    let before = tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    let sentence = tenant.condition("acme", "Released", "False", "DeployerNotOurs").await;
+    for part in ["RoleBinding clientapp-deployer", "kubectl delete rolebinding clientapp-deployer -n account-taken"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    tenant.condition("acme", "Stalled", "True", "DeployerNotOurs").await;
+    assert_eq!(tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap(), before);
+    assert_eq!(names::<ServiceAccount>(&tenant).await, ["default"]);
+    tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
+    tenant.ready("acme", 1).await;
+
+    // Edited at rest, it is another client's as well, and told of when helm is to run.
+    let eve = json!([{"op": "add", "path": "/subjects/-", "value": {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}}]);
+    tenant.kubectl(&["patch", "rolebinding", DEPLOYER, "--type=json", "--patch", &eve.to_string()]).unwrap();
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.condition("acme", "Released", "False", "DeployerNotOurs").await;
+    // What is served is, and goes on to be.
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+}
+
+/// Lets the operator impersonate an account of the tenant's, as `manifests/README.md` says.
+fn permit(tenant: &Tenant, account: &str) {
+    let operator = format!("{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
+    let role = ["--verb", "impersonate", "--resource", "serviceaccounts", "--resource-name", account];
+    tenant.kubectl(&[&["create", "role", "clientapp-operator"][..], &role].concat()).unwrap();
+    let binding = ["create", "rolebinding", "clientapp-operator", "--role", "clientapp-operator", "--serviceaccount"];
+    tenant.kubectl(&[&binding[..], &[&operator]].concat()).unwrap();
+}
+
+#[tokio::test]
+async fn an_account_that_the_spec_names() {
+    let lab = Lab::shared().await;
+    let spec = |tenant: &Tenant| with(small(tenant, "acme"), json!({"serviceAccountName": "team"}));
+    let refused = async |tenant: &Tenant, parts: &[&str]| {
+        tenant.create("acme", spec(tenant)).await.unwrap();
+        let sentence = tenant.condition("acme", "Released", "False", "AccessDenied").await;
+        for part in parts {
+            assert!(sentence.contains(part), "{part} is not in {sentence}");
+        }
+        tenant.condition("acme", "Stalled", "True", "AccessDenied").await;
+        // Nothing is made for it.
+        assert!(!names::<ServiceAccount>(tenant).await.contains(&DEPLOYER.to_owned()));
+    };
+
+    let any = lab.tenant("account-any").await;
+    any.kubectl(&["create", "serviceaccount", "team"]).unwrap();
+    refused(
+        &any,
+        &["the operator may not impersonate ServiceAccount team in namespace account-any", "clientapp-operator"],
+    )
+    .await;
+
+    let absent = lab.tenant("account-absent").await;
+    permit(&absent, "team");
+    refused(&absent, &["system:serviceaccount:account-absent:team", "cannot list resource \"secrets\""]).await;
+
+    let less = lab.tenant("account-less").await;
+    permit(&less, "team");
+    less.kubectl(&["create", "serviceaccount", "team"]).unwrap();
+    less.kubectl(&["create", "role", "team", "--verb=*", "--resource=secrets,configmaps,services"]).unwrap();
+    less.kubectl(&["create", "rolebinding", "team", "--role=team", "--serviceaccount=account-less:team"]).unwrap();
+    refused(&less, &["system:serviceaccount:account-less:team", "cannot get resource \"", "account-less"]).await;
+    assert_eq!(names::<Deployment>(&less).await, Vec::<String>::new());
+
+    let enough = lab.tenant("account-enough").await;
+    permit(&enough, "team");
+    enough.kubectl(&["create", "serviceaccount", "team"]).unwrap();
+    let role = ["--clusterrole", DEPLOYER, "--serviceaccount=account-enough:team"];
+    enough.kubectl(&[&["create", "rolebinding", "team"][..], &role].concat()).unwrap();
+    enough.create("acme", spec(&enough)).await.unwrap();
+    enough.ready("acme", 1).await;
+    enough.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let status = enough.ready("acme", 2).await;
+    assert!(conditions::find(&status.conditions, "Stalled").is_some_and(|stalled| stalled.status == "False"));
+    enough.delete("acme").await;
+    assert_eq!(names::<ServiceAccount>(&enough).await, ["default", "team"]);
+    // What the garbage collector takes comes a little later.
+    until("no Secret is left", async || names::<Secret>(&enough).await.is_empty()).await;
+}
