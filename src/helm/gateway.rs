@@ -8,6 +8,7 @@
 //! account, and what it has written is remembered ([`record`]). A run that is asked to stop may still write how far it came, and
 //! one that is over nothing: whatever helm does then, and whoever has become its parent, no request of it arrives.
 
+mod body;
 mod forward;
 pub mod record;
 mod rules;

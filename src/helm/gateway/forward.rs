@@ -10,12 +10,11 @@ use axum::{
 };
 use futures::{Stream, StreamExt as _, stream};
 use kube::Client;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::{
-    Run,
+    Run, body,
     rules::{self, Asked, Object},
 };
 use crate::runtime::{client::IMPERSONATE, error::api_sentence};
@@ -29,44 +28,34 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
 const PASSED_ON: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// The name of an object that is to be created.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    metadata: Metadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    name: String,
-}
-
 /// Sends a request on that was judged by its path. It is sent only when it is here as a whole.
 pub(super) async fn forward(client: &Client, run: &Arc<Run>, asked: &Asked, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "a request has a body of at most 3 MiB");
     };
-    let object = match asked {
+    let mut object = match asked {
         Asked::Discovery => None,
-        Asked::Object(object) => Some(object),
+        Asked::Object(object) => Some(object.clone()),
     };
-    if let Some(object) = object.filter(|object| object.verb == "create") {
-        let Ok(named) = serde_json::from_slice::<Named>(&body) else {
-            return refused(StatusCode::BAD_REQUEST, "the gateway takes an object to be created as JSON");
+    if let Some(object) = object.as_mut().filter(|object| object.verb == "create") {
+        let Some(name) = body::name(&body) else {
+            let problem = "the gateway takes an object to be created as JSON, or as protobuf with a name";
+            return refused(StatusCode::BAD_REQUEST, problem);
         };
-        let created = Asked::Object(Object { name: named.metadata.name, ..object.clone() });
-        if let Err(refusal) = rules::judge(&created, &run.scope, run.phase()) {
+        object.name = name;
+        if let Err(refusal) = rules::judge(&Asked::Object(object.clone()), &run.scope, run.phase()) {
             return refused(StatusCode::FORBIDDEN, &refusal);
         }
     }
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
     };
-    let write = object.filter(|object| object.writes()).map(|object| (run.record().begin(), object.clone()));
+    // What Helm stores is looked at by itself, and comes in protobuf.
+    let write = object.clone().filter(|object| object.writes() && !object.is_storage());
+    let write = write.map(|object| (run.record().begin(), object));
     match client.send(request).await {
-        Ok(answer) => brought_back(answer, run, object, write),
+        Ok(answer) => brought_back(answer, run, object.as_ref(), write),
         Err(error) => {
             let problem = format!("the API server cannot be asked: {}", api_sentence(&error));
             refused(StatusCode::SERVICE_UNAVAILABLE, &problem)

@@ -48,6 +48,11 @@ impl Object {
     pub fn writes(&self) -> bool {
         !matches!(self.verb, "get" | "list" | "watch")
     }
+
+    /// Whether it is where Helm stores a revision, of whichever release.
+    pub fn is_storage(&self) -> bool {
+        self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(STORAGE)
+    }
 }
 
 impl Asked {
@@ -133,7 +138,7 @@ pub fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
         ))
     };
     let Scope { release, namespace, user: _ } = scope;
-    let is_storage = object.group.is_empty() && object.resource == "secrets" && is_of(release, &object.name);
+    let is_own_storage = object.is_storage() && is_of(release, &object.name);
     if object.namespace.is_empty() {
         // By its name only what is of no namespace can be read; a list would be of all namespaces.
         return match object.verb {
@@ -150,10 +155,10 @@ pub fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     if object.verb == "deletecollection" {
         return refusal("helm deletes the objects of a release one by one".to_owned());
     }
-    if object.writes() && object.resource == "secrets" && object.name.starts_with(STORAGE) && !is_storage {
+    if object.writes() && object.is_storage() && !is_own_storage {
         return refusal(format!("that Secret is the storage of another release than {release}"));
     }
-    if phase == Phase::Stopping && object.writes() && !(is_storage && matches!(object.verb, "update" | "patch")) {
+    if phase == Phase::Stopping && object.writes() && !(is_own_storage && matches!(object.verb, "update" | "patch")) {
         return refusal(format!("the run for release {release} is being stopped"));
     }
     Ok(())

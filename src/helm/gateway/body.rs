@@ -1,0 +1,102 @@
+//! The name of an object that is to be created, from the body of the request (pure).
+
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+}
+
+/// How Kubernetes' protobuf begins (k8s.io/apimachinery/pkg/runtime/serializer/protobuf); a `runtime.Unknown` follows, with the
+/// object as its field 2. Of each object the metadata are field 1, and of them the name is.
+const PROTOBUF: &[u8] = b"k8s\0";
+
+/// `None`: it is neither JSON nor protobuf.
+pub fn name(body: &[u8]) -> Option<String> {
+    let Some(unknown) = body.strip_prefix(PROTOBUF) else {
+        return serde_json::from_slice::<Named>(body).ok().map(|named| named.metadata.name);
+    };
+    let name = field(unknown, 2).and_then(|object| field(object, 1)).and_then(|metadata| field(metadata, 1))?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// The bytes of a field of a protobuf message, the last one where it is repeated, as readers of protobuf take it. `None`: it is not
+/// there, or this is no message.
+fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
+    let mut found = None;
+    while !message.is_empty() {
+        let key = varint(&mut message)?;
+        let length = match key & 7 {
+            0 => {
+                varint(&mut message)?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(&mut message)?).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (bytes, rest) = message.split_at_checked(length)?;
+        if key == number << 3 | 2 {
+            // Messages in parts are merged, which no client of Kubernetes does.
+            if found.is_some() {
+                return None;
+            }
+            found = Some(bytes);
+        }
+        message = rest;
+    }
+    found
+}
+
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = message.split_first()?;
+        *message = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
+        let one =
+            |(number, bytes): &(u8, &[u8])| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], *bytes].concat();
+        fields.iter().flat_map(one).collect()
+    }
+
+    #[test]
+    fn the_name_in_json_and_in_protobuf() {
+        let named = |fields: &[(u8, &[u8])]| {
+            let object = message(&[(1, &message(fields)), (2, b"data")]);
+            [PROTOBUF, &message(&[(1, b"type"), (2, &object)]), &[4 << 3, 0x80, 1]].concat()
+        };
+        for (body, expected) in [
+            (br#"{"metadata": {"name": "x"}}"#.to_vec(), Some("x")),
+            (br#"{"metadata": {"generateName": "x-"}}"#.to_vec(), Some("")),
+            (b"metadata: {name: x}".to_vec(), None),
+            (named(&[(1, b"x"), (3, b"ns")]), Some("x")),
+            (named(&[(3, b"ns")]), None),
+            (named(&[(1, b"x"), (1, b"y")]), None),
+            (named(&[(1, b"x")])[..12].to_vec(), None),
+            (b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), None),
+            (Vec::new(), None),
+        ] {
+            assert_eq!(name(&body).as_deref(), expected, "{body:?}");
+        }
+    }
+}
