@@ -3,7 +3,7 @@
 use clientapp_operator::crd::{ClientApp, conditions};
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::charts;
-use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::lab::{Lab, PATIENCE, Tenant};
 use e2e::manifests;
 use e2e::scenario::{names, nothing_is_left, small, with};
 use e2e::wait::until;
