@@ -13,6 +13,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     let host = |hostname: &str| json!({"hostname": hostname});
     let size = |block: &str, field: &str, size: &str| with(block, json!({field: size}));
 
+    const ACCOUNT: &str = "must be the name of a ServiceAccount";
     let mut rows: Vec<(Value, &str, &str)> = vec![
         (json!({}), "spec.hostname", "Required value"),
         (json!({"hostname": null}), "spec.hostname", "Required value"),
@@ -35,6 +36,12 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         (with("replicas", json!(1.5)), "spec.replicas", "must be of type integer"),
         (with("adminSecret", json!("")), "spec.adminSecret", "at least 1 chars long"),
         (with("ingressClassName", json!("")), "spec.ingressClassName", "at least 1 chars long"),
+        (with("serviceAccountName", json!("")), "spec.serviceAccountName", "at least 1 chars long"),
+        (
+            with("serviceAccountName", json!("a".repeat(254))),
+            "spec.serviceAccountName",
+            "may not be more than 253 bytes",
+        ),
         (with("deletionPolicy", json!("Keep")), "spec.deletionPolicy", "supported values: \"Delete\", \"Retain\""),
         (
             with("postgres", json!({"provider": "mysql"})),
@@ -105,6 +112,9 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         "nextcloud:30 --privileged",
     ] {
         rows.push((with("image", json!(wrong)), "spec.image", IMAGE));
+    }
+    for wrong in ["Team", "team_a", "-team", "team-", "a..b", "other:team", "a\nb"] {
+        rows.push((with("serviceAccountName", json!(wrong)), "spec.serviceAccountName", ACCOUNT));
     }
 
     let mut said = Vec::new();

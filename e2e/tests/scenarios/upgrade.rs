@@ -148,8 +148,9 @@ async fn an_upgrade_waits_for_perconas_backup() {
         format!("PerconaPGBackup {} has to succeed before chart version 5.5.3 is installed", running.name)
     );
     assert_eq!((running.from.as_str(), running.to.as_str()), (charts::DEFAULT, charts::PATCH));
-    let backup = tenant.api::<PerconaPGBackup>().get(&running.name).await.unwrap();
-    assert_eq!(backup.spec.pg_cluster, "acme-pg");
+    // It is on record before it is asked for.
+    let asked = |backup: Option<&PerconaPGBackup>| Some(backup?.spec.pg_cluster.clone());
+    assert_eq!(tenant.wait_for(&running.name, "asked for", asked).await, "acme-pg");
     // Neither another look at it nor another change gets past it.
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.condition("acme", "Released", "False", "BackingUp").await;
