@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{
     clientapp::desired::{StoredProfile, desired},
-    config::{ChartArgs, Config, RunArgs},
+    config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
     crd::{self, ClientApp, Profile, Reason, conditions::kind, reason::Class},
     helm::{self, Flags, HelmCommand, ReleaseLabels, Upgrade},
     plugin,
@@ -188,6 +188,7 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -
             revision: 1,
         },
     };
-    let command = HelmCommand::upgrade(&request, Flags { history_max: 5, hook_timeout: Duration::from_secs(300) });
+    let command =
+        HelmCommand::upgrade(&request, Flags { history_max: HISTORY_MAX, hook_timeout: Duration::from_secs(300) });
     Ok(format!("# {command}\n{values}"))
 }

@@ -16,6 +16,7 @@ const KNOWN_VALUES: &[(&str, &str)] = &[("nextcloud", include_str!("../helm-valu
 const BEYOND_HOOKS: Duration = Duration::from_secs(120);
 /// After a polite signal helm records the revision as failed; this is its time for that.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const HISTORY_MAX: u32 = 3;
 /// Far above what a run needs, far below what would take the node down.
 const HELM_MEMORY: u64 = 2 << 30;
 
@@ -67,8 +68,9 @@ pub struct RunArgs {
     /// How many helm processes may run at the same time.
     #[arg(long, env = "CLIENTAPP_MAX_CONCURRENT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
     pub max_concurrent: u16,
-    /// How many revisions Helm keeps of each release.
-    #[arg(long, env = "CLIENTAPP_HISTORY_MAX", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100), value_name = "N")]
+    /// How many revisions Helm keeps of each release, besides the last one that was deployed. Each run reads them all, with all
+    /// of the chart in each; and a way back that keeps the data is a chart version in the spec, not a rollback.
+    #[arg(long, env = "CLIENTAPP_HISTORY_MAX", default_value_t = HISTORY_MAX, value_parser = clap::value_parser!(u32).range(2..=100), value_name = "N")]
     pub history_max: u32,
     /// How long helm waits for one hook of a chart, in seconds; a helm process as a whole may take two minutes more.
     #[arg(long, env = "CLIENTAPP_HOOK_TIMEOUT", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400), value_name = "SECONDS")]

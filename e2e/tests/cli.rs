@@ -99,7 +99,7 @@ fn render_prints_argv_and_values_without_a_cluster() {
         "--values",
         "-",
         "--history-max",
-        "5",
+        "3",
         "--timeout",
         "300s",
     ];

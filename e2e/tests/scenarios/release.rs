@@ -71,7 +71,7 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.ready("acme", 7).await;
     // --history-max
-    assert_eq!(history(&tenant, "acme").len(), 5);
+    assert_eq!(history(&tenant, "acme").len(), 3);
 }
 
 #[tokio::test]
