@@ -47,6 +47,8 @@ pub mod label {
     pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
     /// On a pod of a `Postgresql`: `primary`, `standby` or `backup`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
+    /// The Pod Security level that a namespace enforces, by Kubernetes' own admission plugin.
+    pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on everything this operator makes itself.

@@ -35,6 +35,7 @@ async fn the_request_of_the_documents_word_for_word() {
     let made = Api::<Namespace>::all(client.clone()).get(&namespace).await.unwrap();
     assert_eq!(made.labels()["app.kubernetes.io/managed-by"], "clientapp-operator");
     assert_eq!(made.labels()["apps.bnerd-operator.local/instance"], name);
+    assert_eq!(made.labels()["pod-security.kubernetes.io/enforce"], "baseline");
     let app = Api::<ClientApp>::namespaced(client.clone(), &namespace).get(&name).await.unwrap();
     assert_eq!(app.spec.ingress_class_name.as_deref(), Some("traefik"));
     let secret = Api::<Secret>::namespaced(client.clone(), &namespace).get(&answer.word("adminSecret")).await.unwrap();

@@ -185,6 +185,10 @@ const RESERVED: &[(&str, &str)] = &[
 const RESERVED_WITH_DATABASE: &[(&str, &str)] =
     &[("internalDatabase", "spec.postgres"), ("externalDatabase", "spec.postgres")];
 
+/// Keys by which charts name their objects, or use ones that are there: with them a release would reach into another one of its
+/// namespace. At any depth, since subcharts have them as well.
+const OF_OTHERS: &[&str] = &["fullnameOverride", "namespaceOverride", "existingClaim"];
+
 /// Refuses user values that are too deep or large, that would not reach the chart as they are, or that set a key of the
 /// operator's.
 ///
@@ -203,6 +207,11 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
     if let Some(unfit) = unfit(values) {
         return Err(unfit);
     }
+    if let Some(path) = of_others(values) {
+        return Err(format!(
+            "{path} is reserved: it would have the release name or use objects of another one in its namespace; leave it out"
+        ));
+    }
     let database = if with_database { RESERVED_WITH_DATABASE } else { &[] };
     for (path, field) in RESERVED.iter().chain(database) {
         let mut node = values;
@@ -219,6 +228,21 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
         }
     }
     Ok(())
+}
+
+/// The first key of [`OF_OTHERS`] that has a value.
+fn of_others(values: &Map<String, Value>) -> Option<String> {
+    values.iter().find_map(|(key, value)| match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        _ if OF_OTHERS.contains(&key.as_str()) => Some(key.clone()),
+        Value::Object(map) => of_others(map).map(|path| format!("{key}.{path}")),
+        Value::Array(items) => {
+            let found = items.iter().find_map(|item| item.as_object().and_then(of_others));
+            found.map(|path| format!("{key}[].{path}"))
+        }
+        _ => None,
+    })
 }
 
 /// [`check_user_values`] for what a Profile sets.
@@ -395,6 +419,11 @@ mod tests {
     fn user_values() {
         let deep = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
         let computed = |path: &str, field: &str| format!("{path} is computed by the operator: set {field} instead");
+        let of_others = |path: &str| {
+            format!(
+                "{path} is reserved: it would have the release name or use objects of another one in its namespace; leave it out"
+            )
+        };
         let no_map = "redis must be a map: the operator computes redis.enabled in it";
         for (values, refusal) in [
             (json!({"nextcloud": {"host": "x"}}), &*computed("nextcloud.host", "spec.hostname")),
@@ -407,6 +436,10 @@ mod tests {
                 "values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret",
             ),
             (deep, "values nest deeper than 32 levels"),
+            (json!({"fullnameOverride": "other"}), &of_others("fullnameOverride")),
+            (json!({"redis": {"namespaceOverride": "other"}}), &of_others("redis.namespaceOverride")),
+            (json!({"a": [1, {"existingClaim": "other"}]}), &of_others("a[].existingClaim")),
+            (json!({"persistence": {"existingClaim": {"name": "x"}}}), &of_others("persistence.existingClaim")),
             (
                 json!({"a": {"b": [1, 9_007_199_254_740_993_u64]}}),
                 "a.b[1]: 9007199254740993 would reach the chart as 9007199254740992, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
@@ -426,7 +459,7 @@ mod tests {
         let numbers = json!([1_u64 << 53, i64::MIN, 1e300, 0.1, 9_007_199_254_740_994_u64]);
         for (values, with_database) in [
             (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}]}}), true),
-            (json!({"redis": {"architecture": "replication"}}), true),
+            (json!({"redis": {"architecture": "replication", "fullnameOverride": "", "existingClaim": null}}), true),
             (json!({"a": numbers, "k".repeat(1022): 1}), true),
             (json!({"externalDatabase": {"host": "x"}}), false),
         ] {
