@@ -13,6 +13,7 @@ use super::{
     desired::{Desired, desired},
     error::Error,
     helm_runs::HelmRuns,
+    hostnames::Hostnames,
     memory::Memory,
     watches::Watches,
 };
@@ -20,7 +21,10 @@ use crate::{
     config::Config,
     crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, Reason},
     destroy::permit::is_orphaned,
-    helm::{ChartCache, Helm, gateway::Gateway},
+    helm::{
+        ChartCache, Helm,
+        gateway::{Claim, Gateway},
+    },
     lead::Lead,
     metrics::Metrics,
     runtime::{
@@ -46,6 +50,7 @@ pub struct Ctx {
     pub watches: Arc<Watches>,
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,
+    pub hostnames: Arc<Hostnames>,
     /// Set with the first complete list of ClientApps. Only one task can wait for kube's own store to be ready (the waker
     /// of the last one to ask is kept), and the controller does.
     pub listed: SetOnce<()>,
@@ -67,8 +72,12 @@ impl Ctx {
     /// Takes notice of a change of an app, before it is reconciled: the change may free a hostname that other apps wait for.
     pub fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
         let app = match event {
-            Event::Apply(app) => app,
+            Event::Apply(app) => {
+                self.hostnames.seen(app);
+                app
+            }
             Event::Delete(app) => {
+                self.hostnames.gone(&key_of(app));
                 // No reconcile follows.
                 self.helm_runs.forget(&key_of(app));
                 app
@@ -78,13 +87,23 @@ impl Ctx {
                 let _ = self.listed.set(());
                 return;
             }
-            Event::Init | Event::InitApply(_) => return,
+            Event::InitApply(app) => return self.hostnames.seen(app),
+            Event::Init => return,
         };
         let key = key_of(app);
         if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
             self.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
         }
         self.watches.trigger_hostname_waiters(&key);
+    }
+
+    /// What claims hosts for the Ingresses of an app's release.
+    pub fn claim(&self, app: &App<'_>) -> Claim {
+        let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
+        Box::new(move |host| {
+            let taken = |holder| format!("host {host} belongs to ClientApp {holder}: take it out of spec.values");
+            hostnames.claim(host, &uid, &key).map_err(taken)
+        })
     }
 
     /// Puts the finalizer on; or takes it off, and the object is gone after that. kube's own `finalizer()` keeps it only while the

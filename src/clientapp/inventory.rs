@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::observed::Workload;
 use crate::{
     crd::{Inventory, ReleaseObject},
-    helm::storage::Stored,
+    helm::{ingress, storage::Stored},
     runtime::key::Key,
 };
 
@@ -27,7 +27,7 @@ const MAX_OBJECT: usize = 3 << 20;
 /// # Errors
 /// The manifest is no YAML, or an object in it has no kind or name.
 pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
-    let mut objects = Vec::new();
+    let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
     for text in documents(&stored.manifest) {
         // A tree of YAML takes many times the memory of its text.
         if text.len() > MAX_OBJECT {
@@ -41,16 +41,25 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
                 // A list counts as what is in it.
                 Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
                     for item in document["items"].as_array().into_iter().flatten() {
+                        hosts.extend(ingress::hosts(item));
                         objects.push(object(item)?);
                     }
                 }
-                _ => objects.push(object(&document)?),
+                _ => {
+                    hosts.extend(ingress::hosts(&document));
+                    objects.push(object(&document)?);
+                }
             }
         }
     }
     let hook_jobs: BTreeSet<_> =
         stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
-    Ok(Inventory { secret: secret.to_owned(), objects, hook_jobs: hook_jobs.into_iter().collect() })
+    Ok(Inventory {
+        secret: secret.to_owned(),
+        objects,
+        hook_jobs: hook_jobs.into_iter().collect(),
+        hosts: hosts.into_iter().collect(),
+    })
 }
 
 /// The documents of a stream of YAML; a line that begins with `---` is in none of them.

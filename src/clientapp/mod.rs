@@ -28,6 +28,7 @@ pub mod fate;
 mod fixtures;
 mod gate;
 pub(crate) mod helm_runs;
+mod hostnames;
 pub(crate) mod inventory;
 mod live;
 mod lock;

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     crd::{BackupRecord, ClientApp, ClientAppStatus, Inventory, Owned, annotation},
     destroy::permit::Kind,
-    runtime::key::{Key, key_of},
+    runtime::key::Key,
 };
 
 /// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
@@ -137,7 +137,7 @@ async fn with_spec(
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
     Ok(Observed {
-        hostname_holder: hostname_holder(ctx, desired, uid),
+        hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         admin_secret,
         redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),
         database: database(ctx, desired, uid, &recorded.owned).await?,
@@ -348,19 +348,6 @@ async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
         found.data.into_iter().flatten().filter(|(_, value)| !value.0.is_empty()).map(|(key, _)| key).collect();
     ctx.memory.secret_keys.put(secret.clone(), (version, keys.clone()));
     Ok(SecretView::Present { keys })
-}
-
-/// Another ClientApp that has the hostname: the app that serves it already, else the oldest that asks for it.
-fn hostname_holder(ctx: &Ctx, desired: &Desired, uid: &str) -> Option<Key> {
-    let claims = ctx.watches.apps.store.state().into_iter().filter_map(|guard| {
-        let app = guard.object.as_ref().ok()?;
-        let claims = app.spec.hostname == desired.hostname;
-        let serves = app.status.as_ref().and_then(|status| status.url.as_ref()) == Some(&desired.url);
-        let rank = (!serves, app.metadata.creation_timestamp.as_ref().map(|time| time.0), app.metadata.uid.clone());
-        claims.then(|| (rank, key_of(app)))
-    });
-    let (rank, holder) = claims.min_by(|(a, _), (b, _)| a.cmp(b))?;
-    (rank.2.as_deref() != Some(uid)).then_some(holder)
 }
 
 #[cfg(test)]

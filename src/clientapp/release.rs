@@ -94,7 +94,7 @@ pub async fn upgrade(
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let request = request(ctx, desired, revision);
+    let (request, claim) = (request(ctx, desired, revision), ctx.claim(app));
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
@@ -112,7 +112,7 @@ pub async fn upgrade(
             let request = Upgrade { chart: chart.path.clone(), ..request };
             let started = std::time::Instant::now();
             let result;
-            (result, wrote) = helm.upgrade(&gateway, &request, &cancel).await;
+            (result, wrote) = helm.upgrade(&gateway, &request, claim, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
             match result.map_err(|error| error::of_helm_error(&error)) {
                 Ok(_) => Ok(()),

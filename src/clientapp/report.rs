@@ -390,6 +390,7 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
         && status.last_attempt.as_ref() == Some(&upgraded.attempt)
     {
         ctx.helm_runs.settle(app.key);
+        ctx.hostnames.settled(app.key);
     }
     Ok(())
 }

@@ -70,6 +70,7 @@ pub async fn run(parts: Parts, Tools { config, helm, gateway, charts, holder }: 
         holder,
         watches,
         memory: Memory::default(),
+        hostnames: Arc::default(),
         listed: SetOnce::new(),
     });
     tasks.spawn({

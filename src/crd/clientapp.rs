@@ -386,6 +386,9 @@ pub struct Inventory {
     /// Jobs of the chart's hooks, which Helm does not count among the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_jobs: Vec<String>,
+    /// The hosts of its Ingresses, which no other ClientApp may have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 /// An object of a release.

@@ -49,6 +49,9 @@ use crate::{lead::Lead, runtime::account::AccountName};
 /// The one name in the kubeconfigs written here, and the host of the cluster that exists in name only.
 const NAME: &str = "clientapp-operator";
 
+/// Claims a host for an Ingress of the release, or says who has it.
+pub type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// It serves until it is dropped.
 #[derive(Debug)]
 pub struct Gateway {
@@ -70,9 +73,11 @@ impl fmt::Debug for Shared {
     }
 }
 
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 struct Run {
     scope: Scope,
+    #[debug(skip)]
+    claim: Claim,
     /// Cancelled when helm is asked to stop.
     stopping: CancellationToken,
     /// Cancelled when the run is over.
@@ -156,9 +161,8 @@ impl Gateway {
     pub(super) fn admit(
         &self,
         dir: &Path,
-        release: &ReleaseName,
-        namespace: &Namespace,
-        account: &AccountName,
+        (release, namespace, account): (&ReleaseName, &Namespace, &AccountName),
+        claim: Claim,
     ) -> io::Result<Pass> {
         let scope = Scope {
             release: release.to_string(),
@@ -181,6 +185,7 @@ impl Gateway {
         file.write_all(kubeconfig.to_string().as_bytes())?;
         let run = Arc::new(Run {
             scope,
+            claim,
             stopping: CancellationToken::new(),
             over: CancellationToken::new(),
             record: Mutex::default(),

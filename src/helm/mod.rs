@@ -16,6 +16,7 @@ mod chart;
 pub mod command;
 mod error;
 pub mod gateway;
+pub mod ingress;
 mod parse;
 mod private;
 mod process;
@@ -32,7 +33,7 @@ pub use process::{Cause, Finished, ProcessError};
 pub use source::{ChartSource, InvalidSource};
 
 use chart::Pull;
-use gateway::{Gateway, Pass, record::Recorded};
+use gateway::{Claim, Gateway, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
 
@@ -138,12 +139,13 @@ impl Helm {
     async fn run_through(
         &self,
         gateway: &Gateway,
-        (release, namespace, account): (&ReleaseName, &Namespace, &AccountName),
+        of: (&ReleaseName, &Namespace, &AccountName),
+        claim: Claim,
         command: HelmCommand,
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let verb = command.verb();
-        let pass = match gateway.admit(self.0.private.path(), release, namespace, account) {
+        let pass = match gateway.admit(self.0.private.path(), of, claim) {
             Ok(pass) => pass,
             Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
         };
@@ -169,15 +171,17 @@ impl Helm {
         }
     }
 
-    /// Installs or upgrades a release; with it what helm has written, whatever has come of the run.
+    /// Installs or upgrades a release, whose Ingresses may have the hosts that can be claimed; with it what helm has written, whatever has come of the run.
     pub async fn upgrade(
         &self,
         gateway: &Gateway,
         request: &Upgrade,
+        claim: Claim,
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let command = HelmCommand::upgrade(request, self.0.settings.flags);
-        self.run_through(gateway, (&request.release, &request.namespace, &request.account), command, cancel).await
+        self.run_through(gateway, (&request.release, &request.namespace, &request.account), claim, command, cancel)
+            .await
     }
 
     /// Uninstalls a release. One that does not exist is uninstalled.
@@ -187,11 +191,12 @@ impl Helm {
         &self,
         gateway: &Gateway,
         request: &Uninstall,
+        claim: Claim,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = HelmCommand::uninstall(request, self.0.settings.flags);
         match self
-            .run_through(gateway, (&request.release, &request.namespace, &request.account), command, cancel)
+            .run_through(gateway, (&request.release, &request.namespace, &request.account), claim, command, cancel)
             .await
             .0
         {

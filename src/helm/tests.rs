@@ -46,13 +46,13 @@ impl Bed {
     }
 
     async fn upgrade(&self) -> Result<Finished, HelmError> {
-        self.helm.upgrade(&gateway().await, &upgrade(), &CancellationToken::new()).await.0
+        self.helm.upgrade(&gateway().await, &upgrade(), Box::new(|_| Ok(())), &CancellationToken::new()).await.0
     }
 
     async fn uninstall(&self) -> Result<Finished, HelmError> {
         let (release, namespace) = ("my-app".parse().unwrap(), "tenant".parse().unwrap());
         let request = Uninstall { release, namespace, account: AccountName::default() };
-        self.helm.uninstall(&gateway().await, &request, &CancellationToken::new()).await
+        self.helm.uninstall(&gateway().await, &request, Box::new(|_| Ok(())), &CancellationToken::new()).await
     }
 
     async fn pull(&self) -> Result<Pulled, HelmError> {
@@ -161,7 +161,7 @@ async fn after_cancellation_nothing_starts() {
     let bed = Bed::new(r#"echo ran > "$DIR/ran""#);
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let error = bed.helm.upgrade(&gateway().await, &upgrade(), &cancel).await.0.unwrap_err();
+    let error = bed.helm.upgrade(&gateway().await, &upgrade(), Box::new(|_| Ok(())), &cancel).await.0.unwrap_err();
     assert!(matches!(error, HelmError::NotStarted { .. }), "{error:?}");
     assert_eq!(bed.read("ran"), "");
 }

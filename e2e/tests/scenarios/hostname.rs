@@ -1,9 +1,10 @@
 //! One ClientApp for each hostname.
 
 use clientapp_operator::crd::ClientApp;
-use e2e::lab::{Lab, Tenant};
+use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use e2e::wait::until;
+use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::json;
 
 /// Waits until an app created now is younger than this one: creation times are whole seconds.
@@ -57,4 +58,34 @@ async fn the_app_that_serves_it_already_is_not_displaced_by_an_older_one() {
 
     tenant.patch("older", small(&tenant, "first")).await.unwrap();
     tenant.ready("older", 1).await;
+}
+
+#[tokio::test]
+async fn each_host_of_an_ingress_is_claimed_like_the_hostname() {
+    let tenant = Lab::shared().await.tenant("more-hosts").await;
+    let other = Lab::shared().await.tenant("more-hosts-too").await;
+    tenant.create("first", small(&tenant, "first")).await.unwrap();
+    tenant.ready("first", 1).await;
+    let takes = |host: &str| {
+        let backend = json!({"service": {"name": "x", "port": {"number": 80}}});
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+        json!({"values": {"extraManifests": [{
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "more"},
+            "spec": {"rules": [{"host": host, "http": {"paths": paths}}]},
+        }]}})
+    };
+    let (taken, extra) = ("first.more-hosts.example.com", "extra.more-hosts-too.example.com");
+    other.create("second", with(small(&other, "second"), takes(taken))).await.unwrap();
+    let told = other.condition("second", "Ready", "False", "AccessDenied").await;
+    assert!(told.contains(&format!("host {taken} belongs to ClientApp more-hosts/first")), "{told}");
+    assert!(other.api::<Ingress>().get_opt("more").await.unwrap().is_none());
+
+    other.patch("second", takes(extra)).await.unwrap();
+    let status = other.status("second", "Ready with it", |status| has(status, "Ready", "True", "Ready")).await;
+    assert_eq!(status.inventory.unwrap().hosts, [extra]);
+    tenant.create("third", with(small(&tenant, "third"), json!({"hostname": extra}))).await.unwrap();
+    let told = tenant.condition("third", "Ready", "False", "HostnameConflict").await;
+    assert!(told.contains(&format!("{extra} belongs to ClientApp more-hosts-too/second")), "{told}");
+    other.patch("second", json!({"values": null})).await.unwrap();
+    tenant.ready("third", 1).await;
 }

@@ -198,10 +198,10 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         return Err(Error::Shutdown);
     }
     let (helm, gateway, client) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.client.clone());
-    let (metrics, release) = (ctx.metrics.clone(), key.clone());
+    let (metrics, release, claim) = (ctx.metrics.clone(), key.clone(), ctx.claim(going.app));
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
-        let result = helm.uninstall(&gateway, &request, &cancel).await;
+        let result = helm.uninstall(&gateway, &request, claim, &cancel).await;
         metrics.helm_run("uninstall", result.is_ok(), started.elapsed());
         drop(slot);
         match result {

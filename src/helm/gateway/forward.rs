@@ -10,14 +10,17 @@ use axum::{
 };
 use futures::{Stream, StreamExt as _, stream};
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
     Run, body,
     rules::{self, Asked, Object},
 };
-use crate::runtime::{client::IMPERSONATE, error::api_sentence};
+use crate::{
+    helm::ingress,
+    runtime::{client::IMPERSONATE, error::api_sentence},
+};
 
 /// Bytes of a request's body. The API server itself takes no more.
 const LARGEST: usize = 3 << 20;
@@ -48,6 +51,11 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, asked: &Asked, requ
             return refused(StatusCode::FORBIDDEN, &refusal);
         }
     }
+    if let Some(object) = object.as_ref().filter(|object| object.writes_ingress())
+        && let Err(refusal) = hosts(object, &body, run)
+    {
+        return refused(StatusCode::FORBIDDEN, &refusal);
+    }
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
     };
@@ -61,6 +69,21 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, asked: &Asked, requ
             refused(StatusCode::SERVICE_UNAVAILABLE, &problem)
         }
     }
+}
+
+/// Claims the hosts of an Ingress for the release; or the refusal.
+fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
+    let refusal = |why: &str| Err(object.refusal(&run.scope, why));
+    let Ok(mut ingress) = serde_json::from_slice::<Value>(body) else {
+        return refusal("the gateway reads an Ingress as JSON only");
+    };
+    let Some(fields) = ingress.as_object_mut() else {
+        return refusal("the gateway takes an Ingress as an object only");
+    };
+    // A patch may leave out what it does not change.
+    fields.insert("kind".to_owned(), json!("Ingress"));
+    fields.insert("apiVersion".to_owned(), json!("networking.k8s.io/v1"));
+    ingress::hosts(&ingress).iter().try_for_each(|host| (run.claim)(host).or_else(|taken| refusal(&taken)))
 }
 
 fn passed_on(

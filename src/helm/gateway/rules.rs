@@ -49,6 +49,25 @@ impl Object {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
+    pub fn writes_ingress(&self) -> bool {
+        self.writes() && self.verb != "delete" && self.resource == "ingresses"
+    }
+
+    /// That it may not be done, in the API server's words and with the reason.
+    pub fn refusal(&self, scope: &Scope, why: &str) -> String {
+        let Object { verb, group, resource, part, namespace, name } = self;
+        let part = if part.is_empty() { String::new() } else { format!("/{part}") };
+        let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        let place = match namespace.as_str() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        format!(
+            "{resource}{named} is forbidden: User {:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {place}: {why}",
+            scope.user
+        )
+    }
+
     /// Whether it is where Helm stores a revision, of whichever release.
     pub fn is_storage(&self) -> bool {
         self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(STORAGE)
@@ -124,19 +143,7 @@ fn watches(query: &str) -> bool {
 /// Whether a run may ask for this; or the refusal, in the API server's words and with the reason.
 pub fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     let Asked::Object(object) = asked else { return Ok(()) };
-    let refusal = |why: String| {
-        let Object { verb, group, resource, part, namespace, name } = object;
-        let part = if part.is_empty() { String::new() } else { format!("/{part}") };
-        let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
-        let place = match namespace.as_str() {
-            "" => "at the cluster scope".to_owned(),
-            namespace => format!("in the namespace {namespace:?}"),
-        };
-        Err(format!(
-            "{resource}{named} is forbidden: User {:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {place}: {why}",
-            scope.user
-        ))
-    };
+    let refusal = |why: String| Err(object.refusal(scope, &why));
     let Scope { release, namespace, user: _ } = scope;
     let is_own_storage = object.is_storage() && is_of(release, &object.name);
     if object.namespace.is_empty() {

@@ -87,9 +87,12 @@ impl Bed {
     }
 
     fn admit(&self) -> Pass {
-        self.gateway
-            .admit(self.dir.path(), &"app".parse().unwrap(), &"tenant".parse().unwrap(), &AccountName::default())
-            .unwrap()
+        let of = (&"app".parse().unwrap(), &"tenant".parse().unwrap(), &AccountName::default());
+        let claim = |host: &str| match host {
+            "taken.example.com" => Err("host taken.example.com belongs to ClientApp other/x".to_owned()),
+            _ => Ok(()),
+        };
+        self.gateway.admit(self.dir.path(), of, Box::new(claim)).unwrap()
     }
 
     /// The connection of a client that has sent a request.
@@ -366,4 +369,29 @@ async fn http_2_is_not_spoken() {
     let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
     assert!(!bed.has_reached());
     assert_eq!(bed.get(&pass, "/version").await, 200, "and it goes on for others");
+}
+
+#[tokio::test]
+async fn an_ingress_takes_no_host_of_another_app() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/tenant/ingresses";
+    let named = format!("{ingresses}/x");
+    let taken = r#"{"metadata": {"name": "x"}, "spec": {"rules": [{"host": "Taken.example.com"}]}}"#;
+    for (method, path, body) in [
+        ("POST", ingresses, taken),
+        ("PATCH", &named, taken),
+        ("PUT", &named, taken),
+        ("PATCH", &named, r#"{"spec": {"tls": [{"hosts": ["taken.example.com"]}]}}"#),
+        ("PATCH", &named, r#"[{"op": "add", "path": "/spec/rules/-", "value": {"host": "taken.example.com"}}]"#),
+        ("PATCH", &named, "spec: {rules: [{host: taken.example.com}]}"),
+    ] {
+        let (status, answer) = bed.ask(&pass.authorization, method, path, body).await;
+        assert_eq!(status, 403, "{method} {body}");
+        assert!(String::from_utf8_lossy(&answer).contains("ingresses \\\"x\\\" is forbidden"), "{method} {body}");
+    }
+    assert!(!bed.has_reached());
+    let free = r#"{"metadata": {"name": "x"}, "spec": {"rules": [{"host": "free.example.com"}]}}"#;
+    assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, free).await.0, 200);
+    assert_eq!(bed.ask(&pass.authorization, "DELETE", &named, "").await.0, 200);
 }

@@ -1,0 +1,214 @@
+//! Which ClientApp claims which host: by its spec, by the Ingresses of its release, or by those that its helm is about to write.
+//! An index, kept by what the watch tells, so that no reconcile walks all apps.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+
+use crate::{
+    crd::{ClientApp, Guard},
+    helm::ingress::overlap,
+    runtime::key::{Key, key_of},
+};
+
+#[derive(Default)]
+pub struct Hostnames(Mutex<Index>);
+
+#[derive(Default)]
+struct Index {
+    apps: HashMap<Key, Claims>,
+    /// Who claims a host; of those with `*.`, too.
+    by_host: HashMap<String, BTreeSet<Key>>,
+    /// The claimed hosts with `*.`.
+    wildcards: BTreeSet<String>,
+}
+
+#[derive(Clone, Default)]
+struct Claims {
+    uid: String,
+    created: Option<Timestamp>,
+    /// By the spec, and whether the app serves it.
+    spec: Option<(String, bool)>,
+    /// Of the release, as it is on record.
+    carried: BTreeSet<String>,
+    /// Of the release that helm is about to make.
+    written: BTreeSet<String>,
+}
+
+impl Claims {
+    fn hosts(&self) -> BTreeSet<&String> {
+        self.spec.iter().map(|(host, _)| host).chain(&self.carried).chain(&self.written).collect()
+    }
+
+    /// What serves comes first, then what is older.
+    fn rank(&self, host: &str) -> (bool, Option<Timestamp>, &str) {
+        let overlaps = |claimed: &String| overlap(claimed, host);
+        let serves = self.carried.iter().chain(&self.written).any(overlaps)
+            || self.spec.as_ref().is_some_and(|(claimed, serves)| *serves && overlaps(claimed));
+        (!serves, self.created, &self.uid)
+    }
+}
+
+impl Index {
+    fn put(&mut self, key: &Key, claims: Option<Claims>) {
+        if let Some(before) = self.apps.remove(key) {
+            for host in before.hosts() {
+                let Some(holders) = self.by_host.get_mut(host) else { continue };
+                holders.remove(key);
+                if holders.is_empty() {
+                    self.by_host.remove(host);
+                    self.wildcards.remove(host);
+                }
+            }
+        }
+        let Some(claims) = claims else { return };
+        for host in claims.hosts() {
+            self.by_host.entry(host.clone()).or_default().insert(key.clone());
+            if host.starts_with("*.") {
+                self.wildcards.insert(host.clone());
+            }
+        }
+        self.apps.insert(key.clone(), claims);
+    }
+
+    /// Those whose claims overlap with a host, but for one app.
+    fn others<'a>(&'a self, host: &'a str, uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Claims)> {
+        let alike = self.by_host.get_key_value(host).into_iter();
+        let wildcards = self.wildcards.iter().filter(move |claimed| *claimed != host && overlap(claimed, host));
+        let wildcards = wildcards.filter_map(|claimed| self.by_host.get_key_value(claimed));
+        // Only a wildcard has to be compared with all.
+        let under = host.starts_with("*.").then(|| {
+            self.by_host.iter().filter(move |(claimed, _)| claimed.as_str() != host && overlap(claimed, host))
+        });
+        let holders = alike.chain(wildcards).chain(under.into_iter().flatten()).flat_map(|(_, holders)| holders);
+        holders.filter_map(|key| self.apps.get_key_value(key)).filter(move |(_, claims)| claims.uid != uid)
+    }
+}
+
+impl Hostnames {
+    fn lock(&self) -> MutexGuard<'_, Index> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an app claims by now.
+    pub fn seen(&self, app: &Guard<ClientApp>) {
+        let status = app.status(|app| &app.status).unwrap_or_default();
+        let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
+        let spec = spec.map(|host| {
+            let serves = status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(&host);
+            (host, serves)
+        });
+        let carried = status.inventory.into_iter().flat_map(|inventory| inventory.hosts).collect();
+        let uid = app.metadata.uid.clone().unwrap_or_default();
+        let created = app.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let key = key_of(app);
+        let mut index = self.lock();
+        let before = index.apps.get(&key).filter(|before| before.uid == uid);
+        let written = before.map(|before| before.written.clone()).unwrap_or_default();
+        index.put(&key, Some(Claims { uid, created, spec, carried, written }));
+    }
+
+    pub fn gone(&self, key: &Key) {
+        self.lock().put(key, None);
+    }
+
+    /// Another ClientApp that has a host: the app that serves it already, else the oldest that asks for it.
+    pub fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
+        let index = self.lock();
+        let own = index.apps.get(key).filter(|claims| claims.uid == uid).map(|claims| claims.rank(host));
+        let first = index.others(host, uid).min_by(|(_, a), (_, b)| a.rank(host).cmp(&b.rank(host)));
+        let (holder, claims) = first?;
+        own.is_none_or(|own| claims.rank(host) < own).then(|| holder.clone())
+    }
+
+    /// Claims a host that helm is about to write into an Ingress of this app's release.
+    ///
+    /// # Errors
+    /// The ClientApp that has it.
+    pub fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
+        let mut index = self.lock();
+        if let Some((holder, _)) = index.others(host, uid).next() {
+            return Err(holder.clone());
+        }
+        if let Some(mut claims) = index.apps.get(key).filter(|claims| claims.uid == uid).cloned() {
+            claims.written.insert(host.to_owned());
+            index.put(key, Some(claims));
+        }
+        Ok(())
+    }
+
+    /// What helm has written is on record.
+    pub fn settled(&self, key: &Key) {
+        let mut index = self.lock();
+        if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
+            claims.written.clear();
+            index.put(key, Some(claims));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn app(name: &str, hostname: &str, created: &str, status: serde_json::Value) -> Guard<ClientApp> {
+        serde_json::from_value(json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+            "metadata": {"namespace": "tenants", "name": name, "uid": name, "creationTimestamp": created},
+            "spec": {"hostname": hostname}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    const EARLY: &str = "2026-01-01T00:00:00Z";
+    const LATE: &str = "2026-02-01T00:00:00Z";
+
+    #[test]
+    fn a_host_is_of_who_serves_it_else_of_the_oldest() {
+        let hostnames = Hostnames::default();
+        let holder =
+            |name: &str, host: &str| hostnames.holder(host, name, &Key::new("tenants", name)).map(|key| key.name);
+        hostnames.seen(&app("old", "a.example.com", EARLY, json!({})));
+        hostnames.seen(&app("new", "a.example.com", LATE, json!({})));
+        assert_eq!((holder("old", "a.example.com"), holder("new", "a.example.com")), (None, Some("old".to_owned())));
+        hostnames.seen(&app("new", "a.example.com", LATE, json!({"url": "https://a.example.com"})));
+        assert_eq!((holder("old", "a.example.com"), holder("new", "a.example.com")), (Some("new".to_owned()), None));
+        hostnames.gone(&Key::new("tenants", "new"));
+        assert_eq!(holder("old", "a.example.com"), None);
+
+        // By an Ingress of the release, be it under a wildcard.
+        for carried in ["a.example.com", "*.example.com"] {
+            let status = json!({"inventory": {"secret": "s", "hosts": [carried]}});
+            hostnames.seen(&app("new", "b.example.org", LATE, status));
+            assert_eq!(holder("old", "a.example.com"), Some("new".to_owned()), "{carried}");
+            hostnames.seen(&app("new", "b.example.org", LATE, json!({})));
+            assert_eq!(holder("old", "a.example.com"), None);
+        }
+        assert!(hostnames.lock().wildcards.is_empty());
+    }
+
+    #[test]
+    fn what_helm_is_about_to_write_is_claimed() {
+        let hostnames = Hostnames::default();
+        let key = |name: &str| Key::new("tenants", name);
+        let claim = |name: &str, host: &str| hostnames.claim(host, name, &key(name)).map_err(|holder| holder.name);
+        for (name, hostname) in [("one", "one.example.com"), ("two", "two.example.com")] {
+            hostnames.seen(&app(name, hostname, EARLY, json!({})));
+        }
+        assert_eq!(claim("one", "one.example.com"), Ok(()));
+        assert_eq!(claim("one", "two.example.com"), Err("two".to_owned()));
+        assert_eq!(claim("one", "*.example.com"), Err("two".to_owned()));
+        assert_eq!(claim("one", "extra.example.com"), Ok(()));
+        // Also while the watch has yet to tell of it.
+        hostnames.seen(&app("one", "one.example.com", EARLY, json!({})));
+        assert_eq!(claim("two", "extra.example.com"), Err("one".to_owned()));
+        hostnames.settled(&key("one"));
+        assert_eq!(claim("two", "extra.example.com"), Ok(()));
+        assert_eq!(claim("one", "extra.example.com"), Err("two".to_owned()));
+    }
+}
