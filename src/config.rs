@@ -1,5 +1,6 @@
 //! Settings: flags and environment, checked at start-up so that no setting fails later.
 
+use jiff::SignedDuration;
 use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Arg, Args, Command, ValueEnum, builder::TypedValueParser, error::ErrorKind};
@@ -162,6 +163,8 @@ pub struct Config {
     /// `crVersion` of PerconaPGClusters: gates Percona's behaviour, so it is pinned and not left to the installed operator.
     pub(crate) percona_cr_version: String,
     pub(crate) max_concurrent: usize,
+    /// How long one helm process may live at most, from start to the end of its grace.
+    pub(crate) helm_deadline: SignedDuration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -181,12 +184,15 @@ impl Config {
             cluster_domain: args.cluster_domain.clone(),
             percona_cr_version: args.percona_cr_version.clone(),
             max_concurrent: 1,
+            helm_deadline: SignedDuration::from_secs(430),
         })
     }
 
     /// Checks and completes the settings for `run`.
     pub(crate) fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
-        Ok(Config { max_concurrent: args.max_concurrent.into(), ..Config::new(&args.chart)? })
+        let helm = helm_settings(args);
+        let helm_deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
+        Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline, ..Config::new(&args.chart)? })
     }
 
     /// Defaults, as the tests of the pure stages use them.

@@ -47,7 +47,8 @@ const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 const DELETED: &str = "it was deleted";
 
-// What the API server has of a request that is cut off at the end of the term, it has done or given up by then.
+// The API server may still do what it has of a request that is cut off at the end of the term, or has yet to read: nothing takes that
+// back. This leaves it time.
 const _: () = assert!(TERM.as_secs() + 2 <= DURATION.as_secs());
 const _: () = assert!(RENEWAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
 

@@ -36,6 +36,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     // A field that is added to the observed has to be thought about here.
     let Observed {
         hostname_holder,
+        hook: _,
         admin_secret,
         redis_secret,
         database: _,
@@ -119,7 +120,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if plan.steps.iter().any(made) {
         return plan;
     }
-    plan = release_steps(plan, desired, observed, attempt, now);
+    plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
@@ -281,6 +282,7 @@ fn release_steps(
     observed: &Observed,
     attempt: Option<&Attempt>,
     now: Timestamp,
+    helm_deadline: SignedDuration,
 ) -> Plan {
     let name = &desired.key.name;
     let recorded_revision = observed.recorded.release.as_ref().map(|release| release.revision);
@@ -328,9 +330,9 @@ fn release_steps(
                     Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until))
                 }
                 Lock::Free | Lock::Left if stamp.is_none() && !ours_before => Some(not_ours()),
-                Lock::Free | Lock::Left => {
+                Lock::Free | Lock::Left => hook(observed.hook.as_ref(), release, helm_deadline, now).or_else(|| {
                     upgrade(Some(Step::UnlockRelease { secret: secret.clone(), revision: *revision }), next, None)
-                }
+                }),
             }
         }
     };
@@ -353,6 +355,17 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
     let (reason, stalled) = super::error::recorded_reason(attempt.reason.as_deref(), attempt.failures);
     let message = attempt.message.clone().unwrap_or_default();
     Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(reason, message).until(until) })
+}
+
+/// The wait for a Job that helm has left running with its lock: the next helm would delete it, and begin it anew.
+fn hook(job: Option<&String>, release: &ReleaseView, helm_deadline: SignedDuration, now: Timestamp) -> Option<Hold> {
+    const LOOK: SignedDuration = SignedDuration::from_secs(5);
+    let until = release.written? + helm_deadline;
+    let message = format!(
+        "Job {}, a hook of the chart, still runs, and the helm that has begun it for revision {} is gone: its end is waited for, as long as helm would have",
+        job?, release.revision
+    );
+    (now < until).then(|| Hold::new(Reason::ExternalOperationInProgress, message).until(until.min(now + LOOK)))
 }
 
 /// The wait for an attempt that ended together with its operator, and not for the first time: helm may be what ends it.

@@ -123,6 +123,7 @@ pub fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
         hostname_holder: None,
+        hook: None,
         admin_secret: own("admin-uid"),
         redis_secret: own("redis-uid"),
         database: DatabaseView {

@@ -73,6 +73,15 @@ struct Entry {
     run: HelmRun,
     cancel: CancellationToken,
     task: AbortHandle,
+    /// Its app is gone; it is to be as well, once its helm has ended.
+    forgotten: bool,
+}
+
+impl Entry {
+    /// Whether its helm may still be there, be it in its grace.
+    fn is_alive(&self) -> bool {
+        matches!(self.run, HelmRun::Upgrading | HelmRun::Uninstalling)
+    }
 }
 
 /// Leave to run one helm, for as long as it lives.
@@ -96,10 +105,13 @@ impl HelmRuns {
         Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
     }
 
-    /// How far the run of the app with this uid is.
+    /// How far the run of the app with this uid is. The helm of an earlier app of the name is at work on the same release.
     pub fn state(&self, key: &Key, uid: &str) -> HelmRun {
-        let state = self.lock();
-        state.runs.get(key).filter(|entry| entry.uid == uid).map(|entry| entry.run.clone()).unwrap_or_default()
+        match self.lock().runs.get(key) {
+            Some(entry) if entry.uid == uid => entry.run.clone(),
+            Some(entry) if entry.is_alive() => HelmRun::Upgrading,
+            _ => HelmRun::Idle,
+        }
     }
 
     /// A slot, if one is free or offered to this app. Else the app is in the queue from now on.
@@ -153,13 +165,20 @@ impl HelmRuns {
             let same = {
                 let mut state = runs.lock();
                 let entry = state.runs.get_mut(&of).filter(|entry| entry.number == number);
-                entry.map(|entry| entry.run = ended).is_some()
+                let forgotten = entry.map(|entry| {
+                    entry.run = ended;
+                    entry.forgotten
+                });
+                if forgotten == Some(true) {
+                    state.runs.remove(&of);
+                }
+                forgotten.is_some()
             };
             if same {
                 (runs.changed)(&of);
             }
         });
-        let entry = Entry { uid: uid.to_owned(), number, run, cancel, task: task.abort_handle() };
+        let entry = Entry { uid: uid.to_owned(), number, run, cancel, task: task.abort_handle(), forgotten: false };
         if let Some(earlier) = state.runs.insert(key.clone(), entry) {
             earlier.cancel.cancel();
         }
@@ -186,11 +205,14 @@ impl HelmRuns {
         }
     }
 
-    /// Forgets an app that is gone, with its place in the queue; a helm that runs for it is stopped.
+    /// Forgets an app that is gone, with its place in the queue; a helm that runs for it is stopped, and forgotten at its end.
     pub fn forget(&self, key: &Key) {
         self.cancel(key);
         let mut state = self.lock();
-        state.runs.remove(key);
+        match state.runs.get_mut(key).filter(|entry| entry.is_alive()) {
+            Some(entry) => entry.forgotten = true,
+            None => _ = state.runs.remove(key),
+        }
         state.queue.retain(|queued| queued != key);
         drop(state);
         self.withdraw_offer(key);
@@ -268,7 +290,7 @@ mod tests {
         begin("a", "1", async { HelmRun::Uninstalled(Ok(())) }.boxed());
         begin("b", "1", async { panic!("on purpose") }.boxed());
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalling);
-        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Idle, "another object of the name has none");
+        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Upgrading, "of an earlier app, on the same release");
         // A run that is followed by another tells nothing any more.
         begin("c", "1", std::future::pending().boxed());
         runs.begin(
@@ -290,5 +312,26 @@ mod tests {
         assert_eq!(runs.state(&key("b"), "1"), failed());
         runs.settle(&key("a"));
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Idle);
+    }
+
+    #[tokio::test]
+    async fn a_helm_in_its_grace_is_at_work_for_the_app_of_its_name_made_anew() {
+        let (runs, tells) = runs(2);
+        let (end, ends) = tokio::sync::oneshot::channel::<()>();
+        let work = |cancel: CancellationToken| async move {
+            cancel.cancelled().await;
+            let _ = ends.await;
+            HelmRun::Uninstalled(Ok(()))
+        };
+        let failed = || HelmRun::Uninstalled(Err((Refusal::UpgradeFailed, String::new())));
+        runs.begin((&key("a"), "1"), HelmRun::Upgrading, work, failed);
+        runs.forget(&key("a"));
+        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Upgrading);
+        drop(end);
+        runs.tasks.close();
+        runs.tasks.wait().await;
+        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Idle);
+        assert_eq!(told(&tells), ["a"], "which asks for the reconcile that waits for it");
+        assert!(runs.lock().runs.is_empty());
     }
 }

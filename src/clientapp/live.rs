@@ -1,6 +1,9 @@
 //! What the API server has now, where a cache may be late and much depends on it. **Effects**, reads only.
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api,
     api::{ListParams, PartialObjectMeta},
@@ -16,7 +19,7 @@ use crate::{
     crd::Inventory,
     destroy::{self, permit::Kind},
     helm::storage,
-    runtime::{api::unless_gone, key::Key},
+    runtime::{account::AccountName, api::unless_gone, client::impersonating, key::Key},
 };
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
@@ -66,4 +69,13 @@ pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta
         api.list_metadata(&params).await.map_err(Error::api(format!("list the revisions of release {key}")))?;
     let name = |secret: &PartialObjectMeta<Secret>| secret.metadata.name.clone().unwrap_or_default();
     Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
+}
+
+/// Whether a Job has neither ended nor begun to go; asked with the rights of this account.
+pub async fn job_runs(ctx: &Ctx, key: &Key, account: &AccountName, name: &str) -> Result<bool, Error> {
+    let api: Api<Job> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
+    let found = api.get_opt(name).await.map_err(Error::api(format!("look for Job {}/{name}", key.namespace)))?;
+    let Some(job) = found.filter(|job| job.metadata.deletion_timestamp.is_none()) else { return Ok(false) };
+    let mut conditions = job.status.into_iter().flat_map(|status| status.conditions).flatten();
+    Ok(!conditions.any(|condition| ["Complete", "Failed"].contains(&&*condition.type_) && condition.status == "True"))
 }

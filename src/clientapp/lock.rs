@@ -1,7 +1,8 @@
 //! Who holds a release: one rule for all that changes it, be it to install, to upgrade or to uninstall. **Pure.**
 //!
 //! Asked only while no helm of this process runs for the release. This operator leads then, and no other operator's helm has a way
-//! to the API server (`helm::gateway`): what carries an operator's stamp was left by a helm that is gone, whatever its machine does.
+//! to the API server (`helm::gateway`): what carries an operator's stamp was left by a helm that is gone, whatever its machine does. What
+//! that helm has begun in the cluster, such as a hook's Job, may go on.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -31,8 +32,12 @@ pub fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timesta
 
 /// What a hold says of another Helm client's lock.
 pub fn held(release: &ReleaseView, name: &str) -> String {
+    let by = match release.phase {
+        Phase::Uninstalling => "another Helm client, or an uninstall that was cut off",
+        _ => "another Helm client",
+    };
     format!(
-        "revision {} of release {name} is {}, begun by another Helm client, which is waited for; if it is gone, `helm rollback {name}` or `helm uninstall {name}` ends its lock, or set spec.upgrade.foreignLockTimeout",
+        "revision {} of release {name} is {}, by {by}, which is waited for; if nothing is at work on it any more, `helm rollback {name}` or `helm uninstall {name}` ends its lock, or set spec.upgrade.foreignLockTimeout",
         release.revision, release.status
     )
 }

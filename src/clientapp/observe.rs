@@ -137,6 +137,7 @@ async fn with_spec(
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
     Ok(Observed {
+        hook: hook(ctx, app, desired, &observed).await?,
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         admin_secret,
         redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),
@@ -150,6 +151,19 @@ async fn with_spec(
         retry: annotations.and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
         ..observed
     })
+}
+
+/// A Job that still runs, of the hooks of a revision that an operator's helm has left pending.
+async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
+    let left = |release: &&ReleaseView| release.phase == Phase::Pending && release.stamp.is_some();
+    let Some(release) = observed.release.as_ref().filter(left) else { return Ok(None) };
+    let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
+    for job in inventory.iter().flat_map(|inventory| &inventory.hook_jobs) {
+        if live::job_runs(ctx, app.key, &desired.account, job).await? {
+            return Ok(Some(job.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// What holds or opens data and is the app's own by now: what is on record, and what is seen.

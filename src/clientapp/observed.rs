@@ -27,6 +27,8 @@ use crate::{
 pub struct Observed {
     /// Another ClientApp that has the hostname.
     pub hostname_holder: Option<Key>,
+    /// A Job that still runs, of the hooks of a revision that an operator's helm has left pending.
+    pub hook: Option<String>,
     pub admin_secret: SecretView,
     /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,

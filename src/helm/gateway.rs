@@ -76,6 +76,7 @@ impl fmt::Debug for Shared {
 #[derive(derive_more::Debug)]
 struct Run {
     scope: Scope,
+    lead: Lead,
     #[debug(skip)]
     claim: Claim,
     /// Cancelled when helm is asked to stop.
@@ -90,15 +91,25 @@ impl Run {
         if self.stopping.is_cancelled() { Phase::Stopping } else { Phase::Running }
     }
 
+    /// Returns, and says why, when nothing passes any more.
+    async fn ended(&self) -> &'static str {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => "the helm run is over",
+            () = self.lead.over() => "this operator does not lead any more",
+        }
+    }
+
     fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One helm process's way to the API server, which ends when this is dropped.
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 pub(super) struct Pass {
     shared: Arc<Shared>,
+    #[debug(skip)]
     authorization: String,
     run: Arc<Run>,
     kubeconfig: NamedTempFile,
@@ -185,6 +196,7 @@ impl Gateway {
         file.write_all(kubeconfig.to_string().as_bytes())?;
         let run = Arc::new(Run {
             scope,
+            lead: self.shared.lead.clone(),
             claim,
             stopping: CancellationToken::new(),
             over: CancellationToken::new(),
@@ -223,15 +235,10 @@ async fn handle(shared: &Shared, request: Request<Body>) -> Response {
         Ok(asked) => asked,
         Err(problem) => return forward::refused(StatusCode::BAD_REQUEST, problem),
     };
-    if let Err(refusal) = rules::judge(&asked, &run.scope, run.phase()) {
-        tracing::warn!(release = run.scope.release, namespace = run.scope.namespace, "helm is refused: {refusal}");
-        return forward::refused(StatusCode::FORBIDDEN, &refusal);
-    }
     tokio::select! {
         biased;
-        () = run.over.cancelled() => forward::refused(StatusCode::FORBIDDEN, "the helm run is over"),
-        () = shared.lead.over() => forward::refused(StatusCode::FORBIDDEN, "this operator does not lead any more"),
-        answer = forward::forward(&shared.client, &run, &asked, request) => answer,
+        ended = run.ended() => forward::refused(StatusCode::FORBIDDEN, ended),
+        answer = forward::forward(&shared.client, &run, asked, request) => answer,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::lead::Lead;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
 /// each watch after five.
-const WATCH_SILENCE: Duration = Duration::from_secs(300);
+pub const WATCH_SILENCE: Duration = Duration::from_secs(300);
 /// The header of requests that are made as another user.
 pub const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 

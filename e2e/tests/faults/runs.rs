@@ -5,10 +5,13 @@ use clientapp_operator::crd::{ClientAppStatus, conditions};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
-use e2e::proxy::{Fault, Rule};
+use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::scenario::{operated, small, with};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
+use nix::sys::signal::Signal;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -136,4 +139,32 @@ async fn a_secret_that_the_watch_does_not_show_yet_is_not_lost() {
         status.release.as_ref().is_some_and(|release| release.status == "deployed")
     };
     tenant.status("acme", "deployed", deployed).await;
+}
+
+#[tokio::test]
+async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
+    let (Apart { tenant, proxy: _proxy, options }, frozen) = operated("hook-of-a-frozen-leader", &[]).await;
+    // It does not end before it is told to.
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "migration", "annotations": {"helm.sh/hook": "pre-install"}},
+        "spec": {"suspend": true, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}],
+        }}},
+    });
+    let spec = with(small(&tenant, "acme"), json!({"values": {"extraManifests": [job]}}));
+    tenant.create("acme", spec).await.unwrap();
+    let made = |found: Option<&Job>| found.and_then(|job| job.uid());
+    let begun = tenant.wait_for("migration", "made", made).await;
+    frozen.signal(Signal::SIGSTOP);
+    let direct = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
+    let _successor = leading(&Options { kubeconfig: direct.kubeconfig(), ..options }).await;
+    let told = tenant.condition("acme", "Released", "Unknown", "ExternalOperationInProgress").await;
+    assert!(told.contains("Job migration, a hook of the chart, still runs"), "{told}");
+    assert_eq!(tenant.api::<Job>().get("migration").await.unwrap().uid().unwrap(), begun);
+
+    let run = Patch::Merge(json!({"spec": {"suspend": false}}));
+    tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
+    tenant.ready("acme", 2).await;
+    frozen.signal(Signal::SIGCONT);
 }

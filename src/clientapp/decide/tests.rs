@@ -354,6 +354,15 @@ fn the_release() {
     row("another client's lock", hour(), locked(Phase::Pending, 3599), EXTERNAL);
     row("another client's lock, too long", hour(), locked(Phase::Pending, 3600), DEAD);
     row("another client's uninstall, too long", hour(), locked(Phase::Uninstalling, 3600), DEAD);
+    let hooked = |since: i64| {
+        move |w: &mut Observed| {
+            w.hook = Some("migrate".to_owned());
+            let release = w.release.as_mut().unwrap();
+            (release.phase, release.written) = (Phase::Pending, Some(ago(since)));
+        }
+    };
+    row("a hook that a helm has left running", none(), hooked(429), EXTERNAL);
+    row("a hook that runs for too long", none(), hooked(430), DEAD);
     let never_ours_and_locked = |w: &mut Observed| {
         never_ours(w);
         let release = w.release.as_mut().unwrap();

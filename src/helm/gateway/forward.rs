@@ -15,46 +15,53 @@ use tokio::time::timeout;
 
 use super::{
     Run, body,
-    rules::{self, Asked, Object},
+    rules::{self, Asked, Object, Scope},
 };
 use crate::{
     helm::ingress,
-    runtime::{client::IMPERSONATE, error::api_sentence},
+    runtime::{
+        client::{IMPERSONATE, WATCH_SILENCE},
+        error::api_sentence,
+    },
 };
 
 /// Bytes of a request's body. The API server itself takes no more.
 const LARGEST: usize = 3 << 20;
 /// Bytes of an answer that are looked at for what was written. An object is smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
-/// How long the API server may be silent in the middle of an answer, but for a watch.
+/// How long the API server may take to begin its answer: it gives up a request itself after a minute.
+const PATIENCE: Duration = Duration::from_secs(65);
+/// How long it may be silent in the middle of an answer.
 const SILENCE: Duration = Duration::from_secs(30);
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
 const PASSED_ON: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// Sends a request on that was judged by its path. It is sent only when it is here as a whole.
-pub(super) async fn forward(client: &Client, run: &Arc<Run>, asked: &Asked, request: Request) -> Response {
+/// Judges a request, and sends it on. It is sent only when it is here as a whole, and judged again then.
+pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {
+    if let Err(refusal) = rules::judge(&asked, &run.scope, run.phase()) {
+        return forbidden(run, &refusal);
+    }
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "a request has a body of at most 3 MiB");
     };
-    let mut object = match asked {
-        Asked::Discovery => None,
-        Asked::Object(object) => Some(object.clone()),
-    };
-    if let Some(object) = object.as_mut().filter(|object| object.verb == "create") {
+    if let Asked::Object(object) = &mut asked
+        && object.verb == "create"
+    {
         let Some(name) = body::name(&body) else {
             let problem = "the gateway takes an object to be created as JSON, or as protobuf with a name";
             return refused(StatusCode::BAD_REQUEST, problem);
         };
         object.name = name;
-        if let Err(refusal) = rules::judge(&Asked::Object(object.clone()), &run.scope, run.phase()) {
-            return refused(StatusCode::FORBIDDEN, &refusal);
-        }
     }
-    if let Some(object) = object.as_ref().filter(|object| object.writes_ingress())
-        && let Err(refusal) = hosts(object, &body, run)
-    {
-        return refused(StatusCode::FORBIDDEN, &refusal);
+    let judged = rules::judge(&asked, &run.scope, run.phase());
+    let object = match asked {
+        Asked::Discovery => None,
+        Asked::Object(object) => Some(object),
+    };
+    let ingress = object.as_ref().filter(|object| object.writes_ingress());
+    if let Err(refusal) = judged.and_then(|()| ingress.map_or(Ok(()), |object| hosts(object, &body, run))) {
+        return forbidden(run, &refusal);
     }
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
@@ -62,13 +69,26 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, asked: &Asked, requ
     // What Helm stores is looked at by itself, and comes in protobuf.
     let write = object.clone().filter(|object| object.writes() && !object.is_storage());
     let write = write.map(|object| (run.record().begin(), object));
-    match client.send(request).await {
-        Ok(answer) => brought_back(answer, run, object.as_ref(), write),
-        Err(error) => {
+    if !run.lead.holds() {
+        return refused(StatusCode::FORBIDDEN, "this operator does not lead any more");
+    }
+    match timeout(PATIENCE, client.send(request)).await {
+        Ok(Ok(answer)) => brought_back(answer, run, object.as_ref(), write),
+        Ok(Err(error)) => {
             let problem = format!("the API server cannot be asked: {}", api_sentence(&error));
             refused(StatusCode::SERVICE_UNAVAILABLE, &problem)
         }
+        Err(_) => {
+            let problem = format!("the API server cannot be asked: no answer within {} s", PATIENCE.as_secs());
+            refused(StatusCode::SERVICE_UNAVAILABLE, &problem)
+        }
     }
+}
+
+fn forbidden(run: &Run, refusal: &str) -> Response {
+    let Scope { release, namespace, user: _ } = &run.scope;
+    tracing::warn!(release, namespace, "helm is refused: {refusal}");
+    refused(StatusCode::FORBIDDEN, refusal)
 }
 
 /// Claims the hosts of an Ingress for the release; or the refusal.
@@ -117,7 +137,8 @@ fn brought_back(
         run.record().refused(*number);
     }
     let write = write.filter(|_| status.is_success());
-    let silence = object.filter(|object| object.verb != "watch").map_or(Duration::MAX, |_| SILENCE);
+    let watches = object.is_some_and(|object| object.verb == "watch");
+    let silence = if watches { WATCH_SILENCE } else { SILENCE };
     let body = observed(Body::new(body).into_data_stream(), silence, run.clone(), write);
     let mut response = Response::new(Body::from_stream(body));
     *response.status_mut() = status;
@@ -140,7 +161,7 @@ fn observed(
     stream::unfold((body, Vec::new(), run, write), move |(mut body, mut kept, run, write)| async move {
         let next = tokio::select! {
             biased;
-            () = run.over.cancelled() => Some(Err(axum::Error::new("the helm run is over"))),
+            ended = run.ended() => Some(Err(axum::Error::new(ended))),
             next = timeout(silence, body.next()) => next.unwrap_or_else(|silent| Some(Err(axum::Error::new(silent)))),
         };
         let chunk = match next {

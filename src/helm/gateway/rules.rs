@@ -2,7 +2,8 @@
 //!
 //! A release reaches no further than its own namespace, and there RBAC decides, by the service account that helm acts for. What no
 //! release has any business with is refused before: the parts of an object that are doors into it (`pods/exec` and the like), the
-//! deletion of a whole collection, and the storage of other releases.
+//! deletion of a whole collection, and the storage of other releases by its name. Who may write Secrets in a namespace can forge a
+//! revision there all the same, by its labels; it is believed only as far as that namespace reaches.
 
 use axum::http::{Method, Uri};
 

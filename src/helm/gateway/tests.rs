@@ -395,3 +395,46 @@ async fn an_ingress_takes_no_host_of_another_app() {
     assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, free).await.0, 200);
     assert_eq!(bed.ask(&pass.authorization, "DELETE", &named, "").await.0, 200);
 }
+
+#[tokio::test]
+async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_on() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
+    let head = format!(
+        "PATCH http://clientapp-operator{IN_TENANT}/configmaps/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Proxy-Authorization: {}\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
+        pass.authorization,
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    // It is asked for the body once the head is judged.
+    let mut asked = vec![0; 25];
+    timeout(PATIENCE, connection.read_exact(&mut asked)).await.unwrap().unwrap();
+    assert!(asked.starts_with(b"HTTP/1.1 100"));
+    pass.stopping().cancel();
+    connection.write_all(b"{}").await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    assert!(!bed.has_reached());
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_lead() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let path = format!("{IN_TENANT}/configmaps/stops-half-way?watch=true");
+    let mut connection = bed.sent(&pass.authorization, "GET", &path, "").await;
+    let mut answer = vec![0; 12];
+    timeout(PATIENCE, connection.read_exact(&mut answer)).await.unwrap().unwrap();
+    bed.lead.end();
+    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+    timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_password_of_a_run_is_in_no_debug_output() {
+    let bed = Bed::new().await;
+    let pass = bed.admit();
+    assert!(!format!("{pass:?}").contains(&pass.authorization));
+}
