@@ -61,7 +61,7 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 4).await;
 
-    helm(&tenant, &["rollback", "acme", "1"]);
+    helm(&tenant, &["rollback", "acme", "3"]);
     tenant.ready("acme", 6).await;
     let last: Vec<_> = history(&tenant, "acme").into_iter().rev().take(2).collect();
     assert_eq!(last, [revision(6, "deployed", charts::PATCH), revision(5, "superseded", charts::DEFAULT)]);
