@@ -140,11 +140,12 @@ impl Hostnames {
         Ok(())
     }
 
-    /// What helm has written is on record.
-    pub fn settled(&self, key: &Key) {
+    /// What helm has written is on record: the release has these hosts, whether or not the watch shows that already.
+    pub fn settled(&self, key: &Key, hosts: &[String]) {
         let mut index = self.lock();
         if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
             claims.written.clear();
+            claims.carried = hosts.iter().cloned().collect();
             index.put(key, Some(claims));
         }
     }
@@ -207,7 +208,10 @@ mod tests {
         // Also while the watch has yet to tell of it.
         hostnames.seen(&app("one", "one.example.com", EARLY, json!({})));
         assert_eq!(claim("two", "extra.example.com"), Err("one".to_owned()));
-        hostnames.settled(&key("one"));
+        hostnames.settled(&key("one"), &["extra.example.com".to_owned()]);
+        assert_eq!(claim("two", "extra.example.com"), Err("one".to_owned()));
+        assert_eq!(claim("one", "failed.example.com"), Ok(()));
+        hostnames.settled(&key("one"), &[]);
         assert_eq!(claim("two", "extra.example.com"), Ok(()));
         assert_eq!(claim("one", "extra.example.com"), Err("two".to_owned()));
     }

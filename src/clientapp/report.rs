@@ -390,7 +390,8 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
         && status.last_attempt.as_ref() == Some(&upgraded.attempt)
     {
         ctx.helm_runs.settle(app.key);
-        ctx.hostnames.settled(app.key);
+        let hosts = status.inventory.as_ref().map_or(&[][..], |inventory| &inventory.hosts);
+        ctx.hostnames.settled(app.key, hosts);
     }
     Ok(())
 }
