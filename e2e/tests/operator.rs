@@ -235,6 +235,8 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     taken_over(&mut first, &mut second).await;
     assert!(!helm.alive(), "helm ends before another leads");
     first.wait_for_log("the lease is lost").unwrap();
+    // A hook that runs is not begun anew before its end.
+    tenant.let_job_run(&hook).await;
     let hook = next_hook(&tenant, "acme", &hook).await;
     tenant.let_job_run(&hook).await;
     tenant.ready("acme", 2).await;
@@ -305,6 +307,7 @@ async fn after_sigkill_in_the_middle_of_an_installation_the_successor_unlocks_an
     assert_eq!(pending(&tenant, "acme").await, ["pending-install"]);
 
     let operator = leading(&options).await;
+    tenant.let_job_run(&hook).await;
     let hook = next_hook(&tenant, "acme", &hook).await;
     assert_eq!(statuses(&tenant, "acme"), ["failed", "pending-upgrade"]);
     tenant.let_job_run(&hook).await;
@@ -332,6 +335,7 @@ async fn after_sigkill_in_the_middle_of_an_upgrade_and_again_of_the_successors()
         killed(operator, &shim).await;
         assert_eq!(pending(&tenant, "acme").await, ["pending-upgrade"]);
         operator = leading(&options).await;
+        tenant.let_job_run(&hook).await;
     }
     hook = next_hook(&tenant, "acme", &hook).await;
     tenant.let_job_run(&hook).await;
