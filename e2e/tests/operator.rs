@@ -340,7 +340,8 @@ async fn after_sigkill_in_the_middle_of_an_upgrade_and_again_of_the_successors()
     hook = next_hook(&tenant, "acme", &hook).await;
     tenant.let_job_run(&hook).await;
     tenant.ready("acme", 4).await;
-    assert_eq!(statuses(&tenant, "acme"), ["superseded", "failed", "failed", "deployed"]);
+    // Of the failed ones Helm keeps the last.
+    assert_eq!(statuses(&tenant, "acme"), ["superseded", "failed", "deployed"]);
     assert_eq!(passwords(&tenant, "acme").await, before);
     assert!(operator.stop().unwrap());
     assert!(shim.runs().iter().all(|run| !run.alive()));
