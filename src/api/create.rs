@@ -219,14 +219,15 @@ async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, F
 
 /// What a namespace that was there has of this name already: an instance that is the answer, or a reason against one.
 async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Option<Answer>, Failure> {
-    let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
-    if let Some(app) = apps.get_opt(&key.name).await.map_err(failed(format!("get ClientApp {key}")))? {
-        return earlier(request, key, &app).map(Some);
-    }
+    // The Secret is made after its ClientApp: what is there now, and is of an instance, has one by the next question.
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets.get_metadata_opt(&name).await;
     let secret = secret.map_err(failed(format!("get Secret {}/{name}", key.namespace)))?;
+    let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
+    if let Some(app) = apps.get_opt(&key.name).await.map_err(failed(format!("get ClientApp {key}")))? {
+        return earlier(request, key, &app).map(Some);
+    }
     match secret.map(|secret| secret.labels().get(label::RETAINED_FROM) == Some(&key.name)) {
         None => Ok(None),
         Some(true) if request.adopts() => Ok(None),

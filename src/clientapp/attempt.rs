@@ -1,7 +1,5 @@
 //! An attempt to bring a release about, as it is put on record: before helm runs, and with what came of it. **Pure.**
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -45,11 +43,6 @@ pub fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestam
     let delay = refusal.disposition(failures).retry.delay(failures);
     let retry_at = delay.map(|delay| Time(now + error::jittered(delay, unit)));
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
-}
-
-/// How long the next attempt waits after so many failures of helm, give or take.
-pub fn delay(failures: u32) -> Duration {
-    Refusal::UpgradeFailed.disposition(failures).retry.delay(failures).unwrap_or_default()
 }
 
 /// The sentence for a chart that is not the one this version was installed from before.

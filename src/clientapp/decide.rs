@@ -5,7 +5,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    attempt,
     build::secrets,
     database,
     deployer::Deployer,
@@ -115,9 +114,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
     // What is made here is on record as this app's own, or seen, before helm uses it.
-    let made =
-        |step: &Step| matches!(step, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret);
-    if plan.steps.iter().any(made) {
+    if plan.steps.iter().any(Step::makes_credentials) {
         return plan;
     }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
@@ -348,8 +345,7 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
     {
         until = until.min(settled);
     }
-    // Later than any that is ever set: of another clock.
-    if until <= now || until > now + LATEST_RETRY {
+    if !is_awaited(until, now) {
         return None;
     }
     let (reason, stalled) = super::error::recorded_reason(attempt.reason.as_deref(), attempt.failures);
@@ -370,20 +366,24 @@ fn hook(job: Option<&String>, release: &ReleaseView, helm_deadline: SignedDurati
 
 /// The wait for an attempt that ended together with its operator, and not for the first time: helm may be what ends it.
 fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> Option<Hold> {
-    let left = release.is_some_and(|release| release.phase == Phase::Pending && release.stamp.is_some());
+    let left = release.is_some_and(ReleaseView::is_left_locked);
     if !left || attempt.retry_at.is_some() || attempt.failures == 0 {
         return None;
     }
-    let until = attempt.started_at.0 + attempt::delay(attempt.failures);
-    if until <= now || until > now + LATEST_RETRY {
-        return None;
-    }
+    let after = Refusal::UpgradeFailed.disposition(attempt.failures);
+    let until = attempt.started_at.0 + after.retry.delay(attempt.failures)?;
     let message = format!(
         "helm and the operator have ended together, {} times in a row: look at how the operator's pod has ended, such as for want of memory",
         attempt.failures + 1
     );
-    let stalled = Refusal::UpgradeFailed.disposition(attempt.failures).stalled;
-    Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(Reason::UpgradeFailed, message).until(until) })
+    let hold = Hold::new(Reason::UpgradeFailed, message).until(until);
+    let hold = Hold { stalled: after.stalled, condition: kind::RELEASED, ..hold };
+    is_awaited(until, now).then_some(hold)
+}
+
+/// Whether a time for another attempt is yet to come. One that is later than any that is ever set is of another clock.
+fn is_awaited(until: Timestamp, now: Timestamp) -> bool {
+    now < until && until <= now + LATEST_RETRY
 }
 
 #[cfg(test)]

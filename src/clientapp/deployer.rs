@@ -58,7 +58,7 @@ impl Deployer {
         self.binding.as_ref().is_some_and(|binding| !binding.fits)
     }
 
-    /// What is to be made, in this order: a binding without its account would be there for whoever makes that.
+    /// What is to be made, in this order: a binding without its account would be there for the client that makes that.
     pub fn missing(&self) -> Vec<Part> {
         let missing = |found: &Option<Found>, part| (found.is_none() && !self.is_taken()).then_some(part);
         let parts = [missing(&self.account, Part::ServiceAccount), missing(&self.binding, Part::RoleBinding)];
@@ -166,7 +166,7 @@ mod tests {
             ("another account", "/subjects/0/name", json!("default")),
             ("another namespace", "/subjects/0/namespace", json!("other")),
             ("a user", "/subjects/0/kind", json!("User")),
-            ("nobody", "/subjects", json!([])),
+            ("no subject", "/subjects", json!([])),
         ] {
             assert_eq!(read(&|b| *b.pointer_mut(at).unwrap() = value.clone()), (false, false), "{what}");
         }

@@ -28,6 +28,12 @@ const MAX_OBJECT: usize = 3 << 20;
 /// The manifest is no YAML, or an object in it has no kind or name.
 pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
+    let mut take = |document: &Value| {
+        if ingress::is_ingress(document) {
+            hosts.extend(ingress::hosts(document));
+        }
+        object(document).map(|object| objects.push(object))
+    };
     for text in documents(&stored.manifest) {
         // A tree of YAML takes many times the memory of its text.
         if text.len() > MAX_OBJECT {
@@ -41,14 +47,10 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
                 // A list counts as what is in it.
                 Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
                     for item in document["items"].as_array().into_iter().flatten() {
-                        hosts.extend(ingress::hosts(item));
-                        objects.push(object(item)?);
+                        take(item)?;
                     }
                 }
-                _ => {
-                    hosts.extend(ingress::hosts(&document));
-                    objects.push(object(&document)?);
-                }
+                _ => take(&document)?,
             }
         }
     }

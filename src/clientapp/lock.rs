@@ -23,7 +23,7 @@ pub fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timesta
         return Lock::Free;
     }
     // An uninstall changes the revision that is there, and its stamp says nothing of who uninstalls.
-    if release.phase == Phase::Pending && release.stamp.is_some() {
+    if release.is_left_locked() {
         return Lock::Left;
     }
     let until = timeout.zip(release.written).map(|(timeout, written)| written + timeout);

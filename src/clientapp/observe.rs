@@ -155,8 +155,7 @@ async fn with_spec(
 
 /// A Job that still runs, of the hooks of a revision that an operator's helm has left pending.
 async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
-    let left = |release: &&ReleaseView| release.phase == Phase::Pending && release.stamp.is_some();
-    let Some(release) = observed.release.as_ref().filter(left) else { return Ok(None) };
+    let Some(release) = observed.release.as_ref().filter(|release| release.is_left_locked()) else { return Ok(None) };
     let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
     for job in inventory.iter().flat_map(|inventory| &inventory.hook_jobs) {
         if live::job_runs(ctx, app.key, &desired.account, job).await? {

@@ -162,6 +162,13 @@ pub struct ReleaseView {
     pub written: Option<Timestamp>,
 }
 
+impl ReleaseView {
+    /// Whether an operator's helm has left its lock: asked only while none of this process runs for the release.
+    pub fn is_left_locked(&self) -> bool {
+        self.phase == Phase::Pending && self.stamp.is_some()
+    }
+}
+
 /// What a release's status means to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {

@@ -59,6 +59,13 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Whether it makes credentials, or the account that helm acts as.
+    pub fn makes_credentials(&self) -> bool {
+        matches!(self, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
+    }
+}
+
 /// Why a release is upgraded though the spec did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Because {
@@ -125,10 +132,7 @@ impl Plan {
 
     /// Whether it only makes credentials and the deployer, which is told together with what they are made for.
     pub fn only_makes_credentials(&self) -> bool {
-        let makes = |step: &Step| {
-            matches!(step, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
-        };
-        self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(makes)
+        self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }
 
     pub fn runs_helm(&self) -> bool {

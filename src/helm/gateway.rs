@@ -6,7 +6,7 @@
 //!
 //! What the run asks for is judged ([`rules`], pure), sent on over the operator's own connections in the name of the app's service
 //! account, and what it has written is remembered ([`record`]). A run that is asked to stop may still write how far it came, and
-//! one that is over nothing: whatever helm does then, and whoever has become its parent, no request of it arrives.
+//! one that is over nothing: whatever helm does then, and whichever process has become its parent, no request of it arrives.
 
 mod body;
 mod forward;
@@ -16,7 +16,6 @@ mod rules;
 use std::{
     collections::HashMap,
     convert::Infallible,
-    fmt,
     io::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
     path::Path,
@@ -60,17 +59,14 @@ pub struct Gateway {
     _server: AbortOnDropHandle<()>,
 }
 
+#[derive(derive_more::Debug)]
 struct Shared {
+    #[debug(skip)]
     client: Client,
     lead: Lead,
     /// By what their requests say in `Proxy-Authorization`.
+    #[debug(skip)]
     runs: Mutex<HashMap<String, Arc<Run>>>,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("lead", &self.lead).finish_non_exhaustive()
-    }
 }
 
 #[derive(derive_more::Debug)]

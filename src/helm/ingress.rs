@@ -7,18 +7,22 @@ use serde_json::Value;
 /// Other names of a host, by an annotation of ingress-nginx; what begins with `~` is a regular expression.
 const SERVER_ALIAS: &str = "nginx.ingress.kubernetes.io/server-alias";
 
-/// The hosts of an Ingress, in lower case; none of any other object.
-pub fn hosts(document: &Value) -> BTreeSet<String> {
-    let is_ingress = document["kind"] == "Ingress"
-        && document["apiVersion"].as_str().is_some_and(|version| version.contains("networking.k8s.io/"));
-    let items = |value: &'_ Value| value.as_array().map(Vec::as_slice).unwrap_or_default().to_vec();
-    let spec = &document["spec"];
-    let rules = items(&spec["rules"]).into_iter().map(|rule| rule["host"].clone());
-    let tls = items(&spec["tls"]).into_iter().flat_map(|tls| items(&tls["hosts"]));
-    let aliases = document["metadata"]["annotations"][SERVER_ALIAS].as_str().unwrap_or_default();
-    let aliases = aliases.split(',').map(str::trim).map(str::to_lowercase);
-    let hosts = rules.chain(tls).filter_map(|host| host.as_str().map(str::to_lowercase)).chain(aliases);
-    hosts.filter(|host| is_ingress && !host.is_empty()).collect()
+pub fn is_ingress(document: &Value) -> bool {
+    let group = |version: &str| version.contains("networking.k8s.io/");
+    document["kind"] == "Ingress" && document["apiVersion"].as_str().is_some_and(group)
+}
+
+/// The hosts of an Ingress, or of a patch of one, in lower case.
+pub fn hosts(ingress: &Value) -> BTreeSet<String> {
+    fn items(value: &Value) -> impl Iterator<Item = &Value> {
+        value.as_array().into_iter().flatten()
+    }
+    let spec = &ingress["spec"];
+    let rules = items(&spec["rules"]).map(|rule| &rule["host"]);
+    let tls = items(&spec["tls"]).flat_map(|tls| items(&tls["hosts"]));
+    let aliases = ingress["metadata"]["annotations"][SERVER_ALIAS].as_str().unwrap_or_default();
+    let named = rules.chain(tls).filter_map(Value::as_str).chain(aliases.split(',').map(str::trim));
+    named.filter(|host| !host.is_empty()).map(str::to_lowercase).collect()
 }
 
 /// Whether both take requests for one and the same host; `*.` at the beginning is any one label.
@@ -49,9 +53,10 @@ mod tests {
         });
         let expected = ["a.example.com", "*.b.example.com", "c.example.com", "d.example.com", "e.example.com"];
         assert_eq!(hosts(&ingress), expected.map(str::to_owned).into());
+        assert!(is_ingress(&ingress));
         let mut service = ingress;
         service["kind"] = json!("Service");
-        assert_eq!(hosts(&service), BTreeSet::new());
+        assert!(!is_ingress(&service) && !is_ingress(&json!("text")));
         assert_eq!(hosts(&json!("text")), BTreeSet::new());
     }
 

@@ -217,30 +217,44 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
     let quota = refusal(403, "Forbidden", "clientapps is forbidden: exceeded quota: few");
     let plain = json!({"hostname": "a.example", "name": "a"});
     let adopts = json!({"hostname": "a.example", "name": "a", "postgres": {"adopt": true}});
-    let looked = ["POST namespaces", "GET namespaces", "GET clientapps", "GET secrets"];
-    let made = ["POST clientapps", "POST secrets"];
-    for (instance, more, expected, then) in [
-        (&plain, vec![], Ok(true), &made[..]),
-        (&plain, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &[]),
-        (&plain, vec![("GET secrets", retained())], Err((409, "DataRetained")), &[]),
-        (&plain, vec![("GET secrets", refusal(503, "ServiceUnavailable", "x"))], Err((503, "ApiUnavailable")), &[]),
+    let of_another_replica = {
+        let app = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1", "kind": "ClientApp",
+            "metadata": {"name": "a", "namespace": "a", "uid": "its", "annotations": stamp.annotations()},
+            "spec": {"hostname": "a.example"},
+        });
+        vec![("GET clientapps", (200, app)), ("GET secrets", secret_of("its"))]
+    };
+    // The Secret is looked for before the ClientApp: another replica that makes the same makes them the other way round.
+    let asks =
+        ["POST namespaces", "GET namespaces", "GET secrets", "GET clientapps", "POST clientapps", "POST secrets"];
+    for (instance, more, expected, asked_for) in [
+        (&plain, vec![], Ok((201, true)), &asks[..]),
+        (&plain, of_another_replica, Ok((200, false)), &asks[..4]),
+        (&plain, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &asks[..4]),
+        (&plain, vec![("GET secrets", retained())], Err((409, "DataRetained")), &asks[..4]),
+        (
+            &plain,
+            vec![("GET secrets", refusal(503, "ServiceUnavailable", "x"))],
+            Err((503, "ApiUnavailable")),
+            &asks[..3],
+        ),
         // The Secret that was retained is the controller's to adopt, and its password in no answer.
-        (&adopts, vec![("GET secrets", retained())], Ok(false), &made[..1]),
-        (&adopts, vec![], Ok(false), &made[..1]),
-        (&adopts, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &[]),
+        (&adopts, vec![("GET secrets", retained())], Ok((201, false)), &asks[..5]),
+        (&adopts, vec![], Ok((201, false)), &asks[..5]),
+        (&adopts, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &asks[..4]),
         // Neither the namespace nor what is in it is this request's, though an earlier attempt of it has made it.
-        (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &made[..1]),
-        (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &made[..1]),
+        (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..5]),
+        (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..5]),
     ] {
         let server = Scripted::new(there().into_iter().chain(more));
         let (result, asked) = server.create_with(instance.clone(), Some(stamp.clone())).await;
         let came = match result {
-            Ok((StatusCode::CREATED, created)) => Ok(created.admin_password.is_some()),
-            Ok(_) => panic!("nothing was there"),
+            Ok((status, created)) => Ok((status.as_u16(), created.admin_password.is_some())),
             Err(problem) => Err((problem.status().as_u16(), problem.reason)),
         };
         assert_eq!(came, expected, "{instance} {asked:?}");
-        assert_eq!(asked, looked.iter().chain(then).copied().collect::<Vec<_>>(), "{instance} {came:?}");
+        assert_eq!(asked, asked_for, "{instance} {came:?}");
     }
 }
 

@@ -588,7 +588,7 @@ impl Sim {
     }
 
     fn helm(&mut self, revision: i64, end: HelmEnd) {
-        assert!(self.observed.deployer.is_there(), "it acts as nobody");
+        assert!(self.observed.deployer.is_there(), "it acts without an account");
         let newest = self.observed.release.as_ref().map_or(0, |release| release.revision);
         assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
         assert!(self.observed.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");

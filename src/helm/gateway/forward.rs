@@ -36,11 +36,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
 const PASSED_ON: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// Judges a request, and sends it on. It is sent only when it is here as a whole, and judged again then.
+/// Judges a request once it is here as a whole, and sends it on.
 pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {
-    if let Err(refusal) = rules::judge(&asked, &run.scope, run.phase()) {
-        return forbidden(run, &refusal);
-    }
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "a request has a body of at most 3 MiB");
@@ -94,16 +91,12 @@ fn forbidden(run: &Run, refusal: &str) -> Response {
 /// Claims the hosts of an Ingress for the release; or the refusal.
 fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
-    let Ok(mut ingress) = serde_json::from_slice::<Value>(body) else {
-        return refusal("the gateway reads an Ingress as JSON only");
-    };
-    let Some(fields) = ingress.as_object_mut() else {
-        return refusal("the gateway takes an Ingress as an object only");
-    };
-    // A patch may leave out what it does not change.
-    fields.insert("kind".to_owned(), json!("Ingress"));
-    fields.insert("apiVersion".to_owned(), json!("networking.k8s.io/v1"));
-    ingress::hosts(&ingress).iter().try_for_each(|host| (run.claim)(host).or_else(|taken| refusal(&taken)))
+    match serde_json::from_slice::<Value>(body) {
+        Ok(ingress) if ingress.is_object() => {
+            ingress::hosts(&ingress).iter().try_for_each(|host| (run.claim)(host).or_else(|taken| refusal(&taken)))
+        }
+        _ => refusal("the gateway reads an Ingress, or what is merged into one, as a JSON object only"),
+    }
 }
 
 fn passed_on(

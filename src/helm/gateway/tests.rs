@@ -95,17 +95,24 @@ impl Bed {
         self.gateway.admit(self.dir.path(), of, Box::new(claim)).unwrap()
     }
 
+    /// The connection of a client that has sent the head of a request, with a body of this many bytes to come.
+    async fn begun(&self, authorization: &str, (method, path): (&str, &str), more: &str, length: usize) -> TcpStream {
+        let mut connection = TcpStream::connect(self.gateway.address).await.unwrap();
+        let head = format!(
+            "{method} http://clientapp-operator{path} HTTP/1.1\r\nHost: clientapp-operator\r\nConnection: close\r\n\
+             Proxy-Authorization: {authorization}\r\n{more}Content-Length: {length}\r\n\r\n"
+        );
+        connection.write_all(head.as_bytes()).await.unwrap();
+        connection
+    }
+
     /// The connection of a client that has sent a request.
     async fn sent(&self, authorization: &str, method: &str, path: &str, body: &str) -> TcpStream {
-        let mut connection = TcpStream::connect(self.gateway.address).await.unwrap();
-        let request = format!(
-            "{method} http://clientapp-operator{path} HTTP/1.1\r\nHost: clientapp-operator\r\nConnection: close\r\n\
-             Proxy-Authorization: {authorization}\r\nAuthorization: Bearer forged\r\nImpersonate-User: forged\r\n\
-             Impersonate-Group: system:masters\r\nX-Remote-User: forged\r\nUser-Agent: Helm/4.3\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        connection.write_all(request.as_bytes()).await.unwrap();
+        const FORGED: &str = "Authorization: Bearer forged\r\nImpersonate-User: forged\r\n\
+            Impersonate-Group: system:masters\r\nX-Remote-User: forged\r\nUser-Agent: Helm/4.3\r\n\
+            Content-Type: application/json\r\n";
+        let mut connection = self.begun(authorization, (method, path), FORGED, body.len()).await;
+        connection.write_all(body.as_bytes()).await.unwrap();
         connection
     }
 
@@ -313,14 +320,8 @@ async fn a_large_answer_streams_and_a_large_request_is_refused() {
     assert_eq!(status, 200);
     assert!(answer.len() > 100 << 20);
     let body = "x".repeat((3 << 20) + 1);
-    let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
-    let head = format!(
-        "PATCH http://clientapp-operator{IN_TENANT}/configmaps/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-         Proxy-Authorization: {}\r\nContent-Length: {}\r\n\r\n",
-        pass.authorization,
-        body.len()
-    );
-    connection.write_all(head.as_bytes()).await.unwrap();
+    let path = format!("{IN_TENANT}/configmaps/x");
+    let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "", body.len()).await;
     // It may be refused before it is here as a whole.
     let _ = connection.write_all(body.as_bytes()).await;
     let mut answer = Vec::new();
@@ -400,14 +401,9 @@ async fn an_ingress_takes_no_host_of_another_app() {
 async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_on() {
     let mut bed = Bed::new().await;
     let pass = bed.admit();
-    let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
-    let head = format!(
-        "PATCH http://clientapp-operator{IN_TENANT}/configmaps/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-         Proxy-Authorization: {}\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
-        pass.authorization,
-    );
-    connection.write_all(head.as_bytes()).await.unwrap();
-    // It is asked for the body once the head is judged.
+    let path = format!("{IN_TENANT}/configmaps/x");
+    let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "Expect: 100-continue\r\n", 2).await;
+    // It is asked for the body once its head is read.
     let mut asked = vec![0; 25];
     timeout(PATIENCE, connection.read_exact(&mut asked)).await.unwrap().unwrap();
     assert!(asked.starts_with(b"HTTP/1.1 100"));
