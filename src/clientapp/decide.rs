@@ -28,6 +28,8 @@ use crate::{
 
 /// Longer than the longest wait for another attempt.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+/// How often an installation that fails is repeated as one.
+const INSTALLATIONS: u32 = 5;
 /// By then every API server goes by a RoleBinding that was made.
 const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
@@ -286,13 +288,16 @@ fn release_steps(
     // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
     let same = attempt.filter(|attempt| attempt.digest == desired.digest);
     let deployer = desired.account.is_deployer().then_some(&observed.deployer);
+    let install_hooks = install_hooks(observed);
     let waits = same.and_then(|attempt| {
-        backoff(attempt, deployer, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now))
+        backoff(attempt, deployer, now)
+            .or_else(|| cut_off(attempt, observed.release.as_ref(), now))
+            .or_else(|| given_up(attempt, &desired.key, install_hooks))
     });
     let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
         plan.steps.extend(first);
         if waits.is_none() {
-            plan.steps.push(Step::HelmUpgrade { revision, because });
+            plan.steps.push(Step::HelmUpgrade { anew: !install_hooks.is_empty(), revision, because });
         }
         waits.clone()
     };
@@ -379,6 +384,28 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     let hold = Hold::new(Reason::UpgradeFailed, message).until(until);
     let hold = Hold { stalled: after.stalled, condition: kind::RELEASED, ..hold };
     is_awaited(until, now).then_some(hold)
+}
+
+/// What of the chart's hooks an upgrade of the newest revision would leave out for ever: that is an installation, and not deployed.
+fn install_hooks(observed: &Observed) -> &[String] {
+    let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);
+    let inventory = observed.inventory.as_ref().zip(observed.release.as_ref().filter(failed));
+    let inventory = inventory.filter(|(inventory, release)| inventory.secret == release.secret_uid);
+    inventory.map_or(&[], |(inventory, _)| &inventory.install_hooks)
+}
+
+/// The end of installing anew: each time that fails leaves a revision, which helm drops with the next upgrade only.
+fn given_up(attempt: &Attempt, Key { namespace, name }: &Key, install_hooks: &[String]) -> Option<Hold> {
+    if install_hooks.is_empty() || attempt.failures < INSTALLATIONS {
+        return None;
+    }
+    let message = format!(
+        "{}; it has failed {} times, and is not repeated until the spec changes or a user asks for it (`kubectl clientapp retry {name} -n {namespace}`): {} runs with an installation only, and Helm keeps a revision of each that fails",
+        attempt.message.as_deref().unwrap_or("helm and the operator have ended together"),
+        attempt.failures,
+        install_hooks.join(", "),
+    );
+    Some(Hold { stalled: true, condition: kind::RELEASED, ..Hold::new(Reason::UpgradeFailed, message) })
 }
 
 /// Whether a time for another attempt is yet to come. One that is later than any that is ever set is of another clock.

@@ -10,7 +10,10 @@ use serde_json::Value;
 use super::observed::Workload;
 use crate::{
     crd::{Inventory, ReleaseObject},
-    helm::{ingress, storage::Stored},
+    helm::{
+        ingress,
+        storage::{Hook, Stored},
+    },
     runtime::key::Key,
 };
 
@@ -56,8 +59,11 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     }
     let hook_jobs: BTreeSet<_> =
         stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
+    let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_for_installation();
+    let install_hooks = stored.hooks.iter().filter(is_owed).map(|hook| format!("{} {}", hook.kind, hook.name));
     Ok(Inventory {
         secret: secret.to_owned(),
+        install_hooks: install_hooks.collect(),
         objects,
         hook_jobs: hook_jobs.into_iter().collect(),
         hosts: hosts.into_iter().collect(),
@@ -177,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::helm::storage::Hook;
+    use crate::helm::storage::Info;
 
     const MANIFEST: &str = r"---
 # Source: chart/templates/claim.yaml
@@ -210,14 +216,14 @@ metadata: {name: far, namespace: elsewhere}
 ";
 
     fn inventory() -> Inventory {
-        let hook = |kind: &str, name: &str| Hook { kind: kind.to_owned(), name: name.to_owned() };
+        let hook = |kind: &str, name: &str| Hook { kind: kind.to_owned(), name: name.to_owned(), ..Hook::default() };
         let hooks = vec![hook("Job", "prepare"), hook("Pod", "check"), hook("Job", "prepare")];
-        read("uid", &Stored { manifest: MANIFEST.to_owned(), hooks }).unwrap()
+        read("uid", &Stored { manifest: MANIFEST.to_owned(), hooks, ..Stored::default() }).unwrap()
     }
 
     #[test]
     fn what_no_object_can_be_is_not_read() {
-        let manifest = |manifest: &str| Stored { manifest: manifest.to_owned(), hooks: Vec::new() };
+        let manifest = |manifest: &str| Stored { manifest: manifest.to_owned(), ..Stored::default() };
         let bomb = format!("---\n---\n- {}", "[],".repeat(1 << 20));
         let error = read("uid", &manifest(&bomb)).unwrap_err();
         assert_eq!(error, "its manifest has a document of 3145731 bytes, more than any object has");
@@ -237,7 +243,26 @@ metadata: {name: far, namespace: elsewhere}
         assert_eq!(names, ["acme-files", "acme-scratch", "acme-redis-master", "acme-cache", "acme", "far"]);
         assert_eq!(inventory.hook_jobs, ["prepare"]);
         for bad in ["kind: A\n", "apiVersion: v1\nkind: A\n", "a: [", "- 1\n"] {
-            assert!(read("uid", &Stored { manifest: bad.to_owned(), hooks: vec![] }).is_err(), "{bad}");
+            assert!(read("uid", &Stored { manifest: bad.to_owned(), ..Stored::default() }).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hooks_that_only_an_installation_runs() {
+        for (events, last, expected) in [
+            (&["pre-install"][..], "now", true),
+            (&["post-install", "pre-upgrade"], "now", true),
+            (&["pre-install", "pre-upgrade"], "now", false),
+            (&["post-install", "post-upgrade"], "now", false),
+            (&["test"], "now", false),
+            // As of an upgrade.
+            (&["pre-install"], "later", false),
+        ] {
+            let events = events.iter().map(|event| (*event).to_owned()).collect();
+            let hook = Hook { kind: "Job".to_owned(), name: "migrate".to_owned(), events };
+            let info = Info { first_deployed: Some("now".to_owned()), last_deployed: Some(last.to_owned()) };
+            let inventory = read("uid", &Stored { hooks: vec![hook], info, ..Stored::default() }).unwrap();
+            assert_eq!(inventory.install_hooks, ["Job migrate"][..usize::from(expected)], "{inventory:?}");
         }
     }
 

@@ -31,6 +31,9 @@ const MAX_PACKED: u64 = 20 << 20;
 
 const PULLS: usize = 2;
 
+/// How many packaged charts are kept: the newest. An older one is pulled again when it is next installed.
+const KEPT: usize = 64;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chart {
     pub name: ChartName,
@@ -206,7 +209,15 @@ impl Shelf {
         write(&chart.path, &content)?;
         // Last: a record promises that the content has been checked.
         write(&self.record(version), format!("{}\n", chart.digest).as_bytes())?;
+        self.prune().unwrap_or_else(|error| tracing::warn!(%error, "cannot remove old charts from the cache"));
         Ok(chart)
+    }
+
+    /// Removes the content of all charts but the newest. What each version is stays on record.
+    fn prune(&self) -> io::Result<()> {
+        let mut files = fs::read_dir(self.dir.join("sha256"))?.collect::<io::Result<Vec<_>>>()?;
+        files.sort_by_cached_key(|file| file.metadata().and_then(|metadata| metadata.modified()).ok());
+        files.iter().rev().skip(KEPT).try_for_each(|file| fs::remove_file(file.path()))
     }
 
     fn chart(&self, version: &Version, digest: String, content: &[u8]) -> Result<Chart, ChartError> {

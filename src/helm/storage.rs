@@ -1,6 +1,6 @@
 //! What Helm stores of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
 
-use std::{fmt::Display, io::Read as _};
+use std::{collections::BTreeSet, fmt::Display, io::Read as _};
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::ByteString;
@@ -19,6 +19,22 @@ pub struct Stored {
     /// The chart's hooks, which are no part of the manifest.
     #[serde(default)]
     pub hooks: Vec<Hook>,
+    #[serde(default)]
+    pub info: Info,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct Info {
+    /// When the release was installed, and when this revision of it was begun.
+    pub first_deployed: Option<String>,
+    pub last_deployed: Option<String>,
+}
+
+impl Info {
+    /// Whether it is of an installation (helm.sh/helm/v4/pkg/action/install.go, `createRelease`).
+    pub fn is_installation(&self) -> bool {
+        self.first_deployed.is_some() && self.first_deployed == self.last_deployed
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +43,17 @@ pub struct Hook {
     pub kind: String,
     #[serde(default)]
     pub name: String,
+    /// When helm runs it: `pre-install` and the like (helm.sh/helm/v4/pkg/release/v1/hook.go).
+    #[serde(default)]
+    pub events: BTreeSet<String>,
+}
+
+impl Hook {
+    /// Whether helm runs it with an installation, and not at the same point of an upgrade.
+    pub fn is_for_installation(&self) -> bool {
+        let has = |event: &str| self.events.contains(event);
+        (has("pre-install") && !has("pre-upgrade")) || (has("post-install") && !has("post-upgrade"))
+    }
 }
 
 /// Reads what is stored under the key `release` of a storage Secret.

@@ -84,6 +84,7 @@ fn install(path: &Path, script: &str) {
 fn upgrade() -> Upgrade {
     let label = |text: &str| text.parse().unwrap();
     Upgrade {
+        anew: false,
         release: "my-app".parse().unwrap(),
         namespace: "tenant".parse().unwrap(),
         account: AccountName::default(),

@@ -165,6 +165,10 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
 
     let run = Patch::Merge(json!({"spec": {"suspend": false}}));
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
+    // Its end was seen by no helm: it is an installation that is repeated, and so is what runs with it.
+    let again = |found: Option<&Job>| found.and_then(|job| job.uid()).filter(|uid| *uid != begun);
+    tenant.wait_for("migration", "made again", again).await;
+    tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
     tenant.ready("acme", 2).await;
     frozen.signal(Signal::SIGCONT);
 }

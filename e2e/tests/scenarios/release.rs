@@ -4,6 +4,7 @@ use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 
 /// Revision, status and chart of every kept revision, oldest first.
@@ -72,6 +73,42 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     tenant.ready("acme", 7).await;
     // --history-max
     assert_eq!(history(&tenant, "acme").len(), 3);
+}
+
+/// A chart that runs a Job with its installation, and with no upgrade.
+fn migrating(job: Value) -> Value {
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "migrate", "annotations": {"helm.sh/hook": "pre-install"}},
+        "spec": job,
+    });
+    json!({"values": {"extraManifests": [job]}})
+}
+
+#[tokio::test]
+async fn an_installation_that_fails_is_repeated_with_its_hooks() {
+    let tenant = Lab::shared().await.tenant("install-hooks").await;
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}]}});
+    let mut nowhere = pod.clone();
+    nowhere["spec"]["nodeSelector"] = json!({"no": "node"});
+    let fails = migrating(json!({"activeDeadlineSeconds": 1, "template": nowhere}));
+    tenant.create("acme", with(small(&tenant, "acme"), fails)).await.unwrap();
+    let told = tenant.condition("acme", "Released", "False", "UpgradeFailed").await;
+    assert!(told.contains("failed pre-install"), "{told}");
+
+    // Of no pods at all, it is complete at once.
+    tenant.patch("acme", migrating(json!({"completions": 0, "template": pod}))).await.unwrap();
+    tenant.ready("acme", 2).await;
+    let migrated = tenant.api::<Job>().get("migrate").await.unwrap().status.unwrap();
+    assert!(migrated.completion_time.is_some(), "{migrated:?}");
+    let chart = format!("nextcloud-{}", charts::DEFAULT);
+    let revision = |number, status: &str| (number, status.to_owned(), chart.clone());
+    assert_eq!(history(&tenant, "acme"), [revision(1, "failed"), revision(2, "deployed")]);
+    // What is upgraded needs none of it.
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    let status = tenant.status("acme", "any", |_| true).await;
+    assert_eq!(status.inventory.unwrap().install_hooks, [""; 0]);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::{
         observed::DatabaseView,
         plan::Apply,
     },
-    crd::{Owned, Release},
+    crd::{Inventory, Owned, Release},
     runtime::{feeder::Availability, key::Key},
 };
 
@@ -38,11 +38,12 @@ fn brief(plan: &Plan) -> String {
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
-            Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
-            Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
+            Step::HelmUpgrade { anew: true, revision, because: None } => format!("install {revision}"),
+            Step::HelmUpgrade { revision, because: None, .. } => format!("helm {revision}"),
+            Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }), .. } => {
                 format!("helm {revision} over {theirs}")
             }
-            Step::HelmUpgrade { revision, because: Some(Because::Uninstalled { .. }) } => {
+            Step::HelmUpgrade { revision, because: Some(Because::Uninstalled { .. }), .. } => {
                 format!("helm {revision} again")
             }
         })
@@ -396,6 +397,26 @@ fn failures_are_not_repeated_before_their_time() {
         ("time to try again", failed(1, 0, "UpgradeFailed", None), "helm 4"),
         ("by a clock far ahead", failed(1, 86_400, "UpgradeFailed", None), "helm 4"),
         ("another spec failed", failed(9, 30, "UpgradeFailed", Some("old")), "helm 4"),
+    ] {
+        row(what, none(), change, plan);
+    }
+    let installing = |failures: u32, phase: Phase, hooks: &'static [&'static str]| {
+        let failed = failed(failures, 0, "UpgradeFailed", None);
+        move |w: &mut Observed| {
+            failed(w);
+            let release = w.release.as_mut().unwrap();
+            release.phase = phase;
+            let install_hooks = hooks.iter().map(|hook| (*hook).to_owned()).collect();
+            w.inventory = Some(Inventory { secret: release.secret_uid.clone(), install_hooks, ..Inventory::default() });
+        }
+    };
+    const MIGRATE: &[&str] = &["Job migrate"];
+    for (what, change, plan) in [
+        ("an installation", installing(4, Phase::Failed, MIGRATE), "install 4"),
+        ("an installation, too often", installing(5, Phase::Failed, MIGRATE), "hold Released/UpgradeFailed!"),
+        ("one that was cut off", installing(4, Phase::Pending, MIGRATE), "unlock 3, install 4"),
+        ("one without such hooks", installing(9, Phase::Failed, &[]), "helm 4"),
+        ("one that was deployed, for another spec", installing(4, Phase::Deployed, MIGRATE), ""),
     ] {
         row(what, none(), change, plan);
     }

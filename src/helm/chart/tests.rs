@@ -215,6 +215,23 @@ async fn a_directory_needs_no_helm() {
 }
 
 #[tokio::test]
+async fn the_oldest_charts_are_dropped_and_pulled_again() {
+    let (helm, dir) = (good(), tempfile::tempdir().unwrap());
+    let cache = cache(&helm, &dir);
+    let first = cache.get(&version("1.0.0")).await.unwrap();
+    File::open(&first.path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    for patch in 1..=KEPT as u64 {
+        assert!(first.path.exists(), "{patch}");
+        cache.get(&Version::new(1, 0, patch)).await.unwrap();
+    }
+    assert!(!first.path.exists());
+    assert_eq!(fs::read_dir(first.path.parent().unwrap()).unwrap().count(), KEPT);
+    let pulls = helm.pulls();
+    assert_eq!(cache.get(&version("1.0.0")).await.unwrap(), first);
+    assert_eq!(helm.pulls(), pulls + 1);
+}
+
+#[tokio::test]
 async fn dropping_all_waiting_callers_ends_the_pull() {
     let dir = tempfile::tempdir().unwrap();
     let helm = Arc::new(FakeHelm::default());
