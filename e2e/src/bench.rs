@@ -220,20 +220,24 @@ impl Bench<'_> {
 
     /// Requests for each app and action, from the audit log.
     fn requests(&self, names: &[String]) -> Result<()> {
-        let (mut helm, mut own) = (0, 0);
+        let (mut helm, mut own) = (0, BTreeMap::<String, usize>::new());
         for event in self.audit()? {
-            let namespace = event["objectRef"]["namespace"].as_str().unwrap_or_default();
-            if event["verb"] == "watch" || !names.iter().any(|name| name == namespace) || !is_operators(&event) {
+            let word = |field: &str| event["objectRef"][field].as_str().unwrap_or_default().to_owned();
+            if event["verb"] == "watch" || !names.contains(&word("namespace")) || !is_operators(&event) {
                 continue;
             }
-            match event["userAgent"].as_str().unwrap_or_default().starts_with("Helm/") {
-                true => helm += 1,
-                false => own += 1,
+            if event["userAgent"].as_str().unwrap_or_default().starts_with("Helm/") {
+                helm += 1;
+                continue;
             }
+            let (verb, part) = (event["verb"].as_str().unwrap_or_default(), word("subresource"));
+            let resource = [word("resource"), part].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
+            *own.entry(format!("{verb} {}", resource.join("/"))).or_default() += 1;
         }
-        let actions = 2 * names.len();
-        let each = |count: usize| count as f64 / actions as f64;
-        println!("requests per install or upgrade: helm {:.1} in the namespace, operator {:.1}", each(helm), each(own));
+        let each = |count: usize| count as f64 / (2 * names.len()) as f64;
+        let (all, helm) = (each(own.values().sum()), each(helm));
+        let own = own.iter().map(|(what, count)| format!("{what} {:.1}", each(*count))).collect::<Vec<_>>().join(", ");
+        println!("requests per install or upgrade: helm {helm:.1} in the namespace, operator {all:.1}: {own}");
         Ok(())
     }
 

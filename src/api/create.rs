@@ -1,9 +1,11 @@
-//! How an instance is made: namespace, ClientApp, Secret, in this order, and all of them or none.
+//! How an instance is made: namespace and what is in it from the beginning, ClientApp, Secret, in this order, and all of them or none.
 //!
 //! Every object's creation is an atomic decision of the API server, so that any number of requests and replicas may meet at
 //! the same names: the request that creates the ClientApp has made the instance, and all others are told so. Whatever can be refused is
 //! looked at before, and undone is only what this very request has made. What adopts data has made the instance with its
 //! ClientApp: the Secret is the retained one, and the controller's to adopt.
+
+mod surroundings;
 
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use axum::http::StatusCode;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
+    api::{DeleteParams, PostParams, Preconditions},
 };
 
 use super::{
@@ -29,7 +31,7 @@ use crate::{
         error::InvalidSpec,
         namespace::{self, Fate},
     },
-    crd::{ClientApp, Guard, Profile, annotation, label},
+    crd::{ClientApp, Guard, Profile, ProfileNamespace, annotation, label},
     runtime::{
         api::unless_there,
         key::{Key, is_label},
@@ -99,8 +101,9 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
         };
     }
 
+    let asked = profile.and_then(Result::ok).map(|profile| profile.namespace).unwrap_or_default();
     for attempt in 0..ATTEMPTS {
-        match make(shared, request, &request.key(attempt)).await {
+        match make(shared, request, &request.key(attempt), &asked).await {
             Ok(answer) => return Ok(answer),
             Err(Failure::NameTaken(_)) if instance.name.is_none() => {}
             Err(Failure::NameTaken(problem) | Failure::Refused(problem)) => return Err(problem),
@@ -201,20 +204,38 @@ fn reused() -> Problem {
     Problem::new(StatusCode::CONFLICT, "IdempotencyKeyReused", detail).about("Idempotency-Key")
 }
 
-async fn make(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
-    match space(shared, request, key).await? {
-        Some(uid) => {
-            let made = make_in(shared, request, key).await;
+async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Answer, Failure> {
+    match space(shared, request, key, asked).await? {
+        Space::Made { uid } => {
+            let made = async {
+                surroundings::make(shared, key, asked).await?;
+                make_in(shared, request, key).await
+            };
+            let made = made.await;
             if made.is_err() {
                 undo_namespace(shared, &key.namespace, &uid).await;
             }
             made
         }
-        None => match in_the_way(shared, request, key).await? {
-            Some(answer) => Ok(answer),
-            None => make_in(shared, request, key).await,
-        },
+        Space::Found { by_api } => {
+            if let Some(answer) = in_the_way(shared, request, key).await? {
+                return Ok(answer);
+            }
+            // An earlier attempt may have ended before it came to this.
+            if by_api {
+                surroundings::make(shared, key, asked).await?;
+            }
+            make_in(shared, request, key).await
+        }
     }
+}
+
+/// The namespace that an instance is made in.
+enum Space {
+    /// By this very request.
+    Made { uid: String },
+    /// It was there: made for an instance, be it by an earlier attempt of the request, or given to the operator by its owner.
+    Found { by_api: bool },
 }
 
 /// What a namespace that was there has of this name already: an instance that is the answer, or a reason against one.
@@ -252,24 +273,14 @@ fn secret_not_ours(key: &Key) -> Problem {
     Problem::new(StatusCode::CONFLICT, "SecretNotOurs", detail).about("name")
 }
 
-/// Makes the namespace, and returns its uid; or finds one of ours there (`None`), be it from an earlier attempt of the request.
-async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Option<String>, Failure> {
+/// Makes the namespace, or finds one of ours there.
+async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Space, Failure> {
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
-    let labels = [
-        (label::MANAGED_BY, label::OPERATOR),
-        (label::INSTANCE, &key.name),
-        // Whatever a chart renders, and spec.values make of it, reaches no node.
-        (label::POD_SECURITY, "baseline"),
-    ];
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    let annotations = request.stamp.as_ref().map(Stamp::annotations);
-    let metadata =
-        ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), annotations, ..ObjectMeta::default() };
-    let fresh = Namespace { metadata, ..Namespace::default() };
+    let fresh = surroundings::namespace(request, key, asked);
     let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
     if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
-        return Ok(Some(made.uid().unwrap_or_default()));
+        return Ok(Space::Made { uid: made.uid().unwrap_or_default() });
     }
     let found = namespaces.get(name).await.map_err(failed(format!("get Namespace {name}")))?;
     let stamped = Stamp::on(found.metadata.annotations.as_ref());
@@ -294,7 +305,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key) -> Result<Option<S
     if earlier == Match::Reused && generated {
         return Err(reused().into());
     }
-    Ok(None)
+    Ok(Space::Found { by_api: found.labels().contains_key(label::INSTANCE) })
 }
 
 async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {

@@ -207,7 +207,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
         problem: format!("Profile {name} cannot be carried out: {problem}"),
     };
     let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
-    let ProfileSpec { description: _, defaults, helm } = profile;
+    let ProfileSpec { description: _, defaults, helm, namespace: _ } = profile;
     if defaults.persistence.size.as_deref().is_some_and(|size| quantity::parse_positive(size).is_none()) {
         return Err(refused("defaults.persistence.size: must be a quantity above zero such as 10Gi".to_owned()));
     }

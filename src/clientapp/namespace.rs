@@ -24,6 +24,10 @@ use crate::{
     runtime::{clock, error::api_sentence, events::Note, key::Key},
 };
 
+/// Name of the NetworkPolicy that a namespace gets when it is made, and of the ResourceQuota, if any.
+pub const POLICY: &str = "clientapp-isolation";
+pub const QUOTA: &str = "clientapp-quota";
+
 /// Objects in one answer; most namespaces have fewer of each kind.
 const PAGE: u32 = 100;
 /// Kinds that are asked for at a time.

@@ -21,7 +21,8 @@ pub use postgresql::{
     PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
-    Amount, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfilePersistence, ProfileResources, ProfileSpec,
+    Amount, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace, ProfilePersistence,
+    ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
 

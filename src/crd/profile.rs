@@ -36,6 +36,9 @@ pub struct ProfileSpec {
 
     /// Settings for helm.
     pub helm: ProfileHelm,
+
+    /// What a namespace gets that the HTTP API makes for an instance. A change of it changes no namespace that is there.
+    pub namespace: ProfileNamespace,
 }
 
 /// Defaults for each ClientApp of a Profile; its own spec wins.
@@ -105,6 +108,40 @@ pub struct ProfilePersistence {
 pub struct ProfileApp {
     /// Whether it is switched on.
     pub enabled: bool,
+}
+
+/// What a namespace gets that the HTTP API makes for an instance.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileNamespace {
+    /// The Pod Security level that it enforces.
+    #[serde(default)]
+    pub pod_security: PodSecurity,
+
+    /// Whether pods of other instances may connect to all of its pods, and not to the app's alone.
+    #[serde(default)]
+    pub open: bool,
+
+    /// Hard limits of a ResourceQuota, such as `{pods: "20", requests.storage: 100Gi}`. Where it limits `cpu` or `memory`, each pod of
+    /// the chart has to say what it needs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 20 or 100Gi"))]
+    pub quota: BTreeMap<String, Amount>,
+}
+
+/// A level of the Pod Security Standards.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, derive_more::Display)]
+#[serde(rename_all = "lowercase")]
+#[display(rename_all = "lowercase")]
+pub enum PodSecurity {
+    /// Nothing is refused.
+    Privileged,
+    /// No way to the node.
+    #[default]
+    Baseline,
+    /// Hardened pods only.
+    Restricted,
 }
 
 /// Settings for helm.

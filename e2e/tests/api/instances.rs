@@ -2,6 +2,7 @@
 
 use clientapp_operator::crd::ClientApp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, ResourceExt as _};
 use reqwest::Method;
@@ -36,6 +37,16 @@ async fn the_request_of_the_documents_word_for_word() {
     assert_eq!(made.labels()["app.kubernetes.io/managed-by"], "clientapp-operator");
     assert_eq!(made.labels()["apps.bnerd-operator.local/instance"], name);
     assert_eq!(made.labels()["pod-security.kubernetes.io/enforce"], "baseline");
+    let policies = Api::<NetworkPolicy>::namespaced(client.clone(), &namespace);
+    let policy = policies.get("clientapp-isolation").await.unwrap();
+    let but =
+        |key: &str, value: &str| json!({"matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]});
+    let others = but("app.kubernetes.io/managed-by", "clientapp-operator");
+    let expected = json!({
+        "podSelector": but("app.kubernetes.io/name", "nextcloud"), "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": {}}, {"namespaceSelector": others}]}],
+    });
+    assert_eq!(serde_json::to_value(policy.spec).unwrap(), expected);
     let app = Api::<ClientApp>::namespaced(client.clone(), &namespace).get(&name).await.unwrap();
     assert_eq!(app.spec.ingress_class_name.as_deref(), Some("traefik"));
     let secret = Api::<Secret>::namespaced(client.clone(), &namespace).get(&answer.word("adminSecret")).await.unwrap();

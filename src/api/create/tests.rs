@@ -41,7 +41,8 @@ impl Scripted {
     }
 
     fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
-        let kind = ["secrets", "clientapps", "profiles", "namespaces"].into_iter().find(|kind| path.contains(kind));
+        let kinds = ["secrets", "clientapps", "profiles", "networkpolicies", "resourcequotas", "namespaces"];
+        let kind = kinds.into_iter().find(|kind| path.contains(kind));
         let lists = *method == Method::GET && kind.is_some_and(|kind| path.ends_with(kind));
         let verb = if lists { "LIST" } else { method.as_str() };
         let asked = format!("{verb} {}", kind.unwrap_or(path));
@@ -110,11 +111,34 @@ fn refused_with(result: Result<Answer, Problem>) -> (u16, &'static str) {
 }
 
 #[tokio::test]
-async fn three_requests_make_an_instance() {
+async fn four_requests_make_an_instance() {
     let (result, asked) = Scripted::new([]).create(json!({"hostname": "a.example"})).await;
     let Ok((StatusCode::CREATED, created)) = result else { panic!("it was not made") };
     assert_eq!((created.name.as_str(), created.admin_password.unwrap().len()), (created.namespace.as_str(), 32));
-    assert_eq!(asked, ["POST namespaces", "POST clientapps", "POST secrets"]);
+    assert_eq!(asked, ["POST namespaces", "POST networkpolicies", "POST clientapps", "POST secrets"]);
+}
+
+#[tokio::test]
+async fn a_profile_says_what_its_namespaces_get() {
+    let of = |namespace: Value| (200, json!({"metadata": {"name": "gold"}, "spec": {"namespace": namespace}}));
+    let made = |more: &[&str]| {
+        let all = ["GET profiles", "POST namespaces"].iter().chain(more).chain(&["POST clientapps", "POST secrets"]);
+        all.map(|asked| (*asked).to_owned()).collect::<Vec<_>>()
+    };
+    for (namespace, expected) in [
+        (json!({}), made(&["POST networkpolicies"])),
+        (json!({"quota": {"pods": "20"}}), made(&["POST networkpolicies", "POST resourcequotas"])),
+        (json!({"open": true, "podSecurity": "privileged"}), made(&[])),
+    ] {
+        let server = Scripted::new([("GET profiles", of(namespace.clone()))]);
+        let (result, asked) = server.create(json!({"hostname": "a.example", "profile": "gold"})).await;
+        assert!(matches!(result, Ok((StatusCode::CREATED, _))), "{namespace}");
+        assert_eq!(asked, expected, "{namespace}");
+    }
+    // Not left without them.
+    let server = Scripted::new([("POST networkpolicies", refusal(503, "ServiceUnavailable", "x"))]);
+    let (result, asked) = server.create(json!({"hostname": "a.example"})).await;
+    assert_eq!((refused_with(result), asked.contains(&"POST clientapps".to_owned())), ((503, "ApiUnavailable"), false));
 }
 
 #[tokio::test]
@@ -131,8 +155,7 @@ async fn a_generated_name_that_is_taken_is_followed_by_another() {
     let server = Scripted::new([("POST namespaces 1", taken()), ("GET namespaces", theirs)]);
     let (result, asked) = server.create(json!({"hostname": "a.example"})).await;
     assert!(matches!(result, Ok((StatusCode::CREATED, _))));
-    let again = ["POST namespaces", "GET namespaces", "POST namespaces", "POST clientapps", "POST secrets"];
-    assert_eq!(asked, again);
+    assert_eq!(asked[..4], ["POST namespaces", "GET namespaces", "POST namespaces", "POST networkpolicies"]);
 }
 
 /// A namespace that was made for an instance.
@@ -161,12 +184,13 @@ async fn what_fails_is_undone_if_this_request_has_made_it_and_nothing_is_in_it()
         ("GET /apis", discovery("apps.bnerd-operator.local", "clientapps", "ClientApp")),
     ];
     let with = |more: Vec<(&'static str, (u16, Value))>| Scripted::new(surroundings.clone().into_iter().chain(more));
-    let looked_at = ["POST namespaces", "POST clientapps", "GET namespaces", "GET /api", "GET /apis"];
+    let looked_at =
+        ["POST namespaces", "POST networkpolicies", "POST clientapps", "GET namespaces", "GET /api", "GET /apis"];
     let emptied = |asked: &[String]| asked.contains(&"DELETE namespaces".to_owned());
 
     let (result, asked) = with(vec![quota()]).create(instance()).await;
     assert_eq!((refused_with(result), emptied(&asked)), ((409, "QuotaExceeded"), true), "{asked:?}");
-    assert_eq!(asked[..5], looked_at);
+    assert_eq!(asked[..6], looked_at);
 
     // A user has put something there meanwhile, another one of this name is there, or it is not clear what is there.
     let list = |name: &str| {
@@ -192,7 +216,7 @@ async fn what_fails_is_undone_if_this_request_has_made_it_and_nothing_is_in_it()
     let server = with(vec![("POST secrets", unavailable), ("LIST clientapps", list("a"))]);
     let (result, asked) = server.create(instance()).await;
     assert_eq!(refused_with(result), (503, "ApiUnavailable"));
-    assert_eq!(asked[2..4], ["POST secrets", "DELETE clientapps"]);
+    assert_eq!(asked[3..5], ["POST secrets", "DELETE clientapps"]);
     assert!(!emptied(&asked), "{asked:?}");
 
     let server = with(vec![("POST secrets", taken()), ("GET secrets", secret_of("another"))]);
@@ -226,8 +250,15 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
         vec![("GET clientapps", (200, app)), ("GET secrets", secret_of("its"))]
     };
     // The Secret is looked for before the ClientApp: another replica that makes the same makes them the other way round.
-    let asks =
-        ["POST namespaces", "GET namespaces", "GET secrets", "GET clientapps", "POST clientapps", "POST secrets"];
+    let asks = [
+        "POST namespaces",
+        "GET namespaces",
+        "GET secrets",
+        "GET clientapps",
+        "POST networkpolicies",
+        "POST clientapps",
+        "POST secrets",
+    ];
     for (instance, more, expected, asked_for) in [
         (&plain, vec![], Ok((201, true)), &asks[..]),
         (&plain, of_another_replica, Ok((200, false)), &asks[..4]),
@@ -240,12 +271,12 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
             &asks[..3],
         ),
         // The Secret that was retained is the controller's to adopt, and its password in no answer.
-        (&adopts, vec![("GET secrets", retained())], Ok((201, false)), &asks[..5]),
-        (&adopts, vec![], Ok((201, false)), &asks[..5]),
+        (&adopts, vec![("GET secrets", retained())], Ok((201, false)), &asks[..6]),
+        (&adopts, vec![], Ok((201, false)), &asks[..6]),
         (&adopts, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &asks[..4]),
         // Neither the namespace nor what is in it is this request's, though an earlier attempt of it has made it.
-        (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..5]),
-        (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..5]),
+        (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..6]),
+        (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..6]),
     ] {
         let server = Scripted::new(there().into_iter().chain(more));
         let (result, asked) = server.create_with(instance.clone(), Some(stamp.clone())).await;

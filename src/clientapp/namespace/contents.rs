@@ -10,7 +10,7 @@ use kube::{
 };
 
 use crate::{
-    clientapp::{database, deployer::Deployer},
+    clientapp::{database, deployer::Deployer, namespace},
     crd::{ClientApp, label},
     runtime::key::Key,
 };
@@ -18,6 +18,9 @@ use crate::{
 /// In every namespace, made by Kubernetes itself, as group, kind and name.
 const OF_KUBERNETES: &[(&str, &str, &str)] =
     &[("", "ConfigMap", "kube-root-ca.crt"), ("", "ServiceAccount", "default")];
+/// What the API makes in a namespace with it, as group, kind and name.
+const OF_THE_API: &[(&str, &str, &str)] =
+    &[("networking.k8s.io", "NetworkPolicy", namespace::POLICY), ("", "ResourceQuota", namespace::QUOTA)];
 /// What only tells of other objects: what happened to them, and at which addresses they are.
 const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Event"), ("", "Endpoints")];
 /// What holds data, or opens them.
@@ -83,7 +86,7 @@ impl Kinds {
         }
         if object.deletion_timestamp.is_some()
             || TELLS_OF_OTHERS.contains(&kind)
-            || OF_KUBERNETES.contains(&(kind.0, kind.1, name))
+            || [OF_KUBERNETES, OF_THE_API].iter().any(|known| known.contains(&(kind.0, kind.1, name)))
             || self.deployer.has_made(object.uid.as_ref())
         {
             return false;

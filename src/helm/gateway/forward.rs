@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(65);
 /// How long it may be silent in the middle of an answer.
 const SILENCE: Duration = Duration::from_secs(30);
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
-const PASSED_ON: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
+const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
 /// Judges a request once it is here as a whole, and sends it on.
 pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {

@@ -1,0 +1,77 @@
+//! What a namespace gets that is made for an instance, before anything runs in it.
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, ResourceQuota},
+        networking::v1::NetworkPolicy,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Resource, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{Request, Shared, failed};
+use crate::{
+    api::{idempotency::Stamp, problem::Problem},
+    clientapp::namespace::{POLICY, QUOTA},
+    crd::{ProfileNamespace, label},
+    runtime::{api::unless_there, key::Key},
+};
+
+/// The namespace itself.
+pub fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) -> Namespace {
+    let labels = [
+        (label::MANAGED_BY, label::OPERATOR.to_owned()),
+        (label::INSTANCE, key.name.clone()),
+        // Whatever a chart renders, and spec.values make of it, reaches no node.
+        (label::POD_SECURITY, asked.pod_security.to_string()),
+    ];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
+    let annotations = request.stamp.as_ref().map(Stamp::annotations);
+    let name = Some(key.namespace.clone());
+    Namespace {
+        metadata: ObjectMeta { name, labels: Some(labels), annotations, ..ObjectMeta::default() },
+        ..Namespace::default()
+    }
+}
+
+/// Makes what is in it from the beginning, where it is not there yet.
+pub async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -> Result<(), Problem> {
+    if !asked.open {
+        create::<NetworkPolicy>(shared, key, POLICY, isolation(shared.parts.config.chart.as_str())).await?;
+    }
+    if !asked.quota.is_empty() {
+        create::<ResourceQuota>(shared, key, QUOTA, json!({"hard": asked.quota})).await?;
+    }
+    Ok(())
+}
+
+/// Pods of other instances reach no database and no Redis. The app's own pods, of this chart, are reached from everywhere: an Ingress
+/// controller may send from a node's address, which no selector of namespaces knows. Whatever is no instance's namespace may connect:
+/// operators of databases, monitoring.
+fn isolation(chart: &str) -> Value {
+    let but =
+        |key: &str, value: &str| json!({"matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]});
+    json!({
+        "podSelector": but("app.kubernetes.io/name", chart),
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": {}}, {"namespaceSelector": but(label::MANAGED_BY, label::OPERATOR)}]}],
+    })
+}
+
+async fn create<K>(shared: &Shared, key: &Key, name: &str, spec: Value) -> Result<(), Problem>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let operation = format!("create {} {}/{name}", K::kind(&()), key.namespace);
+    let labels = json!({label::MANAGED_BY: label::OPERATOR});
+    let object = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}));
+    let object: K = object.map_err(kube::Error::SerdeError).map_err(failed(operation.clone()))?;
+    let api = Api::<K>::namespaced(shared.parts.client.clone(), &key.namespace);
+    unless_there(api.create(&PostParams::default(), &object).await).map(drop).map_err(failed(operation))
+}
