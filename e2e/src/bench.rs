@@ -5,6 +5,7 @@
 
 mod api;
 mod cpu;
+mod take_over;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -54,6 +55,12 @@ pub enum What {
         #[arg(long, default_value_t = 1000)]
         instances: usize,
     },
+    /// How soon another operator goes on when the one that leads is killed
+    TakeOver {
+        /// How many are killed, one after the other
+        #[arg(long, default_value_t = 20)]
+        kills: usize,
+    },
     /// PostgresWriters beside a plain client of the database
     Writer {
         /// How many rows each of them writes
@@ -86,10 +93,14 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
         ..Options::new(kubeconfig, &tools.helm, dir.path().display().to_string())
     };
     let mut operator = Operator::leading(&options)?;
+    if let What::TakeOver { kills } = what {
+        return block_on(async { take_over::run(&plane.client().await?, &options, operator, kills).await });
+    }
     let api = operator.api_url()?;
     let bench = Bench { plane: &plane, tools: &tools, charts: dir.path(), binary: &binary, operator: &operator };
     match what {
         What::Helm { apps } => block_on(bench.run(apps)),
+        What::TakeOver { .. } => Ok(()),
         What::Api { instances } => block_on(bench.api(&api, instances)),
         What::Writer { rows } => block_on(bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows)),
     }

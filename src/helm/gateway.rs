@@ -9,6 +9,7 @@
 //! one that is over nothing: whatever helm does then, and whichever process has become its parent, no request of it arrives.
 
 mod body;
+mod discovery;
 mod forward;
 pub mod record;
 mod rules;

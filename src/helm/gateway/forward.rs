@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    Run, body,
+    Run, body, discovery,
     rules::{self, Asked, Object, Scope},
 };
 use crate::{
@@ -29,6 +29,8 @@ use crate::{
 const LARGEST: usize = 3 << 20;
 /// Bytes of an answer that are looked at for what was written. An object is smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
+/// Bytes of the document of all that the API server serves; with a thousand CustomResourceDefinitions it has some five million.
+const LARGEST_DISCOVERY: usize = 32 << 20;
 /// How long the API server may take to begin its answer: it gives up a request itself after a minute.
 const PATIENCE: Duration = Duration::from_secs(65);
 /// How long it may be silent in the middle of an answer.
@@ -70,6 +72,9 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, r
         return refused(StatusCode::FORBIDDEN, "this operator does not lead any more");
     }
     match timeout(PATIENCE, client.send(request)).await {
+        Ok(Ok(answer)) if answer.status().is_success() && discovery::is_aggregated(answer.headers()) => {
+            told(answer).await
+        }
         Ok(Ok(answer)) => brought_back(answer, run, object.as_ref(), write),
         Ok(Err(error)) => {
             let problem = format!("the API server cannot be asked: {}", api_sentence(&error));
@@ -117,6 +122,18 @@ fn passed_on(
     Ok(request)
 }
 
+/// What the API server serves, as far as helm needs it. helm keeps it, and asks by its ETag whether it has changed.
+async fn told(answer: axum::http::Response<kube::client::Body>) -> Response {
+    let (response::Parts { headers, .. }, body) = answer.into_parts();
+    let Ok(Ok(document)) = timeout(SILENCE, to_bytes(Body::new(body), LARGEST_DISCOVERY)).await else {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "the API server does not tell to the end what it serves");
+    };
+    let document = discovery::trimmed(&document).map_or(document, Bytes::from);
+    let mut response = Response::new(Body::from(document));
+    *response.headers_mut() = passed_back(&headers);
+    response
+}
+
 fn brought_back(
     answer: axum::http::Response<kube::client::Body>,
     run: &Arc<Run>,
@@ -135,13 +152,14 @@ fn brought_back(
     let body = observed(Body::new(body).into_data_stream(), silence, run.clone(), write);
     let mut response = Response::new(Body::from_stream(body));
     *response.status_mut() = status;
-    // Without its length, by which a server takes no notice of its end.
-    for name in [header::CONTENT_TYPE, header::RETRY_AFTER, header::WARNING, header::ETAG] {
-        if let Some(value) = headers.get(&name) {
-            response.headers_mut().insert(name, value.clone());
-        }
-    }
+    *response.headers_mut() = passed_back(&headers);
     response
+}
+
+/// What of an answer's headers helm is told. Not its length, by which a server takes no notice of its end.
+fn passed_back(headers: &HeaderMap) -> HeaderMap {
+    let names = [header::CONTENT_TYPE, header::RETRY_AFTER, header::WARNING, header::ETAG];
+    names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value))).collect()
 }
 
 /// An answer as it comes, and, of a write, a look at what it says once it is here.
