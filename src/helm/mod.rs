@@ -48,6 +48,10 @@ const OUTPUT: usize = 64 << 10;
 /// The largest file helm may write, in bytes: a repository's index, which can be many times the largest chart.
 const MAX_FILE: u64 = 256 << 20;
 
+/// How a run for a release collects garbage: rarely, which saves a quarter of its processor time and costs some 30 MiB, up to this
+/// much. A pull is another matter: it may have a large index in its memory.
+const GARBAGE: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "512MiB")];
+
 /// What of the operator's own environment helm gets: how to get out to a repository, and whom to trust there.
 /// `HELM_REGISTRY_CONFIG` names the file with the credentials of private registries.
 const PASSED_ON: &[&str] = &[
@@ -123,7 +127,10 @@ impl Helm {
         tracing::debug!(%command, "helm starts");
         let (args, stdin) = command.into_parts();
         let mut env = env.clone();
-        env.extend(pass.map(|pass| ("KUBECONFIG".into(), pass.kubeconfig().into())));
+        if let Some(pass) = pass {
+            env.push(("KUBECONFIG".into(), pass.kubeconfig().into()));
+            env.extend(GARBAGE.map(|(name, value)| (name.into(), value.into())));
+        }
         let stopping = pass.map(Pass::stopping).unwrap_or_default();
         let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };
         let limits =

@@ -117,7 +117,7 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     ] {
         assert!(env.contains(&format!("{name}={}", private.display())), "{name}: {env}");
     }
-    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC"] {
+    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC", "GOGC=400", "GOMEMLIMIT=512MiB"] {
         assert!(env.lines().any(|found| found == line), "{line}: {env}");
     }
     assert!(!env.contains("canary") && !env.contains("CARGO"), "{env}");
