@@ -24,6 +24,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use self::cpu::Cpu;
+use crate::charts::Content;
 use crate::helm::Helm;
 use crate::lab::block_on;
 use crate::operator::{Operator, Options, release_binary};
@@ -48,6 +49,9 @@ pub enum What {
         /// How many apps each of them installs and upgrades
         #[arg(long, default_value_t = 100)]
         apps: usize,
+        /// With a chart of 400 KB, three subcharts and fifteen objects, and not one of ten objects alone
+        #[arg(long)]
+        large: bool,
     },
     /// The HTTP API beside a plain client
     Api {
@@ -79,7 +83,10 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     let plane = ControlPlane::builder().audit_log(true).start(&tools)?;
     let kubeconfig = block_on(manifests::install(&plane, &tools))?;
     let dir = tempfile::tempdir()?;
-    charts::package_all(dir.path())?;
+    let large = matches!(what, What::Helm { large: true, .. });
+    for version in [charts::DEFAULT, charts::PATCH] {
+        charts::package(dir.path(), version, if large { Content::Large } else { Content::Genuine })?;
+    }
     let postgres = matches!(what, What::Writer { .. }).then(Postgres::start).transpose()?;
     let mut environment = vec![("RUST_LOG".to_owned(), "info,clientapp_operator::helm=debug".to_owned())];
     if let Some(postgres) = &postgres {
@@ -99,7 +106,7 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     let api = operator.api_url()?;
     let bench = Bench { plane: &plane, tools: &tools, charts: dir.path(), binary: &binary, operator: &operator };
     match what {
-        What::Helm { apps } => block_on(bench.run(apps)),
+        What::Helm { apps, .. } => block_on(bench.run(apps)),
         What::TakeOver { .. } => Ok(()),
         What::Api { instances } => block_on(bench.api(&api, instances)),
         What::Writer { rows } => block_on(bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows)),

@@ -61,6 +61,8 @@ pub enum Content {
     Genuine,
     /// The chart with one more ConfigMap: what somebody puts in the place of a version already published.
     Tampered,
+    /// The chart with three subcharts and five more objects, of 400 KB: what helm has to do with the chart of the project.
+    Large,
 }
 
 /// The bytes of a version's archive.
@@ -75,8 +77,10 @@ pub fn archive(version: &str, content: Content) -> Result<Vec<u8>> {
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();
-    if content == Content::Tampered {
-        files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec());
+    match content {
+        Content::Genuine => {}
+        Content::Tampered => drop(files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec())),
+        Content::Large => files.extend(subcharts()),
     }
     compress(&files)
 }
@@ -109,6 +113,31 @@ kind: ConfigMap
 metadata:
   name: {{ .Release.Name }}-tampered
 ";
+
+/// The files of three subcharts: a library, one of which all is switched off, and one of five ConfigMaps.
+fn subcharts() -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+    [("library", 0), ("off", 0), ("extras", 5)].into_iter().flat_map(|(name, objects)| {
+        let parts = || 0..200;
+        let values = parts().map(|n| {
+            format!("# Whether part {n} of {name} is there, and what is in it; it is off by default, as most of a chart is\npart{n}:\n  enabled: false\n  text: part {n}\n")
+        });
+        let helpers = parts().map(|n| {
+            format!("{{{{- define \"{name}.part{n}\" -}}}}\n{{{{- if .Values.part{n}.enabled }}}}\npart{n}: {{{{ .Values.part{n}.text | quote }}}}\n{{{{- else if eq .Release.Name \"{name}-{n}\" }}}}\npart{n}: {{{{ tpl .Values.part{n}.text . | trunc 63 | trimSuffix \"-\" }}}}\n{{{{- end }}}}\n{{{{- end -}}}}\n")
+        });
+        let mut files = vec![
+            ("Chart.yaml".to_owned(), format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n")),
+            ("values.yaml".to_owned(), values.collect()),
+            ("templates/_helpers.tpl".to_owned(), helpers.collect()),
+            ("README.md".to_owned(), format!("What {name} has of parts, line by line, for a reader of the chart.\n").repeat(700)),
+        ];
+        files.extend((0..objects).map(|n| {
+            let includes = parts().skip(n * 10).take(10).map(|part| format!("    {{{{ include \"{name}.part{part}\" . }}}}\n"));
+            let object = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{{{ .Release.Name }}}}-{name}-{n}\ndata:\n  text: |\n");
+            (format!("templates/object{n}.yaml"), object + &includes.collect::<String>())
+        }));
+        files.into_iter().map(move |(file, text)| (PathBuf::from(format!("charts/{name}/{file}")), text.into_bytes()))
+    })
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("charts")
