@@ -63,6 +63,7 @@ async fn a_row_that_others_delete_or_change_is_put_back() {
     scene.run("DROP TABLE people").await;
     scene.not_ready("ada", "TableMissing").await;
     scene.not_ready("bob", "TableMissing").await;
+    assert!(scene.log().contains("\"table people in database writer_drift at 127.0.0.1:"), "{}", scene.log());
     // That their rows were written once makes no operator say that they are well.
     scene.stop().await;
     let looks = scene.statements("SELECT relation");
