@@ -26,46 +26,41 @@ pub(super) type Writer<'a> = Subject<'a, PostgresWriter, PostgresWriterStatus>;
 
 pub(super) struct Ctx {
     pub(super) parts: Parts,
-    database: Option<Arc<Database>>,
+    settings: Option<Settings>,
+    database: OnceCell<Database>,
     pub(super) objects: Objects<PostgresWriter>,
     pub(super) statuses: Statuses<PostgresWriterStatus>,
-    /// Objects whose row was seen to differ.
-    pub(super) drifted: Memo<Key, ()>,
-    cluster: OnceCell<String>,
+    /// Ids of rows that were seen to differ.
+    pub(super) drifted: Memo<String, ()>,
 }
 
 impl Ctx {
     pub(super) fn forget(&self, key: &Key) {
         self.statuses.forget(key);
-        self.drifted.take(key);
+        self.drifted.take(&key.to_string());
     }
 
-    pub(super) fn database(&self) -> Result<&Database, Error> {
-        self.database.as_deref().ok_or(Error::NotConfigured)
+    pub(super) fn settings(&self) -> Result<&Settings, Error> {
+        self.settings.as_ref().ok_or(Error::NotConfigured)
     }
 
-    /// What the ledger calls this cluster: the one uid that is as old as it is.
-    pub(super) async fn cluster(&self) -> Result<&str, Error> {
-        let ask = async || {
+    /// The database, which knows this cluster by the one uid that is as old as it is.
+    pub(super) async fn database(&self) -> Result<&Database, Error> {
+        let settings = self.settings()?;
+        let open = async || {
             let found = Api::<Namespace>::all(self.parts.client.clone()).get("kube-system").await;
             let found = found.map_err(Error::api("look up the uid of namespace kube-system"))?;
-            Ok(found.metadata.uid.unwrap_or_default())
+            let cluster = found.metadata.uid.unwrap_or_default();
+            Ok(Database::new(settings.clone(), self.parts.lead.clone(), cluster))
         };
-        self.cluster.get_or_try_init(ask).await.map(String::as_str)
-    }
-
-    /// Before each write: a leader that was frozen may have a successor since.
-    pub(super) fn leading(&self) -> Result<(), Error> {
-        if self.parts.lead.holds() { Ok(()) } else { Err(Error::NotLeading) }
+        self.database.get_or_try_init(open).await
     }
 
     /// Puts the finalizer on, or takes it off. `false`: the object is gone.
     pub(super) async fn seal(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
-        self.leading()?;
         let client = &self.parts.client;
         let sealed = finalizer::write::<PostgresWriter>(client, of.key, of.meta(), ROW_FINALIZER, on).await;
-        let what = if on { "add the finalizer to" } else { "take the finalizer off" };
-        sealed.map_err(Error::api(format!("{what} PostgresWriter {}", of.key)))
+        sealed.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", of.key)))
     }
 }
 
@@ -86,18 +81,17 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
             }
         }
     }
-    let database = settings.map(|settings| Arc::new(Database::new(settings)));
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(PostgresWriter::crd_name());
     let controller = async |stop: CancellationToken| {
         let (objects, feed) = Objects::new();
         let ctx = Ctx {
             parts: parts.clone(),
-            database: database.clone(),
+            settings: settings.clone(),
+            database: OnceCell::new(),
             objects: objects.clone(),
             statuses: Statuses::default(),
             drifted: Memo::default(),
-            cluster: OnceCell::new(),
         };
         control(Arc::new(ctx), parts.clone(), (objects, feed), stop).await;
     };

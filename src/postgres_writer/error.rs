@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::table::{LEDGER, Table};
+use super::{
+    settings::Settings,
+    table::{COLUMNS, LEDGER, Table, quoted},
+};
 use crate::{
     crd::{
         Reason,
@@ -51,14 +54,14 @@ impl Error {
         Error::Database { reason: Reason::DatabaseUnavailable, sentence }
     }
 
-    pub(super) fn not_ours(table: &Table, id: &str) -> Error {
+    pub(super) fn not_ours(Table(table): &Table, id: &str) -> Error {
         let sentence = format!(
             "table {table} has a row {id} that the operator did not write for this cluster, by {LEDGER}: delete the row, or this PostgresWriter"
         );
         Error::Database { reason: Reason::RowNotOurs, sentence }
     }
 
-    pub(super) fn altered(table: &Table, id: &str) -> Error {
+    pub(super) fn altered(Table(table): &Table, id: &str) -> Error {
         let sentence = format!(
             "a trigger, rule or policy of table {table} does not let row {id} be as this PostgresWriter asks: have the database admin change it"
         );
@@ -78,10 +81,9 @@ impl Failure for Error {
             Error::Database { reason, .. } => (*reason, RETRY),
             Error::Spec { reason, .. } => (*reason, Retry::OnChange),
             Error::NotConfigured => (Reason::DatabaseNotConfigured, Retry::OnChange),
-            Error::NotLeading => (Reason::NotLeading, Retry::OnChange),
+            Error::NotLeading => return Disposition::untold(Reason::NotLeading, Retry::OnChange),
         };
-        let condition = (reason != Reason::NotLeading).then_some(kind::READY);
-        Disposition { condition, state: State::False, reason, stalled: reason.stalled(), retry }
+        Disposition { condition: Some(kind::READY), state: State::False, reason, stalled: reason.stalled(), retry }
     }
 
     fn panicked(panic: Panic) -> Error {
@@ -94,7 +96,6 @@ impl Failure for Error {
 pub(super) enum About<'a> {
     Connection,
     Ledger,
-    NewLedger,
     Table(&'a Table),
     Row(&'a Table, &'a str),
 }
@@ -137,62 +138,28 @@ fn classify(sqlstate: &str) -> (Reason, &'static str) {
     }
 }
 
-/// A refusal (SQLSTATE and message) of the database at this place. `ledger` is the SQL that makes a ledger.
-pub(super) fn refused(about: About<'_>, (sqlstate, message): (&str, &str), place: &str, ledger: &str) -> Error {
-    let made = format!("have the database admin run: {ledger}");
-    let (reason, remedy) = match (about, classify(sqlstate)) {
-        (About::Ledger, (Reason::TableMissing, _))
-        | (About::NewLedger, (Reason::TableMissing | Reason::AccessDenied, _)) => {
-            (Reason::LedgerMissing, made.as_str())
-        }
-        (About::Ledger, (Reason::ColumnMissing | Reason::TableUnfit, _)) => (Reason::LedgerUnfit, made.as_str()),
+/// What the client of the database says of a statement, told to people.
+pub(super) fn refused(about: About<'_>, error: tokio_postgres::Error, settings: &Settings) -> Error {
+    let place = &settings.place;
+    let Some(said) = error.as_db_error() else {
+        // With its causes: the client's own words say only what it was doing.
+        return Error::unavailable(place, &format!("{:#}", anyhow::Error::new(error)));
+    };
+    let ledger = format!(
+        "have the database admin run: CREATE TABLE {LEDGER} ({COLUMNS}); GRANT SELECT, INSERT, UPDATE, DELETE ON {LEDGER} TO {};",
+        quoted(settings.config.get_user().unwrap_or_default())
+    );
+    let (reason, remedy) = match (about, classify(said.code().code())) {
+        (About::Ledger, (Reason::TableMissing, _)) => (Reason::LedgerMissing, ledger.as_str()),
+        (About::Ledger, (Reason::ColumnMissing | Reason::TableUnfit, _)) => (Reason::LedgerUnfit, ledger.as_str()),
         (_, class) => class,
     };
     let what = match about {
         About::Connection => String::new(),
-        About::Ledger | About::NewLedger => format!("table {LEDGER}, the record of whose each row is, in "),
-        About::Table(table) => format!("table {table} in "),
-        About::Row(table, id) => format!("row {id} of table {table} in "),
+        About::Ledger => format!("table {LEDGER}, the record of whose each row is, in "),
+        About::Table(Table(table)) => format!("table {table} in "),
+        About::Row(Table(table), id) => format!("row {id} of table {table} in "),
     };
-    Error::Database { reason, sentence: format!("{what}{place}: {message} (SQLSTATE {sqlstate}); {remedy}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_sqlstate_has_its_reason_and_the_sentence_says_what_where_and_what_to_do() {
-        let table = &Table::parse("people").unwrap();
-        let row = About::Row(table, "ns/ada");
-        for (about, sqlstates, reason, words) in [
-            (row, &["42P01", "3F000"][..], Reason::TableMissing, "create it"),
-            (About::Table(table), &["42703"], Reason::ColumnMissing, "table people in database"),
-            (row, &["42501"], Reason::AccessDenied, "grant"),
-            (About::Connection, &["28P01", "28000"], Reason::CredentialsRefused, "PSQL_PASSWORD"),
-            (About::Connection, &["3D000"], Reason::DatabaseMissing, "PSQL_DBNAME"),
-            (row, &["25006"], Reason::ReadOnly, "writable"),
-            (row, &["42P10"], Reason::TableUnfit, "PRIMARY KEY (id)"),
-            (row, &["42804", "42883", "42809", "428C9"], Reason::TableUnfit, "of type text"),
-            (row, &["23502", "23505", "23514", "P0001", "0A000", ""], Reason::RowRefused, "row ns/ada of table people"),
-            (row, &["22001", "22003", "22P05"], Reason::InvalidSpec, "row ns/ada of table people"),
-            (row, &["40001", "40P01", "55P03", "57014", "25P03"], Reason::DatabaseBusy, "tried again"),
-            (row, &["08006", "53300", "57P01", "58030", "XX000"], Reason::DatabaseUnavailable, "tried again"),
-            (About::Ledger, &["42P01"], Reason::LedgerMissing, "run: MAKE LEDGER"),
-            (About::NewLedger, &["42501", "3F000"], Reason::LedgerMissing, "run: MAKE LEDGER"),
-            (About::Ledger, &["42501"], Reason::AccessDenied, LEDGER),
-            (About::Ledger, &["42703"], Reason::LedgerUnfit, "run: MAKE LEDGER"),
-        ] {
-            for sqlstate in sqlstates {
-                let error = refused(about, (sqlstate, "said the server"), "database app at db:5432", "MAKE LEDGER");
-                let (disposition, sentence) = (error.disposition(), error.to_string());
-                assert_eq!((disposition.reason, disposition.retry), (reason, RETRY), "{sentence}");
-                let outage = [Reason::DatabaseBusy, Reason::DatabaseUnavailable].contains(&reason);
-                assert_eq!(disposition.stalled, !outage, "{sentence}");
-                for word in [words, "app at db", "said the server"] {
-                    assert!(sentence.contains(word), "{sentence} lacks {word}");
-                }
-            }
-        }
-    }
+    let sentence = format!("{what}{place}: {} (SQLSTATE {}); {remedy}", said.message(), said.code().code());
+    Error::Database { reason, sentence }
 }

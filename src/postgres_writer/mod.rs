@@ -1,9 +1,8 @@
-//! The controller of `PostgresWriter`: **look → decide → write → report**.
+//! The controller of `PostgresWriter`: **look → write → report**.
 //!
 //! | stage | module | |
 //! |---|---|---|
 //! | what shall be, and where it may be | [`row`], [`table`] | pure |
-//! | what to do now | [`mod@decide`] | pure |
 //! | do it, if the ledger says that it is ours | [`database`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | what others did to the rows | [`resync`] | effect, reads only |
@@ -11,10 +10,8 @@
 //! At rest an object costs nothing but its part of one query for each table, every `PSQL_RESYNC`. Without [`settings`] that
 //! name a database, each object is told that there is none. This module is the driver: it runs the stages in order.
 
-mod act;
 mod context;
 mod database;
-mod decide;
 mod error;
 mod report;
 mod resync;
@@ -25,16 +22,19 @@ mod tls;
 
 use kube::runtime::{controller::Action, watcher::Event};
 
-use self::{
-    act::{Done, act},
-    context::Ctx,
-    decide::{Look, decide},
-    error::Error,
-};
 pub(crate) use self::{context::run, settings::Settings};
+use self::{
+    context::{Ctx, Writer},
+    error::Error,
+    row::Row,
+};
 use crate::{
-    crd::{Guard, PostgresWriter, ROW_FINALIZER},
+    crd::{
+        Guard, PostgresWriter, ROW_FINALIZER, WrittenRow,
+        conditions::{find, kind},
+    },
     runtime::{
+        clock,
         controller::{Kind, WRONGLY_GONE},
         key::{Key, key_of},
         panic::caught,
@@ -62,21 +62,40 @@ impl Kind for Ctx {
 
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
         let of = &self.statuses.subject(key, guard, guard.status(|writer| &writer.status));
-        let wanted = self
-            .database()
-            .and_then(|to| row::wanted(key, &of.decoded().map_err(Error::invalid)?.spec, &to.settings.tables));
-        let look = Look {
-            deleting: of.is_deleted(),
-            sealed: of.carries(ROW_FINALIZER),
-            written: of.before.row.as_ref(),
-            drifted: self.drifted.get(key).is_some(),
-        };
-        let done = caught(act(self, of, look.sealed, decide(&look, wanted)), Error::Panicked).await;
-        if let Ok(Done::Gone) = done {
+        let Some(done) = caught(act(self, of), Error::Panicked).await.transpose() else {
             self.forget(key);
             return Ok(Action::requeue(WRONGLY_GONE));
-        }
-        report::report(self, of, look.drifted, done.as_ref()).await?;
+        };
+        report::report(self, of, done.as_ref()).await?;
         done.map(|_| Action::await_change())
     }
+}
+
+/// Makes the row be as the object says, and returns it with the time of its last change. `None`: the object is let go.
+async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
+    let sealed = of.carries(ROW_FINALIZER);
+    if of.is_deleted() {
+        if sealed {
+            // Whatever the spec says: the ledger has the row's table.
+            ctx.database().await?.erase(&of.key.to_string()).await?;
+            ctx.seal(of, false).await?;
+        }
+        return Ok(None);
+    }
+    let settings = ctx.settings()?;
+    let row = Row::wanted(of.key, &of.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
+    let before = of.before.row.clone().filter(|before| row.is(before));
+    // What is well by its status is so until the comparison sees it differ.
+    let well = sealed && find(&of.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
+    if ctx.drifted.take(&row.id).is_none() && well && before.is_some() {
+        return Ok(before);
+    }
+    let database = ctx.database().await?;
+    // Before the row, so that no row outlives its object unseen. It proves nothing more, and neither does a status: whose a
+    // row is says the ledger alone, in the transaction that writes.
+    if !sealed && !ctx.seal(of, true).await? {
+        return Ok(None);
+    }
+    let written = database.put(&row, of.uid()).await?;
+    Ok(Some(before.filter(|_| !written).unwrap_or_else(|| row.written(clock::now()))))
 }

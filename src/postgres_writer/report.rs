@@ -3,75 +3,46 @@
 use jiff::Timestamp;
 
 use super::{
-    act::Done,
     context::{Ctx, Writer},
     error::Error,
-    row::Wanted,
 };
 use crate::{
     crd::{
         PostgresWriterStatus, Reason, WrittenRow,
-        conditions::{Verdict, find, kind},
+        conditions::{Verdict, kind},
     },
     runtime::{
         clock,
         controller::Failure as _,
-        events::{Note, publish_by},
+        events::{Note, publish_by, turn_of_ready},
     },
 };
 
 /// Writes the status unless it is what is on record, and publishes what is new.
-pub(super) async fn report(
-    ctx: &Ctx,
-    of: &Writer<'_>,
-    drifted: bool,
-    done: Result<&Done, &Error>,
-) -> Result<(), Error> {
-    let (recorded, now) = (&of.before, clock::now());
-    let mut notes = Vec::new();
-    let outcome = match done {
-        Ok(Done::Gone) => return Ok(()),
-        Ok(Done::Settled { wanted, written }) => {
-            // A row that was compared in the very moment that it was written is looked at once more, and found to be right.
-            if drifted {
-                ctx.drifted.take(of.key);
-                notes.extend(written.then(|| put_back(wanted)));
-            }
-            let row = recorded.row.clone().filter(|row| !written && wanted.is(row));
-            Ok((wanted, row.unwrap_or_else(|| wanted.written(now))))
-        }
-        Err(error) => Err(error),
-    };
-    let status = status(recorded, of.meta().generation, outcome, now);
-    notes.extend(transitions(recorded, &status));
-    if *recorded == status && notes.is_empty() {
-        return Ok(());
-    }
-    ctx.leading()?;
+pub(super) async fn report(ctx: &Ctx, of: &Writer<'_>, outcome: Result<&WrittenRow, &Error>) -> Result<(), Error> {
+    let status = status(&of.before, of.meta().generation, outcome, clock::now());
     let said = ctx.statuses.write(&ctx.parts.client, of, &status).await;
     let said = said.map_err(Error::api(format!("write the status of PostgresWriter {}", of.key)));
     // An event is all there is, where the API server cannot evaluate the schema's rules on the object.
-    if let Err(error) = &said
-        && error.reason() != Reason::Refused
-    {
+    if said.as_ref().is_err_and(|error| error.reason() != Reason::Refused) {
         return said;
     }
-    publish_by(&ctx.parts.recorder, &of.reference(), &notes).await;
+    publish_by(&ctx.parts.recorder, &of.reference(), &notes(&of.before, &status)).await;
     said
 }
 
 /// The status of an object whose row is as its spec says, and was written then; or after a failure.
-pub(super) fn status(
+fn status(
     recorded: &PostgresWriterStatus,
     generation: Option<i64>,
-    outcome: Result<(&Wanted, WrittenRow), &Error>,
+    outcome: Result<&WrittenRow, &Error>,
     now: Timestamp,
 ) -> PostgresWriterStatus {
     let mended = Verdict::no(Reason::NotStalled, "nothing has to be changed by hand");
     let (ready, stalled, row) = match outcome {
-        Ok((Wanted { table, row }, written)) => {
-            let sentence = format!("row {} in table {table} is as the spec says", row.id);
-            (Verdict::yes(Reason::Ready, sentence), mended, Some(written))
+        Ok(row) => {
+            let sentence = format!("row {} in table {} is as the spec says", row.id, row.table);
+            (Verdict::yes(Reason::Ready, sentence), mended, Some(row.clone()))
         }
         Err(error) => {
             let disposition = error.disposition();
@@ -88,33 +59,33 @@ pub(super) fn status(
     PostgresWriterStatus { observed_generation: generation, conditions, row }
 }
 
-/// The events that a change of status is worth: trouble, and its end. That a row was simply written is in the status; one
-/// more write to the API server for each of a thousand new objects would say nothing more.
-pub(super) fn transitions(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Option<Note> {
-    let now = find(&after.conditions, kind::READY)?;
-    let then = find(&before.conditions, kind::READY);
-    let same = then.is_some_and(|then| then.status == now.status && then.reason == now.reason);
-    let (warning, reason, message) = (now.status != "True", now.reason.clone(), now.message.clone());
-    let told = !same && (then.is_some() || warning);
-    told.then(|| Note { action: "Write".to_owned(), warning, reason, message })
-}
-
-pub(super) fn put_back(Wanted { table, row }: &Wanted) -> Note {
-    let message =
-        format!("row {} in table {table} was changed or deleted by another user of the database: put back", row.id);
-    Note::warning("PutBack", Reason::RowDrifted, message)
+/// The events that a change of status is worth: trouble, its end, and a row that had to be put back. That a row was simply
+/// written is in the status; one more write to the API server for each of a thousand new objects would say nothing more.
+fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Note> {
+    let again = |WrittenRow { table, id, digest, written_at: _ }: &WrittenRow| {
+        let then = before.row.as_ref().filter(|_| before.row != after.row);
+        then.is_some_and(|then| (&then.table, &then.id, &then.digest) == (table, id, digest))
+    };
+    let put_back = after.row.as_ref().filter(|row| again(row)).map(|WrittenRow { table, id, .. }| {
+        let message =
+            format!("row {id} in table {table} was changed or deleted by another user of the database: put back");
+        Note::warning("PutBack", Reason::RowDrifted, message)
+    });
+    let turn = turn_of_ready("Write", &before.conditions, &after.conditions);
+    let turn = turn.filter(|note| note.warning || !before.conditions.is_empty());
+    put_back.into_iter().chain(turn).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::row::tests::ada, *};
+    use crate::crd::conditions::find;
 
     #[test]
     fn events_tell_of_trouble_and_its_end_and_of_nothing_twice() {
         let conflict = kube::core::Status::failure("changed", "Conflict").with_code(409).boxed();
         let conflict = Error::api("write")(kube::Error::Api(conflict));
-        let ada = ada(36);
-        let written = || ada.written(Timestamp::UNIX_EPOCH);
+        let ada = ada(36).written(Timestamp::UNIX_EPOCH);
         let mut before = PostgresWriterStatus::default();
         for (seconds, (error, generation, stalled, event)) in [
             // Neither a conflict nor the end of the lead changes anything.
@@ -131,12 +102,13 @@ mod tests {
         .enumerate()
         {
             let now = Timestamp::from_second(seconds as i64).unwrap();
-            let after = status(&before, generation, error.map_or_else(|| Ok((&ada, written())), Err), now);
+            let after = status(&before, generation, error.map_or(Ok(&ada), Err), now);
             assert_eq!(after.observed_generation, generation, "{seconds}");
             assert_eq!(after.row.is_some(), generation.is_some(), "a failure keeps the row: {seconds}");
             let found = find(&after.conditions, kind::STALLED).map(|stalled| stalled.status.as_str());
             assert_eq!(found, stalled, "{seconds}");
-            assert_eq!(transitions(&before, &after).map(|note| note.reason), event.map(str::to_owned), "{seconds}");
+            let notes: Vec<_> = notes(&before, &after).into_iter().map(|note| note.reason).collect();
+            assert_eq!(notes, event.as_slice(), "{seconds}");
             before = after;
         }
     }

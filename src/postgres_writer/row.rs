@@ -1,35 +1,20 @@
-//! The row that an object stands for, and the tables it may be in. **Pure.**
+//! The row that an object stands for. **Pure.**
 
-use sha2::{Digest as _, Sha256};
+use serde::Serialize;
 
-use super::{error::Error, table::Table};
+use super::{
+    error::Error,
+    table::{Allowed, Table},
+};
 use crate::{
     crd::{PostgresWriterSpec, Reason, WrittenRow},
-    runtime::key::{Key, hex},
+    runtime::key::{Key, digest},
 };
 
-/// Stands for the object's namespace in an allowed table.
-const NAMESPACE: &str = "{namespace}";
-
-/// The tables that objects may name (`PSQL_TABLES`).
-#[derive(Clone, Debug)]
-pub(super) struct Allowed(Vec<String>);
-
-impl Allowed {
-    pub(super) fn parse(text: &str) -> Option<Allowed> {
-        let tables: Vec<_> = text.split(',').map(|table| table.trim().to_owned()).collect();
-        tables.iter().all(|table| Table::parse(&table.replace(NAMESPACE, "n")).is_some()).then_some(Allowed(tables))
-    }
-
-    /// The tables for the objects of a namespace. No namespace has a `_` in its name, so that no two mean the same.
-    fn of(&self, namespace: &str) -> Vec<String> {
-        let word = namespace.replace('-', "_");
-        self.0.iter().map(|table| table.replace(NAMESPACE, &word)).collect()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
+    #[serde(skip)]
+    pub(super) table: Table,
     /// Primary key: `<namespace>/<name>` of the object.
     pub(super) id: String,
     pub(super) name: String,
@@ -37,57 +22,114 @@ pub(super) struct Row {
     pub(super) country: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) table: Table,
-    pub(super) row: Row,
-}
-
 impl Row {
-    fn digest(&self) -> String {
-        let Row { id, name, age, country } = self;
-        // JSON, so that no two rows have the same text.
-        hex(&Sha256::digest(serde_json::json!([id, name, age, country]).to_string()))
+    /// What the spec asks for. The schema refuses most of what is refused here; the stored object may be older than it.
+    pub(super) fn wanted(key: &Key, spec: &PostgresWriterSpec, allowed: &Allowed) -> Result<Row, Error> {
+        let PostgresWriterSpec { table, name, age, country } = spec.clone();
+        let nul = |text: &str| {
+            text.contains('\0').then_some("must not contain the character NUL, which PostgreSQL cannot store")
+        };
+        let negative = (age < 0).then_some("must be 0 or more");
+        for (field, problem) in [("name", nul(&name)), ("age", negative), ("country", nul(&country))] {
+            if let Some(problem) = problem {
+                return Err(Error::invalid(format!("spec.{field}: {problem}")));
+            }
+        }
+        let tables = allowed.of(&key.namespace);
+        let Some(table) = Table::parse(&table).filter(|_| tables.contains(&table)) else {
+            let sentence = format!(
+                "spec.table: {table:?} is none of the tables that objects in namespace {} may name, which are {}: name one \
+                 of them, or have the cluster admin add it to PSQL_TABLES of the operator",
+                key.namespace,
+                tables.join(", ")
+            );
+            return Err(Error::Spec { reason: Reason::TableNotAllowed, sentence });
+        };
+        Ok(Row { table, id: key.to_string(), name, age, country })
     }
-}
 
-impl Wanted {
     pub(super) fn written(&self, at: jiff::Timestamp) -> WrittenRow {
-        let (table, id) = (self.table.to_string(), self.row.id.clone());
-        WrittenRow { table, id, digest: self.row.digest(), written_at: at.into() }
+        let Row { table, id, name, age, country } = self;
+        let digest = digest(&[name.as_bytes(), &age.to_be_bytes(), country.as_bytes()]);
+        WrittenRow { table: table.0.clone(), id: id.clone(), digest, written_at: at.into() }
     }
 
     /// Whether it is what was written.
     pub(super) fn is(&self, written: &WrittenRow) -> bool {
-        let WrittenRow { table, id, digest, written_at: _ } = written;
-        *table == self.table.to_string() && *id == self.row.id && *digest == self.row.digest()
+        self.written(written.written_at.0) == *written
     }
-}
-
-/// What the spec asks for. The schema refuses most of what is refused here; the stored object may be older than it.
-pub(super) fn wanted(key: &Key, spec: &PostgresWriterSpec, allowed: &Allowed) -> Result<Wanted, Error> {
-    let PostgresWriterSpec { table, name, age, country } = spec;
-    for (field, value) in [("name", name), ("country", country)] {
-        if value.contains('\0') {
-            let sentence = format!("spec.{field}: must not contain the character NUL, which PostgreSQL cannot store");
-            return Err(Error::invalid(sentence));
-        }
-    }
-    if *age < 0 {
-        return Err(Error::invalid("spec.age: must be 0 or more".to_owned()));
-    }
-    let tables = allowed.of(&key.namespace);
-    let Some(table) = Table::parse(table).filter(|_| tables.contains(table)) else {
-        let sentence = format!(
-            "spec.table: {table:?} is none of the tables that objects in namespace {} may name, which are {}: name one of \
-             them, or have the cluster admin add it to PSQL_TABLES of the operator",
-            key.namespace,
-            tables.join(", ")
-        );
-        return Err(Error::Spec { reason: Reason::TableNotAllowed, sentence });
-    };
-    Ok(Wanted { table, row: Row { id: key.to_string(), name: name.clone(), age: *age, country: country.clone() } })
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn ada(age: i32) -> Row {
+        wanted("ns", ("people", "Ada", age, "UK"), "people").unwrap()
+    }
+
+    fn wanted(namespace: &str, spec: (&str, &str, i32, &str), allowed: &str) -> Result<Row, Error> {
+        let (table, name, age, country) = spec;
+        let spec = PostgresWriterSpec { table: table.into(), name: name.into(), age, country: country.into() };
+        Row::wanted(&Key::new(namespace, "ada"), &spec, &Allowed::parse(allowed).unwrap())
+    }
+
+    #[test]
+    fn what_the_schema_should_have_refused_is_refused() {
+        let hostile = ("people", "'; drop table people --", 0, "\"");
+        assert_eq!(wanted("ns", hostile, "people").unwrap().name, hostile.1);
+        for (spec, field) in [
+            (("a b", "x", 1, "UK"), "spec.table: "),
+            (("people", "x\0", 1, "UK"), "spec.name: "),
+            (("people", "x", -1, "UK"), "spec.age: "),
+            (("people", "x", 1, "\0"), "spec.country: "),
+        ] {
+            let problem = wanted("ns", spec, "people").unwrap_err().to_string();
+            assert!(problem.starts_with(field), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_allowed_by_its_whole_name() {
+        let several = "people, {namespace}.people,tenant_{namespace}";
+        for (allowed, namespace, table, sentence) in [
+            (several, "red", "people", None),
+            (several, "red", "red.people", None),
+            (several, "red-1", "red_1.people", None),
+            (several, "red-1", "tenant_red_1", None),
+            (several, "red", "blue.people", Some("which are people, red.people, tenant_red:")),
+            (several, "red", "public.people", Some("red.people")),
+            (several, "red", "People", Some("\"People\" is none")),
+            (several, "red", "{namespace}.people", Some("none of the tables")),
+            // Tables that no statement could name.
+            (several, "1", "1.people", Some("1.people")),
+            // Nor is the ledger one by what a namespace is called.
+            ("{namespace}", "clientapp-operator-rows", "clientapp_operator_rows", Some("is none")),
+        ] {
+            match (wanted(namespace, (table, "x", 1, "NO"), allowed), sentence) {
+                (Ok(row), None) => assert_eq!((row.table.0.as_str(), row.id), (table, format!("{namespace}/ada"))),
+                (Err(error), Some(words)) => {
+                    assert_eq!(error.reason(), Reason::TableNotAllowed);
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                (wanted, _) => panic!("{namespace} {table}: {wanted:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_known_by_table_id_and_values() {
+        let ada = ada(36);
+        let written = ada.written(jiff::Timestamp::UNIX_EPOCH);
+        assert!(ada.is(&written));
+        for other in [
+            Row { table: Table("others".into()), ..ada.clone() },
+            Row { id: "ns/eve".into(), ..ada.clone() },
+            Row { name: "AdaUK".into(), country: String::new(), ..ada.clone() },
+            Row { age: 37, ..ada.clone() },
+            Row { name: "UK".into(), country: "Ada".into(), ..ada.clone() },
+        ] {
+            assert!(!other.is(&written), "{other:?}");
+        }
+    }
+}

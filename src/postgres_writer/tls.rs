@@ -1,7 +1,9 @@
-//! libpq's `sslmode`, as rustls does it.
+//! libpq's `sslmode`, as tokio-postgres and rustls do it.
 
 use std::{path::Path, sync::Arc};
 
+use deadpool_postgres::Connect;
+use futures::{FutureExt as _, future::BoxFuture};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
@@ -11,9 +13,12 @@ use rustls::{
     crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config, config::SslMode as Encryption, error::SqlState};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// When a connection is encrypted, and what of the server's certificate is checked: libpq's words and meanings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, clap::ValueEnum)]
 pub(super) enum SslMode {
     Disable,
     /// Encrypted if the server does not want it otherwise.
@@ -28,20 +33,52 @@ pub(super) enum SslMode {
     VerifyFull,
 }
 
-/// What rustls checks in this mode, with the authorities in this file.
-pub(super) fn client_config(mode: SslMode, root: Option<&Path>) -> anyhow::Result<ClientConfig> {
-    let provider = Arc::new(ring::default_provider());
-    let mut verifier = Verifier { algorithms: provider.signature_verification_algorithms, authorities: None, mode };
-    if let Some(path) = root {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(path)? {
-            roots.add(certificate?)?;
+/// How connections are made in a mode.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) mode: SslMode,
+    tls: MakeRustlsConnect,
+}
+
+impl Connector {
+    /// `root` is the file with the authorities that are known.
+    pub(super) fn new(mode: SslMode, root: Option<&Path>) -> anyhow::Result<Connector> {
+        let provider = Arc::new(ring::default_provider());
+        let mut verifier = Verifier { mode, authorities: None, algorithms: provider.signature_verification_algorithms };
+        if let Some(path) = root {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_file_iter(path)? {
+                roots.add(certificate?)?;
+            }
+            verifier.authorities =
+                Some(WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build()?);
         }
-        verifier.authorities =
-            Some(WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build()?);
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+        Ok(Connector { mode, tls: MakeRustlsConnect::new(config) })
     }
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+}
+
+impl Connect for Connector {
+    fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        let mut config = config.clone();
+        config.ssl_mode(match self.mode {
+            SslMode::Disable | SslMode::Allow => Encryption::Disable,
+            SslMode::Prefer => Encryption::Prefer,
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Encryption::Require,
+        });
+        Box::pin(async move {
+            let mut connected = config.connect(self.tls.clone()).await;
+            let refused = Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+            if self.mode == SslMode::Allow && connected.as_ref().is_err_and(|error| error.code() == refused) {
+                // Such as: no pg_hba.conf entry for a connection without encryption.
+                connected = config.ssl_mode(Encryption::Require).connect(self.tls.clone()).await;
+            }
+            let (client, connection) = connected?;
+            // Its end is told to those who wait for an answer on it.
+            Ok((client, tokio::spawn(connection.map(drop))))
+        })
+    }
 }
 
 /// Checks what the mode asks for, where rustls would check everything.
@@ -51,6 +88,8 @@ struct Verifier {
     authorities: Option<Arc<WebPkiServerVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
+
+type Signed = Result<HandshakeSignatureValid, Error>;
 
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
@@ -62,11 +101,10 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
-        let authorities = match (self.mode, &self.authorities) {
-            // As in libpq, a file with authorities makes `require` mean `verify-ca`. Without, it means that no third party
-            // listens in, not who the server is.
-            (SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull, Some(authorities)) => authorities,
-            _ => return Ok(ServerCertVerified::assertion()),
+        // As in libpq, a file with authorities makes `require` mean `verify-ca`. Without, it means that no third party listens
+        // in, not who the server is.
+        let Some(authorities) = self.authorities.as_ref().filter(|_| self.mode >= SslMode::Require) else {
+            return Ok(ServerCertVerified::assertion());
         };
         match authorities.verify_server_cert(certificate, intermediates, host, ocsp, now) {
             // The name is looked at last, when everything else is right.
@@ -79,22 +117,12 @@ impl ServerCertVerifier for Verifier {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    fn verify_tls12_signature(&self, text: &[u8], by: &CertificateDer<'_>, with: &DigitallySignedStruct) -> Signed {
+        verify_tls12_signature(text, by, with, &self.algorithms)
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    fn verify_tls13_signature(&self, text: &[u8], by: &CertificateDer<'_>, with: &DigitallySignedStruct) -> Signed {
+        verify_tls13_signature(text, by, with, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -15,13 +15,12 @@ use crate::{
     crd::{
         ActivePod, BackupSummary, DumpState, Owned, Phase, PostgresqlStatus, Reason, SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
-        reason,
     },
     destroy::permit::Kept,
     runtime::{
         clock,
         controller::Failure as _,
-        events::{Note, publish_by},
+        events::{Note, publish_by, turn_of_ready},
         key::Key,
         status::is_gone,
     },
@@ -224,7 +223,8 @@ pub async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Res
 
 /// The events that a change of status is worth: transitions of Ready, and the ends of dumps on request. **Pure.**
 pub fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
-    readiness(before, after).into_iter().chain(dumped(before, after)).chain(dump_failed(before, after)).collect()
+    let turn = turn_of_ready("Reconcile", &before.conditions, &after.conditions);
+    turn.into_iter().chain(dumped(before, after)).chain(dump_failed(before, after)).collect()
 }
 
 /// No user waits for a dump by schedule, and sees that it failed.
@@ -235,18 +235,6 @@ fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<No
     let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
     let message = format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`");
     (!asked_for).then(|| Note::warning(format!("Dump {job}"), Reason::DumpFailed, message))
-}
-
-fn readiness(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
-    let now = find(&after.conditions, kind::READY)?;
-    let same = find(&before.conditions, kind::READY)
-        .is_some_and(|then| then.status == now.status && then.reason == now.reason);
-    (!same).then(|| Note {
-        action: "Reconcile".to_owned(),
-        warning: reason::is_trouble(now),
-        reason: now.reason.clone(),
-        message: now.message.clone(),
-    })
 }
 
 fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {

@@ -1,7 +1,12 @@
 //! Events about objects of any kind. An **effect**.
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::runtime::events::{Event, EventType, Recorder};
+
+use crate::crd::{
+    conditions::{find, kind},
+    reason,
+};
 
 /// The API server refuses longer notes in events.
 const NOTE_BYTES: usize = 1000;
@@ -26,6 +31,14 @@ impl Note {
     pub fn warning(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
         Note { warning: true, ..Note::normal(action, reason, message) }
     }
+}
+
+/// What a change of conditions is worth, if it is a turn of `Ready`. **Pure.**
+pub fn turn_of_ready(action: &str, before: &[Condition], after: &[Condition]) -> Option<Note> {
+    let [then, now] = [before, after].map(|conditions| find(conditions, kind::READY));
+    let now = now.filter(|now| then.is_none_or(|then| (&then.status, &then.reason) != (&now.status, &now.reason)))?;
+    let note = Note::normal(action, &now.reason, now.message.clone());
+    Some(Note { warning: reason::is_trouble(now), ..note })
 }
 
 /// Publishes events; a failure to publish is logged and never stops a reconcile.

@@ -204,10 +204,23 @@ async fn settings_that_cannot_work_end_the_operator_with_a_sentence() {
     let scene = Scene::bare("writer-settings").await;
     for (variable, value, sentence) in [
         ("PSQL_PORT", "0", "PSQL_PORT=0: a port from 1 to 65535 is expected"),
-        ("PSQL_SSLMODE", "verify-full", "PSQL_SSLROOTCERT is not"),
-        ("PSQL_USER", "", "PSQL_USER is not"),
-        ("PSQL_TABLES", "", "PSQL_TABLES is not"),
+        ("PSQL_PORT", "70000", "PSQL_PORT=70000: a port"),
+        ("PSQL_PORT", "x", "PSQL_PORT=x: a port"),
+        ("PSQL_POOL_SIZE", "0", "PSQL_POOL_SIZE=0: a number of connections from 1 to 100 is expected"),
+        ("PSQL_POOL_SIZE", "101", "PSQL_POOL_SIZE=101: a number"),
+        ("PSQL_RESYNC", "-1", "PSQL_RESYNC=-1: seconds up to 86400 are expected, or 0 for never"),
+        ("PSQL_RESYNC", "86401", "PSQL_RESYNC=86401: seconds"),
+        ("PSQL_TABLES", "people,", "PSQL_TABLES=people,: tables with commas between them are expected"),
         ("PSQL_TABLES", "people;", "PSQL_TABLES=people;: tables with commas"),
+        ("PSQL_SSLMODE", "on", "PSQL_SSLMODE=on: disable, allow, prefer, require, verify-ca or"),
+        ("PSQL_SSLMODE", "verify-ca", "PSQL_SSLMODE=verify-… is set, but PSQL_SSLROOTCERT is not"),
+        ("PSQL_SSLMODE", "verify-full", "PSQL_SSLMODE=verify-… is set, but PSQL_SSLROOTCERT is not"),
+        ("PSQL_SSLROOTCERT", "/does/not/exist", "PSQL_SSLROOTCERT /does/not/exist: "),
+        ("PSQL_HOST", "", "PSQL_DBNAME is set, but PSQL_HOST is not: PostgresWriters need PSQL_HOST, PSQL_DBNAME, "),
+        ("PSQL_DBNAME", "", "PSQL_HOST is set, but PSQL_DBNAME is not"),
+        ("PSQL_USER", "", "PSQL_DBNAME is set, but PSQL_USER is not"),
+        ("PSQL_PASSWORD", "", "PSQL_DBNAME is set, but PSQL_PASSWORD is not"),
+        ("PSQL_TABLES", "", "PSQL_DBNAME is set, but PSQL_TABLES is not"),
     ] {
         let options = scene.options(&[(variable, value)]);
         let log = tokio::task::spawn_blocking(move || {

@@ -212,6 +212,15 @@ async fn without_a_ledger_nothing_is_written_and_the_database_admin_is_told_how_
     scene.ready("ada").await;
     assert_eq!(scene.ledger().await, [scene.entry("ada", "people").await]);
 
+    // One that may not be read is named.
+    scene.run("REVOKE SELECT ON clientapp_operator_rows FROM poor").await;
+    scene.apply("ada", ada(35)).await.unwrap();
+    let sentence = scene.not_ready("ada", "AccessDenied").await;
+    assert!(sentence.starts_with("table clientapp_operator_rows, the record of whose each row is, in"), "{sentence}");
+    scene.run("GRANT SELECT ON clientapp_operator_rows TO poor").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.ready("ada").await;
+
     // Another table of its name is not taken for it.
     scene.run("ALTER TABLE clientapp_operator_rows RENAME uid TO other").await;
     scene.apply("ada", ada(37)).await.unwrap();

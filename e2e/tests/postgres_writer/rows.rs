@@ -26,11 +26,11 @@ async fn a_row_comes_changes_and_goes_with_its_object() {
 
     // At rest: many comparisons later, a restart later, nothing was written, and the object is the same.
     let version = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version();
-    let selects = scene.statements("SELECT wanted.id");
+    let (selects, looks) = (scene.statements("SELECT wanted.id"), scene.statements("SELECT relation"));
     scene.start(&[]).await;
     let compared = async || (scene.statements("SELECT wanted.id") >= selects + 3).then_some(());
     scene.until("compared", compared).await;
-    assert_eq!(scene.statements(ours), before + 1);
+    assert_eq!((scene.statements(ours), scene.statements("SELECT relation")), (before + 1, looks));
     assert_eq!(scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version(), version);
 
     scene.delete("ada").await;
@@ -42,7 +42,7 @@ async fn a_row_comes_changes_and_goes_with_its_object() {
 
 #[tokio::test]
 async fn a_row_that_others_delete_or_change_is_put_back() {
-    let scene = Scene::new("writer-drift").await;
+    let mut scene = Scene::new("writer-drift").await;
     scene.apply("ada", ada(36)).await.unwrap();
     scene.apply("bob", json!({"table": "people", "name": "Bob", "age": 1, "country": "NO"})).await.unwrap();
     scene.ready("ada").await;
@@ -63,6 +63,14 @@ async fn a_row_that_others_delete_or_change_is_put_back() {
     scene.run("DROP TABLE people").await;
     scene.not_ready("ada", "TableMissing").await;
     scene.not_ready("bob", "TableMissing").await;
+    assert!(scene.log().contains("\"table people in database writer_drift at 127.0.0.1:"), "{}", scene.log());
+    // That their rows were written once makes no operator say that they are well.
+    scene.stop().await;
+    let looks = scene.statements("SELECT relation");
+    scene.start(&[("PSQL_RESYNC", "0")]).await;
+    scene.until("looked at", async || (scene.statements("SELECT relation") >= looks + 2).then_some(())).await;
+    scene.not_ready("ada", "TableMissing").await;
+    scene.start(&[]).await;
     scene.run(PEOPLE).await;
     scene.until_rows(&all).await;
 }
@@ -152,6 +160,47 @@ async fn what_is_wrong_with_the_table_is_said_and_noticed_when_it_is_put_right()
     scene.run("DROP TABLE missing").await;
     scene.delete("missing").await;
     scene.gone("missing").await;
+}
+
+#[tokio::test]
+async fn every_sqlstate_has_its_reason_and_a_sentence_and_is_tried_again() {
+    let scene = Scene::new("writer-sqlstates").await;
+    scene
+        .run(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+               'BEGIN RAISE EXCEPTION USING MESSAGE = ''said the server'', ERRCODE = NEW.country; END';
+             CREATE TRIGGER refuse BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    let refusals = [
+        (&["42P01", "3F000"][..], "TableMissing", "create it"),
+        (&["42703"], "ColumnMissing", "it needs id"),
+        (&["42501"], "AccessDenied", "grant"),
+        (&["28P01", "28000"], "CredentialsRefused", "PSQL_PASSWORD"),
+        (&["3D000"], "DatabaseMissing", "PSQL_DBNAME"),
+        (&["25006"], "ReadOnly", "writable"),
+        (&["42P10"], "TableUnfit", "PRIMARY KEY (id)"),
+        (&["42804", "42883", "42809", "428C9"], "TableUnfit", "of type text"),
+        (&["23502", "23505", "23514", "P0001", "0A000"], "RowRefused", "change the spec"),
+        (&["22001", "22003", "22P05"], "InvalidSpec", "change the value"),
+        (&["40001", "40P01", "55P03", "57014", "25P03"], "DatabaseBusy", "tried again"),
+        (&["08006", "53300", "57P01", "58030", "XX000"], "DatabaseUnavailable", "tried again"),
+    ];
+    let (all, scene) =
+        (|| refusals.iter().flat_map(|refusal| refusal.0.iter().map(move |code| (code, refusal))), &scene);
+    join_all(all().map(async |(code, (_, reason, remedy))| {
+        let name = format!("e{}", code.to_lowercase());
+        let spec = json!({"table": "people", "name": "Ada", "age": 1, "country": code});
+        scene.apply(&name, spec).await.unwrap();
+        let sentence = scene.not_ready(&name, reason).await;
+        let what = format!("row writer-sqlstates/{name} of table people in database writer_sqlstates at 127.0.0.1:");
+        let said = format!(": said the server (SQLSTATE {code}); ");
+        let right = sentence.starts_with(&what) && sentence.contains(&said) && sentence.contains(remedy);
+        assert!(right, "{sentence}");
+    }))
+    .await;
+    scene.run("DROP TRIGGER refuse ON people").await;
+    join_all(all().map(async |(code, _)| scene.ready(&format!("e{}", code.to_lowercase())).await)).await;
 }
 
 #[tokio::test]
