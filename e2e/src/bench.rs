@@ -345,8 +345,8 @@ fn is_ready(app: &ClientApp, version: &str) -> bool {
 /// An app of ten objects (Deployment, StatefulSet, three Services, ConfigMap, Ingress, NetworkPolicy, two
 /// PodDisruptionBudgets) without pods, so that helm is what is measured.
 ///
-/// None of them is of RBAC: whoever writes a RoleBinding without being cluster admin waits up to 100 ms for the API
-/// server's check that he grants nothing he does not have. The operator is none, and whoever runs helm by hand may be.
+/// None of them is of RBAC: a client that writes a RoleBinding without being cluster admin waits up to 100 ms for the API
+/// server's check that it grants nothing it does not have. The operator is none, and a user of helm may be.
 fn app(name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",

@@ -73,7 +73,7 @@ impl Browser {
             // It shows nothing but the page under test, and root has no sandbox.
             .no_sandbox()
             .disable_https_first()
-            // Whatever it would like to tell or ask somebody else.
+            // Whatever it would like to tell or ask its maker.
             .arg(("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
             .arg("no-proxy-server")
             .arg("disable-component-update")
@@ -186,7 +186,7 @@ impl Tab {
         self.call("Emulation.setDeviceMetricsOverride", metrics).await.map(|_| ())
     }
 
-    /// Shows it as to somebody with these preferences, such as `("prefers-color-scheme", "dark")`.
+    /// Shows it as to a user with these preferences, such as `("prefers-color-scheme", "dark")`.
     ///
     /// # Errors
     /// When the browser does not answer.

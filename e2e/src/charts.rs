@@ -59,7 +59,7 @@ pub const VERSIONS: [Version; 9] = [
 pub enum Content {
     /// The chart.
     Genuine,
-    /// The chart with one more ConfigMap: what somebody puts in the place of a version already published.
+    /// The chart with one more ConfigMap: what a publisher puts in the place of a version already published.
     Tampered,
     /// The chart with three subcharts and five more objects, of 400 KB: what helm has to do with the chart of the project.
     Large,

@@ -102,8 +102,8 @@ pub fn hold(nodes: usize) -> Result<()> {
         };
         let line = serde_json::to_string(&detached)?;
         file.write_all(line.as_bytes())?;
-        // If nobody is there to read it, `up` was interrupted, and nobody wants the plane either.
-        writeln!(io::stdout(), "{line}").context("nobody waits for the control plane any more")?;
+        // If its reader is gone, `up` was interrupted, and the plane is not wanted either.
+        writeln!(io::stdout(), "{line}").context("`up` does not wait for the control plane any more")?;
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}

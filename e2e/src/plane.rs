@@ -81,7 +81,7 @@ impl Builder {
     /// Starts the plane and blocks until it can be worked with: the API server and all nodes are ready, and the
     /// namespace `default` has its service account.
     pub fn start(self, tools: &Tools) -> Result<ControlPlane> {
-        // The port is chosen before the server takes it, so that somebody else may be faster.
+        // The port is chosen before the server takes it, so that another process may be faster.
         for _ in 0..2 {
             match self.try_start(tools) {
                 Err(error) if format!("{error:#}").contains("address already in use") => {}

@@ -1,7 +1,7 @@
 //! A real PostgreSQL on the loopback, for as long as a test wants it.
 //!
 //! It is the one on the `PATH` or Debian's, or else a copy that is fetched once and kept in the cache. PostgreSQL refuses to run as
-//! root; there it runs as nobody.
+//! root; there it runs as the user `nobody`.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -58,7 +58,7 @@ impl Postgres {
                 chown(path, Some(NOBODY), Some(NOBODY))?;
             }
         }
-        // A port that was free a moment ago; the kernel gives it to nobody else soon.
+        // A port that was free a moment ago; the kernel gives it to no other process soon.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut postgres = Postgres { binaries, home, watchdog, port, server: None };
         let made = postgres
@@ -110,7 +110,7 @@ impl Postgres {
     /// Ends the server, and all connections with it.
     pub fn stop(&mut self) {
         if let Some(mut server) = self.server.take() {
-            // SIGINT: a fast shutdown, which waits for nobody.
+            // SIGINT: a fast shutdown, which waits for no client.
             let _ = kill(Pid::from_raw(server.id().cast_signed()), Signal::SIGINT);
             let _ = server.wait();
         }
@@ -128,7 +128,7 @@ impl Postgres {
         self.home.join("data")
     }
 
-    /// Writes a file beside its data that it can read and nobody else.
+    /// Writes a file beside its data that it alone can read.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -430,7 +430,7 @@ fn binaries() -> Result<PathBuf> {
     Ok(kept.join("bin"))
 }
 
-/// The same programs where nobody can run them: root's cache is for root alone.
+/// The same programs where the user `nobody` can run them: root's cache is for root alone.
 fn reachable(binaries: PathBuf, home: &Path) -> Result<PathBuf> {
     if !Uid::effective().is_root() || !binaries.starts_with(cache::directory()?) {
         return Ok(binaries);

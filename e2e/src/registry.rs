@@ -82,7 +82,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // The watchdog first: while the server is not waited for, nobody else can have its process id.
+        // The watchdog first: while the server is not waited for, no other process can have its id.
         for process in [&mut self.watchdog, &mut self.server] {
             let _ = process.kill();
             let _ = process.wait();

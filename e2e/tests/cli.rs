@@ -293,7 +293,7 @@ fn run_ends_at_once_where_it_cannot_work() {
         let arguments: Vec<_> = ["run"].iter().chain(arguments).copied().collect();
         let Answer { code, ran } = type_in(dir.path(), &arguments, "", &[]);
         assert_eq!((code, ran.stdout.as_str()), (1, ""), "{arguments:?}: {}", ran.stderr);
-        // Logs are JSON where nobody looks at them, and the last says why it ended.
+        // Logs are JSON where they go to no terminal, and the last says why it ended.
         let logs: Vec<Value> = ran.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let last = logs.last().unwrap_or_else(|| panic!("{arguments:?}: {}", ran.stderr));
         assert_eq!(last["level"], "ERROR", "{last}");

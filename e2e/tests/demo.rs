@@ -138,7 +138,7 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     assert_eq!(state().await, before, "{rest}");
     demo.assert_nothing_left();
 
-    // A namespace of this name may be somebody's.
+    // A namespace of this name may be in use.
     let namespace = serde_json::from_value(json!({"metadata": {"name": "clientapp-demo"}})).unwrap();
     let namespace: Namespace = namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     let before = state().await;

@@ -120,7 +120,7 @@ async fn at_rest_an_app_costs_nothing() {
     assert_eq!(since(before, tenant.requests().await), [""; 0]);
     assert_eq!(shim.runs(), runs);
 
-    // Somebody's hand in the status: what was said is said again, and that is all.
+    // Another client's hand in the status: what was said is said again, and that is all.
     let said = tenant.api::<ClientApp>().get("one").await.unwrap().status.unwrap();
     let before = tenant.requests().await;
     let patch = Patch::Merge(json!({"status": {"url": "https://elsewhere.example.com", "conditions": []}}));
@@ -477,7 +477,7 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     // It takes nothing from those who need no database.
     tenant.ready("other", 1).await;
 
-    // Looked at again, and asked for by nobody: not even a watch, which would be refused over and over.
+    // Looked at again, and not asked for: not even by a watch, which would be refused over and over.
     let seen = reconciles(&mut operator);
     tenant.kubectl(&["annotate", "clientapp", "acme", "note=hello"]).unwrap();
     until("it is looked at", async || reconciles(&mut operator) > seen).await;

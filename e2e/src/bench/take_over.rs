@@ -1,4 +1,4 @@
-//! How long nobody serves a change of a user's when the operator that leads is killed, and another stands by.
+//! How long a user's change waits when the operator that leads is killed, and another stands by.
 
 use std::time::{Duration, Instant};
 

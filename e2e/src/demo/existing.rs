@@ -156,7 +156,7 @@ impl Place for Existing {
         let config = Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
-        let with_database = step("Looking whether anybody would be disturbed", inspect(&client)).await?;
+        let with_database = step("Looking whether anything would be disturbed", inspect(&client)).await?;
         // Not before: without it nothing is taken down, and so far nothing is made.
         self.client = Some(client.clone());
 
@@ -229,13 +229,13 @@ impl Place for Existing {
     }
 }
 
-/// Refuses a cluster in which the demonstration's operator would meet anybody's ClientApps or another operator. Says
+/// Refuses a cluster in which the demonstration's operator would meet others' ClientApps or another operator. Says
 /// whether the cluster has Percona.
 async fn inspect(client: &Client) -> Result<bool> {
     let answer = timeout(FIRST_ANSWER, client.apiserver_version()).await;
     answer.context("the cluster does not answer")?.context("the cluster does not answer")?;
     if Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await?.is_some() {
-        bail!("there is a namespace {NAMESPACE} already: it may be somebody's, so nothing is done; delete it first");
+        bail!("there is a namespace {NAMESPACE} already: it may be in use, so nothing is done; delete it first");
     }
     if let Some(app) = clientapps(client).await?.first() {
         bail!("the cluster has ClientApps, such as {app}, and a second operator would act on them: nothing is done");

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::plane::watchdog::Watchdog;
 
-/// A directory, and a process group for whoever works in it. Dropping it removes both; so does the end of this process.
+/// A directory, and a process group for what works in it. Dropping it removes both; so does the end of this process.
 pub(super) struct Home {
     path: PathBuf,
     watchdog: Watchdog,

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tools::Tools;
 
-/// One line or more. Whether anybody reads it is not ours to fail on: there may be something to take down.
+/// One line or more. Whether it is read is not ours to fail on: there may be something to take down.
 pub(super) fn say(text: &str) {
     write(&format!("{text}\n"));
 }

@@ -77,7 +77,7 @@ enum State {
     Succeeded,
 }
 
-/// A `PerconaPGBackup` for a Job that nobody has asked for by one.
+/// A `PerconaPGBackup` for a Job that was not asked for by one.
 pub(super) fn for_job(job: &str, cluster: &str, repo: &str) -> Backup {
     let spec = BackupSpec { pg_cluster: cluster.to_owned(), repo_name: repo.to_owned(), options: Vec::new() };
     let mut backup = Backup::new("", &resource(), spec);

@@ -92,7 +92,7 @@ fn new_password(cluster: &Cluster, user: &User) -> String {
     }
 }
 
-/// The Services. Behind those of PostgreSQL is nobody: the real operator writes their endpoints itself.
+/// The Services. Those of PostgreSQL select no pods: the real operator writes their endpoints itself.
 pub(super) fn services(cluster: &Cluster) -> Vec<Service> {
     let name = cluster.name_any();
     let port = |name: &str, number: i32| json!([{"name": name, "port": number, "targetPort": name}]);

@@ -264,7 +264,7 @@ impl Scope {
         let done = [DELETE_PVC, DELETE_SSL, DELETE_BACKUPS, STOP_WATCHERS];
         finalizers.retain(|finalizer| !done.contains(&finalizer.as_str()));
         if finalizers.len() < cluster.finalizers().len() {
-            // The version, so that a finalizer which somebody else puts on or takes off meanwhile is not undone.
+            // The version, so that a finalizer which another client puts on or takes off meanwhile is not undone.
             let metadata = json!({"resourceVersion": cluster.resource_version(), "finalizers": finalizers});
             let patch = Patch::Merge(json!({"metadata": metadata}));
             self.clusters().patch(&name, &PatchParams::default(), &patch).await?;

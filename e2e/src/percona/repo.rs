@@ -42,7 +42,7 @@ pub(super) struct Seen {
 /// Why a Job backs up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The first backup of all, which nobody asks for: replicas are made out of it.
+    /// The first backup of all, which no user asks for: replicas are made out of it.
     ReplicaCreate,
     /// A `PerconaPGBackup` asks for it.
     Manual,

@@ -110,7 +110,7 @@ impl Layout {
 
     /// etcd listens on Unix sockets in the private directory: no port to collide, no other user to read the store.
     /// Their paths are relative, because such a path may be only about 100 bytes long. What it advertises must look like
-    /// a network address, but nobody goes there: it is alone.
+    /// a network address, but no client goes there: it is alone.
     fn etcd(&self, options: &Builder) -> Vec<String> {
         let mut arguments = vec![
             "--name=plane".into(),

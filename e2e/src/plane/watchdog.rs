@@ -38,7 +38,7 @@ impl Watchdog {
     /// Begins to watch over a directory, and over a process group that is empty as yet.
     pub(crate) fn start(directory: &Path) -> io::Result<Self> {
         let (reader, pipe) = io::pipe()?;
-        // The directory tells whoever lists processes what this one belongs to.
+        // The directory tells a user who lists processes what this one belongs to.
         let leader = shell(LEADER).arg(directory).stdin(reader.try_clone()?).spawn()?;
         let watchdog = shell(WATCHDOG).arg(leader.id().to_string()).arg(directory).stdin(reader).spawn()?;
         Ok(Self { pipe: Some(pipe), leader, watchdog })

@@ -38,7 +38,7 @@ async fn a_foreground_deletion_takes_everything_as_well() {
     nothing_is_left(&tenant).await;
 }
 
-/// The database with all that is needed to use it stays, nobody's, and can be found.
+/// The database with all that is needed to use it stays, without owner, and can be found.
 async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
     let cluster = format!("{app}-pg");
     assert_eq!(secret(tenant, &format!("{cluster}-pguser-clientapp"), "password").await, password);

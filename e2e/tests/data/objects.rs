@@ -23,7 +23,7 @@ async fn foreign_claim(tenant: &Tenant, name: &str, labels: Value, annotations: 
     tenant.api().create(&PostParams::default(), &claim.unwrap()).await.unwrap()
 }
 
-/// What of an object nobody but its owner may change.
+/// What of an object only its owner may change.
 fn essence(claim: &PersistentVolumeClaim) -> (Option<String>, BTreeMap<String, String>, BTreeMap<String, String>) {
     let mut annotations = claim.annotations().clone();
     // The controllers of volumes write theirs.
@@ -296,7 +296,7 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     delete(&tenant, "acme", PropagationPolicy::Foreground).await;
     assert_eq!(kept().await, before);
 
-    // Adopted, and its finalizer edited out: what it had is nobody's, and stays.
+    // Adopted, and its finalizer edited out: what it had is without owner, and stays.
     tenant
         .create("acme", with(spec.clone(), json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})))
         .await
@@ -559,7 +559,7 @@ async fn what_another_cluster_of_the_name_has_left_is_not_taken_over_unasked() {
     tenant.ready("acme", 1).await;
 }
 
-/// Helm deletes with a release what the chart does not ask it to keep, whoever that was made for.
+/// Helm deletes with a release what the chart does not ask it to keep, for whichever app that was made.
 #[tokio::test]
 async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     let tenant = Lab::shared().await.tenant("inherited").await;

@@ -64,10 +64,10 @@ async fn the_account_may_do_this_and_no_more() {
         ("create", OURS, "postgreswriters", ""),
         ("patch", OURS, "profiles", "premium"),
         ("patch", OURS, "clientapps/finalizers", "acme"),
-        // Nobody's namespace becomes one that was made for an instance.
+        // No namespace of another's becomes one that was made for an instance.
         ("update", "", "namespaces", "acme"),
         ("patch", "", "namespaces", "acme"),
-        // Into pods nobody looks, nor makes them but through a workload.
+        // No account looks into pods, or makes them but through a workload.
         ("get", "", "pods", "acme"),
         ("create", "", "pods", ""),
         ("create", "", "pods/exec", "acme"),

@@ -17,7 +17,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// The namespaces where the controllers of Postgresqls and of PostgresWriters work here, and nobody else.
+/// The namespaces where the controllers of Postgresqls and of PostgresWriters work here, and no other.
 const DATABASES: &str = "rights-postgresql";
 const ROWS: &str = "rights-postgres-writer";
 
@@ -102,7 +102,7 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     assert!(refused.is_empty(), "{refused:#?}");
     let unseen: BTreeSet<_> =
         UNSEEN.iter().map(|(verb, group, resource, _)| format!("{verb} {group}/{resource}")).collect();
-    // What one controller uses does not show that another needs it; only of a request about all namespaces nobody knows whose
+    // What one controller uses does not show that another needs it; only of a request about all namespaces is it not known whose
     // it is.
     let used = |by: &dyn Fn(&str) -> bool| -> BTreeSet<_> {
         let by_it = |asked: &&Asked| asked.namespace.as_deref().is_none_or(by);
@@ -165,7 +165,7 @@ async fn use_clientapps(tenant: &Tenant) {
     let pending = Patch::Merge(json!({"metadata": {"labels": labels}}));
     secrets.patch(revision, &PatchParams::default(), &pending).await.unwrap();
     tenant.ready("kept", 2).await;
-    // A database of the operator's own; and one of Percona's with backups, which go with it though nobody owns them.
+    // A database of the operator's own; and one of Percona's with backups, which go with it though they have no owner.
     let own = json!({
         "hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
         // Its volume goes with the release. And a chart may have Secrets of its own.
@@ -266,7 +266,7 @@ async fn use_writers(lab: &'static Lab, postgres: &Postgres) {
     tenant.wait_for("ada", "gone", |object: Option<&PostgresWriter>| object.is_none().then_some(())).await;
 }
 
-/// An instance in a namespace of its own, made, watched and deleted through the API by somebody with a token.
+/// An instance in a namespace of its own, made, watched and deleted through the API by a user with a token.
 async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
     // A standby serves it too, and this one asks who it is.
     let mut options = lab.options();

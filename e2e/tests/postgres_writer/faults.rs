@@ -146,7 +146,7 @@ async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
     let mut scene = Scene::new("writer-deposed").await;
     scene.apply("bob", ada(1)).await.unwrap();
     scene.ready("bob").await;
-    // It has begun, and waits for whoever is at the same object.
+    // It has begun, and waits for the client that is at the same object.
     let cluster: String = scene.sql.query_one("SELECT cluster FROM clientapp_operator_rows", &[]).await.unwrap().get(0);
     let lock = format!("hashtextextended('clientapp_operator_rows {cluster} {}', 0)", scene.id("ada"));
     scene.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({lock})")).await;

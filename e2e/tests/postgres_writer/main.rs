@@ -97,7 +97,7 @@ impl Scene {
         self.operator = Some(tokio::task::spawn_blocking(start).await.unwrap().expect("the operator leads"));
     }
 
-    /// Kills the operator. Nobody waits for the end of its Lease.
+    /// Kills the operator. The end of its Lease is not waited for.
     async fn kill(&mut self) {
         self.operator.take().unwrap().kill().unwrap();
         self.free_lease().await;

@@ -206,7 +206,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     assert_eq!(secret(&tenant, "db-credentials").await["password"], password);
     settled(&tenant, "db").await;
 
-    // Nobody else than the API server speaks to it any more.
+    // Only the API server speaks to it any more.
     let before = tenant.requests().await;
     tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
     let other = tenant.lab.tenant("pg-life-other").await;
@@ -367,7 +367,7 @@ async fn a_volume_grows_where_it_can() {
     claims.patch_status("data-db-0", &PatchParams::default(), &Patch::Merge(&capacity)).await.unwrap();
     let status = up(&tenant, "db").await;
     assert_eq!(status.storage_size.as_deref(), Some("2Gi"));
-    // A volume that somebody made larger than that stays so, and it is said.
+    // A volume that a user made larger than that stays so, and it is said.
     let larger = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
     claims.patch("data-db-0", &PatchParams::default(), &Patch::Merge(&larger)).await.unwrap();
     let message = held(&tenant, "db", "StorageShrink").await;
@@ -443,7 +443,7 @@ async fn standbys_come_and_go_without_the_primary() {
     assert_eq!(tenant.api::<StatefulSet>().get("db-standby").await.unwrap().spec.unwrap().replicas, Some(2));
     let read_only = tenant.api::<Service>().get("db-ro").await.unwrap().spec.unwrap();
     assert_eq!(read_only.selector.unwrap()[label::ROLE], "standby");
-    // Somebody scales the primary: a second one would be another database.
+    // A user scales the primary: a second one would be another database.
     tenant.kubectl(&["scale", "statefulset", "db", "--replicas=2"]).unwrap();
     let one = |set: Option<&StatefulSet>| (set?.spec.as_ref()?.replicas == Some(1)).then_some(());
     tenant.wait_for("db", "one again", one).await;

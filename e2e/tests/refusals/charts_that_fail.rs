@@ -122,7 +122,7 @@ async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
     let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(deployment.status.unwrap().available_replicas, Some(1));
 
-    // Whether it has migrated anything nobody knows, so the way back has to be asked for.
+    // Whether it has migrated anything is not known, so the way back has to be asked for.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
     tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_slow_repository_holds_up_no_other_app() {
     tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
     tenant.ready("other", 1).await;
     tenant.delete("first").await;
-    // Nor is anybody held up who does not want it any more.
+    // Nor is an app held up that does not want it any more.
     tenant.delete("doomed").await;
     tenant.patch("slow", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
     tenant.ready("slow", 1).await;
@@ -213,7 +213,7 @@ async fn a_version_that_was_published_anew_is_not_installed() {
     }
     assert!(tenant.kubectl(&["get", "configmap", "acme-tampered"]).is_err());
 
-    // Put right where it was broken, it is installed: nobody has to clean up after the operator.
+    // Put right where it was broken, it is installed: the operator leaves nothing to be cleaned up.
     repository.set(Fault::None).unwrap();
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;

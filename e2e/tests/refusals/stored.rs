@@ -46,7 +46,7 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
         let sentence = invalid(&tenant, name).await;
         assert!(sentence.contains(words), "{name}: {sentence}");
     }
-    // To this one the API server lets nobody write a status, since it cannot evaluate the rule for the field.
+    // To this one the API server lets no client write a status, since it cannot evaluate the rule for the field.
     let words = "the stored object does not decode: spec.hostname: invalid type: integer `7`, expected a string";
     tenant.events_with("number", "InvalidSpec", words).await;
     // The others go on, also when an operator starts with the bad ones there already.

@@ -98,7 +98,7 @@ async fn without_right(lab: &Lab, resource: &str, verb: &str) -> Vec<ClusterRole
             had.push(role);
         }
     }
-    assert!(!had.is_empty(), "nobody may {verb} {resource}");
+    assert!(!had.is_empty(), "no role has {verb} {resource}");
     had
 }
 

@@ -1,4 +1,4 @@
-//! The database: made, waited for, checked, and let alone where it is somebody else's.
+//! The database: made, waited for, checked, and let alone where it is another's.
 
 use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, annotation};

@@ -50,7 +50,7 @@ async fn instances_take_their_profile_and_follow_it() {
 
     // Words change nothing.
     patch(&tenant, "class", json!({"description": "for trying things out"})).await;
-    // What cannot be carried out stops nobody's instance.
+    // What cannot be carried out stops no instance.
     patch(&tenant, "class", json!({"helm": {"values": {"nextcloud": {"host": "elsewhere"}}}})).await;
     let told = tenant.condition("follows", "Ready", "False", "ProfileInvalid").await;
     assert!(told.contains("Profile class") && told.contains("nextcloud.host"), "{told}");

@@ -87,7 +87,7 @@ async fn a_foreground_deletion_takes_the_postgresql_with_its_data() {
 #[tokio::test]
 async fn a_postgresql_in_trouble_holds_helm_up_and_says_why() {
     let tenant = Lab::shared().await.tenant("standalone-trouble").await;
-    // A Service of the name that the database needs, and somebody else's.
+    // A Service of the name that the database needs, and another client's.
     tenant.kubectl(&["create", "service", "clusterip", "acme-pg", "--tcp=80"]).unwrap();
     tenant.create("acme", standalone(&tenant, "acme")).await.unwrap();
     let told = tenant.condition("acme", "PostgresReady", "False", "DatabaseStalled").await;
@@ -141,7 +141,7 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
     let server = tenant.api::<StatefulSet>().get("acme-pg").await.unwrap();
     assert_eq!(server.status.unwrap().ready_replicas, Some(1), "it goes on running");
 
-    // Nobody gets it by a name alone, and nothing is made beside it.
+    // No app gets it by a name alone, and nothing is made beside it.
     tenant.create("acme", with(spec.clone(), json!({"postgres": {"enabled": false}}))).await.unwrap();
     let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
     for part in ["Postgresql acme-pg", "PersistentVolumeClaim acme-nextcloud-nextcloud", "spec.postgres.adopt to true"]

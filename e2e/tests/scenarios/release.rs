@@ -1,4 +1,4 @@
-//! The release, when somebody else has a hand in it; its workloads; its chart.
+//! The release, when another Helm client has a hand in it; its workloads; its chart.
 
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
