@@ -176,7 +176,6 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -
     let desired = desired(app, profile, config)?;
     let values = helm::values::document(&desired.values);
     let request = Upgrade {
-        anew: false,
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,
         account: desired.account,

@@ -234,7 +234,8 @@ async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileName
 enum Space {
     /// By this very request.
     Made { uid: String },
-    /// It was there: made for an instance, be it by an earlier attempt of the request, or given to the operator by its owner.
+    /// It was there: made for an instance of this name, such as by an earlier attempt of the request; or for another, or given to
+    /// the operator by its owner.
     Found { by_api: bool },
 }
 
@@ -305,7 +306,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
     if earlier == Match::Reused && generated {
         return Err(reused().into());
     }
-    Ok(Space::Found { by_api: found.labels().contains_key(label::INSTANCE) })
+    Ok(Space::Found { by_api: found.labels().get(label::INSTANCE) == Some(&key.name) })
 }
 
 async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {

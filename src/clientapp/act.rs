@@ -63,8 +63,8 @@ pub async fn act(
             }
             Step::UnlockRelease { secret, revision } => release::unlock(ctx, app.key, secret, *revision).await?,
             Step::FetchChart => release::fetch(ctx, app, desired, observed),
-            Step::HelmUpgrade { anew, revision, .. } => {
-                release::upgrade(ctx, app, desired, observed, status, (*revision, *anew)).await?
+            Step::HelmUpgrade { revision, .. } => {
+                release::upgrade(ctx, app, desired, observed, status, *revision).await?
             }
         }
     }

@@ -28,8 +28,6 @@ use crate::{
 
 /// Longer than the longest wait for another attempt.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
-/// How often an installation that fails is repeated as one.
-const INSTALLATIONS: u32 = 5;
 /// By then every API server goes by a RoleBinding that was made.
 const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
@@ -288,16 +286,15 @@ fn release_steps(
     // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
     let same = attempt.filter(|attempt| attempt.digest == desired.digest);
     let deployer = desired.account.is_deployer().then_some(&observed.deployer);
-    let install_hooks = install_hooks(observed);
-    let waits = same.and_then(|attempt| {
-        backoff(attempt, deployer, now)
-            .or_else(|| cut_off(attempt, observed.release.as_ref(), now))
-            .or_else(|| given_up(attempt, &desired.key, install_hooks))
+    let waits = owed(observed, attempt, &desired.key).or_else(|| {
+        same.and_then(|attempt| {
+            backoff(attempt, deployer, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now))
+        })
     });
     let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
         plan.steps.extend(first);
         if waits.is_none() {
-            plan.steps.push(Step::HelmUpgrade { anew: !install_hooks.is_empty(), revision, because });
+            plan.steps.push(Step::HelmUpgrade { revision, because });
         }
         waits.clone()
     };
@@ -386,24 +383,22 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     is_awaited(until, now).then_some(hold)
 }
 
-/// What of the chart's hooks an upgrade of the newest revision would leave out for ever: that is an installation, and not deployed.
-fn install_hooks(observed: &Observed) -> &[String] {
+/// The hold for hooks that helm runs with an installation only, and that were not through when it failed: an upgrade over it would
+/// leave them out for ever, and be told Ready. It is not repeated as an installation either, since helm would begin with deleting
+/// the hooks that are there, such as a claim or a Secret.
+fn owed(observed: &Observed, attempt: Option<&Attempt>, Key { namespace, name }: &Key) -> Option<Hold> {
     let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);
-    let inventory = observed.inventory.as_ref().zip(observed.release.as_ref().filter(failed));
-    let inventory = inventory.filter(|(inventory, release)| inventory.secret == release.secret_uid);
-    inventory.map_or(&[], |(inventory, _)| &inventory.install_hooks)
-}
-
-/// The end of installing anew: each time that fails leaves a revision, which helm drops with the next upgrade only.
-fn given_up(attempt: &Attempt, Key { namespace, name }: &Key, install_hooks: &[String]) -> Option<Hold> {
-    if install_hooks.is_empty() || attempt.failures < INSTALLATIONS {
+    let release = observed.release.as_ref().filter(failed)?;
+    let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
+    // What was deployed before has had its installation, however an uninstall of it has ended.
+    if inventory.install_hooks.is_empty() || upgrade::installed(&observed.recorded).is_some() {
         return None;
     }
+    let why = attempt.and_then(|attempt| attempt.message.as_deref()).unwrap_or("it was cut off");
     let message = format!(
-        "{}; it has failed {} times, and is not repeated until the spec changes or a user asks for it (`kubectl clientapp retry {name} -n {namespace}`): {} runs with an installation only, and Helm keeps a revision of each that fails",
-        attempt.message.as_deref().unwrap_or("helm and the operator have ended together"),
-        attempt.failures,
-        install_hooks.join(", "),
+        "the installation, revision {} of release {name}, has ended before {} was through, which Helm runs with no upgrade: {why}; nothing is tried again before `helm uninstall {name} -n {namespace}`, after which it is installed anew, hooks included",
+        release.revision,
+        inventory.install_hooks.join(", "),
     );
     Some(Hold { stalled: true, condition: kind::RELEASED, ..Hold::new(Reason::UpgradeFailed, message) })
 }

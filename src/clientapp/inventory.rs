@@ -59,7 +59,7 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     }
     let hook_jobs: BTreeSet<_> =
         stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
-    let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_for_installation();
+    let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_left_out();
     let install_hooks = stored.hooks.iter().filter(is_owed).map(|hook| format!("{} {}", hook.kind, hook.name));
     Ok(Inventory {
         secret: secret.to_owned(),
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::helm::storage::Info;
+    use crate::helm::storage::{Info, Run};
 
     const MANIFEST: &str = r"---
 # Source: chart/templates/claim.yaml
@@ -249,17 +249,20 @@ metadata: {name: far, namespace: elsewhere}
 
     #[test]
     fn hooks_that_only_an_installation_runs() {
-        for (events, last, expected) in [
-            (&["pre-install"][..], "now", true),
-            (&["post-install", "pre-upgrade"], "now", true),
-            (&["pre-install", "pre-upgrade"], "now", false),
-            (&["post-install", "post-upgrade"], "now", false),
-            (&["test"], "now", false),
+        for (events, phase, last, expected) in [
+            (&["pre-install"][..], "Failed", "now", true),
+            (&["pre-install"], "Running", "now", true),
+            (&["pre-install"], "Succeeded", "now", false),
+            (&["post-install", "pre-upgrade"], "", "now", true),
+            (&["pre-install", "pre-upgrade"], "", "now", false),
+            (&["post-install", "post-upgrade"], "", "now", false),
+            (&["test"], "", "now", false),
             // As of an upgrade.
-            (&["pre-install"], "later", false),
+            (&["pre-install"], "Failed", "later", false),
         ] {
             let events = events.iter().map(|event| (*event).to_owned()).collect();
-            let hook = Hook { kind: "Job".to_owned(), name: "migrate".to_owned(), events };
+            let last_run = Run { phase: phase.to_owned() };
+            let hook = Hook { kind: "Job".to_owned(), name: "migrate".to_owned(), events, last_run };
             let info = Info { first_deployed: Some("now".to_owned()), last_deployed: Some(last.to_owned()) };
             let inventory = read("uid", &Stored { hooks: vec![hook], info, ..Stored::default() }).unwrap();
             assert_eq!(inventory.install_hooks, ["Job migrate"][..usize::from(expected)], "{inventory:?}");

@@ -50,10 +50,8 @@ pub enum Step {
         revision: i64,
     },
     FetchChart,
-    /// `helm upgrade --install`, or what takes its place.
+    /// `helm upgrade --install`.
     HelmUpgrade {
-        /// Install it anew over a failed installation, so that the hooks run that an upgrade leaves out.
-        anew: bool,
         /// The revision it will make.
         revision: i64,
         /// Why, where the reason is not the spec: told in an event.

@@ -86,7 +86,7 @@ pub async fn upgrade(
     desired: &Desired,
     observed: &Observed,
     status: &ClientAppStatus,
-    (revision, anew): (i64, bool),
+    revision: i64,
 ) -> Result<(), Error> {
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
     let Some(slot) = ctx.helm_runs.slot(app.key) else { return Ok(()) };
@@ -94,7 +94,7 @@ pub async fn upgrade(
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (request, claim) = (request(ctx, desired, revision, anew), ctx.claim(app));
+    let (request, claim) = (request(ctx, desired, revision), ctx.claim(app));
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
@@ -166,11 +166,10 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
 }
 
 /// What helm is asked for, but for the chart's path.
-fn request(ctx: &Ctx, desired: &Desired, revision: i64, anew: bool) -> Result<Upgrade, String> {
+fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
-        anew,
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),

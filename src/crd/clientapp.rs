@@ -386,7 +386,7 @@ pub struct Inventory {
     /// Jobs of the chart's hooks, which Helm does not count among the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_jobs: Vec<String>,
-    /// Of an installation: the chart's hooks that Helm runs with no upgrade. Should it fail, it is installed anew.
+    /// Of an installation: the chart's hooks that Helm runs with no upgrade, and that are not through.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub install_hooks: Vec<String>,
     /// The hosts of its Ingresses, which no other ClientApp may have.

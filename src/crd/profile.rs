@@ -122,11 +122,12 @@ pub struct ProfileNamespace {
     #[serde(default)]
     pub open: bool,
 
-    /// Hard limits of a ResourceQuota, such as `{pods: "20", requests.storage: 100Gi}`. Where it limits `cpu` or `memory`, each pod of
-    /// the chart has to say what it needs.
+    /// Hard limits of a ResourceQuota, such as `{pods: "20", requests.storage: 100Gi}`. None of processor time or memory: it would
+    /// refuse each pod that does not say what it needs, such as those of databases.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 20 or 100Gi"))]
+    #[x_kube(validation = Rule::new("self.all(name, !name.matches('(^|[.])(cpu|memory)$'))").message("must not limit cpu or memory: pods that do not say what they need would be refused"))]
     pub quota: BTreeMap<String, Amount>,
 }
 

@@ -24,14 +24,14 @@ use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
 use super::{ChartName, ChartSource, Helm, HelmError, Pulled, archive};
-use crate::runtime::key::hex;
+use crate::runtime::{clock, key::hex};
 
 /// The largest packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;
 
 const PULLS: usize = 2;
 
-/// How many packaged charts are kept: the newest. An older one is pulled again when it is next installed.
+/// How many packaged charts are kept: the last used. Another one is pulled again when it is next installed.
 const KEPT: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +186,11 @@ impl Shelf {
 
     /// The content of this digest, unless it is missing or has been changed.
     fn intact(&self, digest: &str) -> Option<Vec<u8>> {
-        bounded(&self.content(digest)).ok().flatten().filter(|content| sha256(content) == digest)
+        let path = self.content(digest);
+        let content = bounded(&path).ok().flatten().filter(|content| sha256(content) == digest)?;
+        // When it was last used: the cache may be of another user's, who keeps it as it is.
+        let _ = File::open(path).and_then(|file| file.set_modified(clock::now().into()));
+        Some(content)
     }
 
     fn recorded_chart(&self, version: &Version) -> Result<Option<Chart>, ChartError> {
@@ -209,15 +213,17 @@ impl Shelf {
         write(&chart.path, &content)?;
         // Last: a record promises that the content has been checked.
         write(&self.record(version), format!("{}\n", chart.digest).as_bytes())?;
-        self.prune().unwrap_or_else(|error| tracing::warn!(%error, "cannot remove old charts from the cache"));
+        self.prune(&chart.path)
+            .unwrap_or_else(|error| tracing::warn!(%error, "cannot remove old charts from the cache"));
         Ok(chart)
     }
 
-    /// Removes the content of all charts but the newest. What each version is stays on record.
-    fn prune(&self) -> io::Result<()> {
+    /// Removes the content of all charts but this and the last used. What each version is stays on record.
+    fn prune(&self, new: &Path) -> io::Result<()> {
         let mut files = fs::read_dir(self.dir.join("sha256"))?.collect::<io::Result<Vec<_>>>()?;
         files.sort_by_cached_key(|file| file.metadata().and_then(|metadata| metadata.modified()).ok());
-        files.iter().rev().skip(KEPT).try_for_each(|file| fs::remove_file(file.path()))
+        let mut old = files.iter().rev().map(fs::DirEntry::path).filter(|path| path != new).skip(KEPT - 1);
+        old.try_for_each(fs::remove_file)
     }
 
     fn chart(&self, version: &Version, digest: String, content: &[u8]) -> Result<Chart, ChartError> {

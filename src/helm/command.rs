@@ -116,9 +116,6 @@ pub struct ReleaseLabels {
 /// It has no `Debug`, and neither has its command, so that nothing prints the values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upgrade {
-    /// Whether a release of which the newest revision is a failed installation is installed anew. As an upgrade of it, helm would run
-    /// none of the hooks that a chart has for an installation only.
-    pub anew: bool,
     pub release: ReleaseName,
     /// Its namespace, which must exist.
     pub namespace: Namespace,
@@ -152,7 +149,6 @@ pub struct Flags {
 #[display(rename_all = "lowercase")]
 pub enum Verb {
     Version,
-    Install,
     Upgrade,
     Uninstall,
     Pull,
@@ -176,21 +172,17 @@ impl HelmCommand {
     /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set`
     /// (it has a syntax of its own), no `--create-namespace` (the namespace is the tenant's, not the release's).
     pub fn upgrade(request: &Upgrade, flags: Flags) -> Self {
-        let Upgrade { anew, release, namespace, account: _, chart, values, labels } = request;
-        // A failed revision is replaced by the next: helm.sh/helm/v4/pkg/action/install.go, `availableName`.
-        let (verb, mode) = if *anew { (Verb::Install, "--replace") } else { (Verb::Upgrade, "--install") };
-        let mut command = Self::new(verb)
-            .arg(mode)
+        let Upgrade { release, namespace, account: _, chart, values, labels } = request;
+        let mut command = Self::new(Verb::Upgrade)
+            .arg("--install")
             .arg(release.as_str())
             .arg(chart)
             .option("--namespace", namespace.as_str())
             // Standard input, so that the values are never on disk: nothing to protect and nothing to clear away.
-            .option("--values", "-");
-        if verb == Verb::Upgrade {
+            .option("--values", "-")
             // Helm keeps the values of the revision before when it is given none. What the spec says is all there is.
-            command = command.arg("--reset-values").option("--history-max", flags.history_max.to_string());
-        }
-        let mut command = command
+            .arg("--reset-values")
+            .option("--history-max", flags.history_max.to_string())
             .option("--timeout", go_duration(flags.hook_timeout))
             .option("--labels", labels.to_string())
             // A chart's notes are text for a user at a terminal, and many of them print how to get a password.

@@ -25,6 +25,12 @@ pub fn hosts(ingress: &Value) -> BTreeSet<String> {
     named.filter(|host| !host.is_empty()).map(str::to_lowercase).collect()
 }
 
+/// Whether Helm leaves it when the release, or a later revision of it, has it no more.
+pub fn stays(ingress: &Value) -> bool {
+    let has = |annotation: &str| !ingress["metadata"]["annotations"][annotation].is_null();
+    has("helm.sh/hook") || has("helm.sh/resource-policy")
+}
+
 /// Whether both take requests for one and the same host; `*.` at the beginning is any one label.
 pub fn overlap(one: &str, other: &str) -> bool {
     let under = |wildcard: &str, host: &str| {

@@ -50,7 +50,7 @@ const MAX_FILE: u64 = 256 << 20;
 
 /// How a run for a release collects garbage: rarely, which saves a quarter of its processor time and costs some 30 MiB, up to this
 /// much. A pull is another matter: it may have a large index in its memory.
-const GARBAGE: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "512MiB")];
+const GARBAGE: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "256MiB")];
 
 /// What of the operator's own environment helm gets: how to get out to a repository, and whom to trust there.
 /// `HELM_REGISTRY_CONFIG` names the file with the credentials of private registries.

@@ -4,7 +4,7 @@
 //! tells; the words say why.
 
 use super::{
-    command::Verb::{self, Install, Pull, Uninstall, Upgrade},
+    command::Verb::{self, Pull, Uninstall, Upgrade},
     sentence::{error_text, sentence},
 };
 use HelmFailure::*;
@@ -78,14 +78,13 @@ const TABLE: &[Row] = &[
     (ChartNotFound, Some(Pull), "could not locate a version matching provided version string"),
     (ChartNotFound, Some(Pull), "chart \"*\" not found in "), // chartrepo.go ChartNotFoundError
     (ChartNotFound, Some(Upgrade), "path \"*\" not found"),   // install.go LocateChart
-    (ChartNotFound, Some(Install), "path \"*\" not found"),
-    (RepositoryUnavailable, Some(Pull), "failed to fetch "), // httpgetter.go: any status but 200
-    (RepositoryUnavailable, Some(Pull), "error loading "),   // index.go
+    (RepositoryUnavailable, Some(Pull), "failed to fetch "),  // httpgetter.go: any status but 200
+    (RepositoryUnavailable, Some(Pull), "error loading "),    // index.go
     (RepositoryUnavailable, Some(Pull), "no API version specified"), // index.go
     (RepositoryUnavailable, Some(Pull), "empty index.yaml file"), // index.go
     (RepositoryUnavailable, Some(Pull), "has no downloadable URLs"), // chartrepo.go
-    (RepositoryUnavailable, Some(Pull), "Get \""),           // net/http: no answer
-    (RepositoryUnavailable, Some(Pull), "Head \""),          // net/http
+    (RepositoryUnavailable, Some(Pull), "Get \""),            // net/http: no answer
+    (RepositoryUnavailable, Some(Pull), "Head \""),           // net/http
     (RepositoryUnavailable, Some(Pull), "response status code "), // oras
     (RepositoryUnavailable, Some(Pull), "dial tcp"),
     (RepositoryUnavailable, Some(Pull), "connection re"),

@@ -46,13 +46,24 @@ pub struct Hook {
     /// When helm runs it: `pre-install` and the like (helm.sh/helm/v4/pkg/release/v1/hook.go).
     #[serde(default)]
     pub events: BTreeSet<String>,
+    #[serde(default)]
+    pub last_run: Run,
+}
+
+/// The last run of a hook.
+#[derive(Debug, Default, Deserialize)]
+pub struct Run {
+    /// `Succeeded`, where it is through.
+    #[serde(default)]
+    pub phase: String,
 }
 
 impl Hook {
-    /// Whether helm runs it with an installation, and not at the same point of an upgrade.
-    pub fn is_for_installation(&self) -> bool {
+    /// Whether it is not through, and helm runs it with an installation and not at the same point of an upgrade.
+    pub fn is_left_out(&self) -> bool {
         let has = |event: &str| self.events.contains(event);
-        (has("pre-install") && !has("pre-upgrade")) || (has("post-install") && !has("post-upgrade"))
+        let only = (has("pre-install") && !has("pre-upgrade")) || (has("post-install") && !has("post-upgrade"));
+        only && self.last_run.phase != "Succeeded"
     }
 }
 

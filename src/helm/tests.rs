@@ -84,7 +84,6 @@ fn install(path: &Path, script: &str) {
 fn upgrade() -> Upgrade {
     let label = |text: &str| text.parse().unwrap();
     Upgrade {
-        anew: false,
         release: "my-app".parse().unwrap(),
         namespace: "tenant".parse().unwrap(),
         account: AccountName::default(),
@@ -117,7 +116,7 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     ] {
         assert!(env.contains(&format!("{name}={}", private.display())), "{name}: {env}");
     }
-    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC", "GOGC=400", "GOMEMLIMIT=512MiB"] {
+    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC", "GOGC=400", "GOMEMLIMIT=256MiB"] {
         assert!(env.lines().any(|found| found == line), "{line}: {env}");
     }
     assert!(!env.contains("canary") && !env.contains("CARGO"), "{env}");

@@ -147,7 +147,7 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     // It does not end before it is told to.
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": "migration", "annotations": {"helm.sh/hook": "pre-install"}},
+        "metadata": {"name": "migration", "annotations": {"helm.sh/hook": "pre-install,pre-upgrade"}},
         "spec": {"suspend": true, "template": {"spec": {
             "restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}],
         }}},
@@ -165,7 +165,7 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
 
     let run = Patch::Merge(json!({"spec": {"suspend": false}}));
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
-    // Its end was seen by no helm: it is an installation that is repeated, and so is what runs with it.
+    // Its end was seen by no helm, and the next one runs it as its own.
     let again = |found: Option<&Job>| found.and_then(|job| job.uid()).filter(|uid| *uid != begun);
     tenant.wait_for("migration", "made again", again).await;
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();

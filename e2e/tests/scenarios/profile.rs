@@ -84,6 +84,8 @@ async fn kubectl_is_told_what_a_profile_may_not_say() {
     for (spec, sentence) in [
         (json!({"defaults": {"persistence": {"size": "10GB"}}}), "must be a quantity above zero"),
         (json!({"defaults": {"resources": {"limits": {"cpu": "much"}}}}), "must be quantities such as 200m"),
+        (json!({"namespace": {"quota": {"pods": "many"}}}), "must be quantities such as 20"),
+        (json!({"namespace": {"quota": {"pods": "20", "limits.memory": "8Gi"}}}), "must not limit cpu or memory"),
         (json!({"defaults": {"replicaCount": -1}}), "spec.defaults.replicaCount"),
     ] {
         let profile = serde_json::from_value(json!({"metadata": {"name": "wrong"}, "spec": spec})).unwrap();

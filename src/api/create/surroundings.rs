@@ -1,5 +1,8 @@
 //! What a namespace gets that is made for an instance, before anything runs in it.
 
+use std::time::Duration;
+
+use axum::http::StatusCode;
 use k8s_openapi::{
     api::{
         core::v1::{Namespace, ResourceQuota},
@@ -11,13 +14,17 @@ use kube::{Api, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Request, Shared, failed};
+use super::{Request, SOON, Shared, failed};
 use crate::{
     api::{idempotency::Stamp, problem::Problem},
     clientapp::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
     runtime::{api::unless_there, key::Key},
 };
+
+/// How often, and how many times, a new quota is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 100;
 
 /// The namespace itself.
 pub fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) -> Namespace {
@@ -43,8 +50,26 @@ pub async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -> Resul
     }
     if !asked.quota.is_empty() {
         create::<ResourceQuota>(shared, key, QUOTA, json!({"hard": asked.quota})).await?;
+        counted(shared, key).await?;
     }
     Ok(())
+}
+
+/// Waits until what is there is counted: before, the API server refuses whatever the quota limits.
+async fn counted(shared: &Shared, key: &Key) -> Result<(), Problem> {
+    let namespace = &key.namespace;
+    let quotas = Api::<ResourceQuota>::namespaced(shared.parts.client.clone(), namespace);
+    for _ in 0..LOOKS {
+        let found = quotas.get(QUOTA).await.map_err(failed(format!("get ResourceQuota {namespace}/{QUOTA}")))?;
+        if found.status.and_then(|status| status.hard).is_some() {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let detail = format!(
+        "ResourceQuota {namespace}/{QUOTA} does not count what there is: the controller for quotas does not run"
+    );
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(SOON))
 }
 
 /// Pods of other instances reach no database and no Redis. The app's own pods, of this chart, are reached from everywhere: an Ingress

@@ -127,10 +127,14 @@ async fn a_profile_says_what_its_namespaces_get() {
     };
     for (namespace, expected) in [
         (json!({}), made(&["POST networkpolicies"])),
-        (json!({"quota": {"pods": "20"}}), made(&["POST networkpolicies", "POST resourcequotas"])),
+        (
+            json!({"quota": {"pods": "20"}}),
+            made(&["POST networkpolicies", "POST resourcequotas", "GET resourcequotas"]),
+        ),
         (json!({"open": true, "podSecurity": "privileged"}), made(&[])),
     ] {
-        let server = Scripted::new([("GET profiles", of(namespace.clone()))]);
+        let counted = (200, json!({"metadata": {"name": "clientapp-quota"}, "status": {"hard": {"pods": "20"}}}));
+        let server = Scripted::new([("GET profiles", of(namespace.clone())), ("GET resourcequotas", counted)]);
         let (result, asked) = server.create(json!({"hostname": "a.example", "profile": "gold"})).await;
         assert!(matches!(result, Ok((StatusCode::CREATED, _))), "{namespace}");
         assert_eq!(asked, expected, "{namespace}");

@@ -38,12 +38,11 @@ fn brief(plan: &Plan) -> String {
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
-            Step::HelmUpgrade { anew: true, revision, because: None } => format!("install {revision}"),
-            Step::HelmUpgrade { revision, because: None, .. } => format!("helm {revision}"),
-            Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }), .. } => {
+            Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
+            Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
             }
-            Step::HelmUpgrade { revision, because: Some(Because::Uninstalled { .. }), .. } => {
+            Step::HelmUpgrade { revision, because: Some(Because::Uninstalled { .. }) } => {
                 format!("helm {revision} again")
             }
         })
@@ -400,8 +399,8 @@ fn failures_are_not_repeated_before_their_time() {
     ] {
         row(what, none(), change, plan);
     }
-    let installing = |failures: u32, phase: Phase, hooks: &'static [&'static str]| {
-        let failed = failed(failures, 0, "UpgradeFailed", None);
+    let installing = |phase: Phase, hooks: &'static [&'static str], digest: Option<&'static str>| {
+        let failed = failed(1, 0, "UpgradeFailed", digest);
         move |w: &mut Observed| {
             failed(w);
             let release = w.release.as_mut().unwrap();
@@ -411,15 +410,22 @@ fn failures_are_not_repeated_before_their_time() {
         }
     };
     const MIGRATE: &[&str] = &["Job migrate"];
-    for (what, change, plan) in [
-        ("an installation", installing(4, Phase::Failed, MIGRATE), "install 4"),
-        ("an installation, too often", installing(5, Phase::Failed, MIGRATE), "hold Released/UpgradeFailed!"),
-        ("one that was cut off", installing(4, Phase::Pending, MIGRATE), "unlock 3, install 4"),
-        ("one without such hooks", installing(9, Phase::Failed, &[]), "helm 4"),
-        ("one that was deployed, for another spec", installing(4, Phase::Deployed, MIGRATE), ""),
-    ] {
-        row(what, none(), change, plan);
-    }
+    const OWED: &str = "hold Released/UpgradeFailed!";
+    let asked_again = |w: &mut Observed| {
+        installing(Phase::Failed, MIGRATE, None)(w);
+        w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
+    };
+    let was_deployed = |w: &mut Observed| {
+        installing(Phase::Failed, MIGRATE, None)(w);
+        w.recorded.installed = Some(chart("5.5.2", None));
+    };
+    row("an installation with hooks of its own", none(), installing(Phase::Failed, MIGRATE, None), OWED);
+    row("for another spec", none(), installing(Phase::Failed, MIGRATE, Some("old")), OWED);
+    row("asked for again", none(), asked_again, OWED);
+    row("one that was cut off", none(), installing(Phase::Pending, MIGRATE, None), &format!("unlock 3, {OWED}"));
+    row("one without such hooks", none(), installing(Phase::Failed, &[], None), "helm 4");
+    row("one that was deployed", none(), installing(Phase::Deployed, MIGRATE, None), "");
+    row("an uninstall of what was deployed", none(), was_deployed, "helm 4");
     // A helm that was killed each time, and left its lock.
     let too_early = failed(3, 30, "UpgradeFailed", None);
     let locked = move |w: &mut Observed| {

@@ -6,7 +6,6 @@ const FLAGS: Flags = Flags { history_max: 5, hook_timeout: Duration::from_secs(3
 
 fn upgrade() -> Upgrade {
     Upgrade {
-        anew: false,
         release: "my-app".parse().unwrap(),
         namespace: "tenant-1".parse().unwrap(),
         account: AccountName::default(),
@@ -24,9 +23,6 @@ fn upgrade() -> Upgrade {
 #[test]
 fn argv() {
     insta::assert_snapshot!(HelmCommand::upgrade(&upgrade(), FLAGS), @"helm upgrade --install my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --reset-values --history-max 5 --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation");
-
-    let anew = Upgrade { anew: true, ..upgrade() };
-    insta::assert_snapshot!(HelmCommand::upgrade(&anew, FLAGS), @"helm install --replace my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation");
 
     let Upgrade { release, namespace, account, .. } = upgrade();
     let request = Uninstall { release, namespace, account };

@@ -379,7 +379,11 @@ async fn an_ingress_takes_no_host_of_another_app() {
     let ingresses = "/apis/networking.k8s.io/v1/namespaces/tenant/ingresses";
     let named = format!("{ingresses}/x");
     let taken = r#"{"metadata": {"name": "x"}, "spec": {"rules": [{"host": "Taken.example.com"}]}}"#;
+    let hook = r#"{"metadata": {"name": "x", "annotations": {"helm.sh/hook": "pre-install"}}}"#;
+    let kept = r#"{"metadata": {"name": "x", "annotations": {"helm.sh/resource-policy": "keep"}}}"#;
     for (method, path, body) in [
+        ("POST", ingresses, hook),
+        ("PATCH", &named, kept),
         ("POST", ingresses, taken),
         ("PATCH", &named, taken),
         ("PUT", &named, taken),
