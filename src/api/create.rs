@@ -205,15 +205,16 @@ fn reused() -> Problem {
 }
 
 async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Answer, Failure> {
-    match space(shared, request, key, asked).await? {
+    let space = space(shared, request, key, asked).await?;
+    match &space {
         Space::Made { uid } => {
             let made = async {
                 surroundings::make(shared, key, asked).await?;
-                make_in(shared, request, key).await
+                make_in(shared, request, key, &space).await
             };
             let made = made.await;
             if made.is_err() {
-                undo_namespace(shared, &key.namespace, &uid).await;
+                undo_namespace(shared, &key.namespace, uid).await;
             }
             made
         }
@@ -222,10 +223,10 @@ async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileName
                 return Ok(answer);
             }
             // An earlier attempt may have ended before it came to this.
-            if by_api {
+            if *by_api {
                 surroundings::make(shared, key, asked).await?;
             }
-            make_in(shared, request, key).await
+            make_in(shared, request, key, &space).await
         }
     }
 }
@@ -299,9 +300,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
         return Err(if generated { Failure::NameTaken(problem) } else { Failure::Refused(problem) });
     }
     if found.metadata.deletion_timestamp.is_some() {
-        let detail = format!("metadata.namespace: namespace {name} is being deleted: wait until it is gone");
-        let problem = Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).about("namespace");
-        return Err(problem.retry_after(SOON).into());
+        return Err(terminating(name).into());
     }
     if earlier == Match::Reused && generated {
         return Err(reused().into());
@@ -309,7 +308,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
     Ok(Space::Found { by_api: found.labels().get(label::INSTANCE) == Some(&key.name) })
 }
 
-async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
+async fn make_in(shared: &Shared, request: &Request, key: &Key, space: &Space) -> Result<Answer, Failure> {
     let mut app = app(&request.instance, key)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
@@ -331,8 +330,26 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
             }
         },
     };
+    if let Space::Found { .. } = space {
+        is_not_going(shared, &key.namespace).await?;
+    }
     shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
     Ok((StatusCode::CREATED, Created::of(&Instance::of_app(&made.metadata, &made), admin_password)))
+}
+
+/// Another request that has made the namespace, or the end of the instance before, may have deleted it, since there was nothing in it
+/// when it looked.
+async fn is_not_going(shared: &Shared, name: &str) -> Result<(), Problem> {
+    let found = Api::<Namespace>::all(shared.parts.client.clone()).get(name).await;
+    match found.map_err(failed(format!("get Namespace {name}")))?.metadata.deletion_timestamp {
+        None => Ok(()),
+        Some(_) => Err(terminating(name)),
+    }
+}
+
+fn terminating(namespace: &str) -> Problem {
+    let detail = format!("metadata.namespace: namespace {namespace} is being deleted: wait until it is gone");
+    Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).about("namespace").retry_after(SOON)
 }
 
 /// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.

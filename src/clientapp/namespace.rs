@@ -18,7 +18,7 @@ use kube::{
 use self::contents::{Kinds, describe};
 use super::{Ctx, deployer::Deployer, error::Error};
 use crate::{
-    crd::{Reason, label},
+    crd::{ClientApp, Reason, label},
     destroy::{self, Vacant},
     lead::Lead,
     runtime::{clock, error::api_sentence, events::Note, key::Key},
@@ -204,7 +204,14 @@ async fn kept(
             Err(error) => return Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
         }
     }
-    Ok(unclear)
+    if unclear.is_some() {
+        return Ok(unclear);
+    }
+    // All that takes its time, and an app may have been made in it meanwhile: its request looks whether the namespace goes.
+    let kind = ApiResource::erase::<ClientApp>(&());
+    let made = first(client, namespace, app, &kinds, &kind).await;
+    let made = made.map_err(Error::api(format!("list ClientApps in namespace {namespace}")))?;
+    Ok(made.map(|name| Fate::Kept(format!("ClientApp {name}"))))
 }
 
 /// The first object of a kind that would be missed.

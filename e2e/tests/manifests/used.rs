@@ -322,8 +322,15 @@ async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
     let progress =
         ask(reqwest::Method::GET, "/instances/made-for-it/events").send().await.unwrap().text().await.unwrap();
     assert!(progress.contains("event: ready"), "{progress}");
-    let gone = ask(reqwest::Method::DELETE, "/instances/made-for-it?wait=120").send().await.unwrap();
-    assert_eq!(gone.status(), 204);
+    // And another in its namespace.
+    let mut beside = again.clone();
+    (beside["name"], beside["namespace"]) = (json!("beside"), json!(MADE));
+    let made = ask(reqwest::Method::POST, "/instances").json(&beside).send().await.unwrap();
+    assert_eq!(made.status(), 201, "{:?}", made.text().await);
+    for name in ["beside", "made-for-it"] {
+        let gone = ask(reqwest::Method::DELETE, &format!("/instances/{name}?wait=120")).send().await.unwrap();
+        assert_eq!(gone.status(), 204);
+    }
     assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
 }
 

@@ -243,6 +243,7 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
         (status, secret)
     };
     let quota = refusal(403, "Forbidden", "clientapps is forbidden: exceeded quota: few");
+    let going = (200, json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     let plain = json!({"hostname": "a.example", "name": "a"});
     let adopts = json!({"hostname": "a.example", "name": "a", "postgres": {"adopt": true}});
     let of_another_replica = {
@@ -262,7 +263,10 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
         "POST networkpolicies",
         "POST clientapps",
         "POST secrets",
+        "GET namespaces",
     ];
+    // What adopts has its Secret.
+    let adopts_asks = [&asks[..6], &asks[7..]].concat();
     for (instance, more, expected, asked_for) in [
         (&plain, vec![], Ok((201, true)), &asks[..]),
         (&plain, of_another_replica, Ok((200, false)), &asks[..4]),
@@ -275,8 +279,10 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
             &asks[..3],
         ),
         // The Secret that was retained is the controller's to adopt, and its password in no answer.
-        (&adopts, vec![("GET secrets", retained())], Ok((201, false)), &asks[..6]),
-        (&adopts, vec![], Ok((201, false)), &asks[..6]),
+        (&adopts, vec![("GET secrets", retained())], Ok((201, false)), &adopts_asks),
+        (&adopts, vec![], Ok((201, false)), &adopts_asks),
+        // It is being taken away, since nothing was in it when it was looked at.
+        (&plain, vec![("GET namespaces 2", going)], Err((409, "NamespaceTerminating")), &asks[..]),
         (&adopts, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &asks[..4]),
         // Neither the namespace nor what is in it is this request's, though an earlier attempt of it has made it.
         (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..6]),
