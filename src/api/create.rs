@@ -17,12 +17,12 @@ use kube::{
 };
 
 use super::{
-    Shared,
     dto::{Created, Instance, NewInstance},
     idempotency::{Match, Stamp},
     names,
     problem::Problem,
     refusal::{SOON, of_request, refused},
+    shared::Shared,
 };
 use crate::{
     clientapp::{

@@ -23,8 +23,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{
-    Shared,
     dto::{Happened, Instance},
+    shared::Shared,
 };
 use crate::runtime::{key::Key, watch::interrupted};
 

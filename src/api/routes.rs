@@ -14,7 +14,6 @@ use kube::{Api, core::Selector};
 use serde::Serialize;
 
 use super::{
-    Shared,
     auth::User,
     body,
     create::{self, Answer, only},
@@ -26,6 +25,7 @@ use super::{
     query::Query,
     refusal::refused,
     selector,
+    shared::Shared,
 };
 use crate::{
     crd::{ClientApp, Guard},

@@ -19,11 +19,11 @@ use std::{
 use moka::future::Cache;
 use semver::Version;
 use sha2::{Digest, Sha256};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{ChartName, ChartSource, Helm, HelmError, Pulled, archive};
+use super::{archive, command::ChartName, error::HelmError, source::ChartSource};
 use crate::runtime::{clock, key::hex};
 
 /// The largest packaged chart, in bytes. The reference chart has 100 KiB.
@@ -64,6 +64,13 @@ pub enum ChartError {
     Cache { path: PathBuf, source: io::Error },
 }
 
+/// A packaged chart in a directory of its own, which is removed when this is dropped.
+#[derive(Debug)]
+pub struct Pulled {
+    pub path: PathBuf,
+    pub(super) _dir: TempDir,
+}
+
 /// What pulls packaged charts: helm, or the fake of this module's tests.
 pub trait Pull: Send + Sync {
     /// Nothing about the chart has been checked: that is [`ChartCache`]'s.
@@ -78,7 +85,7 @@ pub trait Pull: Send + Sync {
 
 /// Callers that ask for one version at a time share one pull. It is driven by one of them; where that one goes away, by the next,
 /// and with the last of them the helm process behind it is dropped.
-pub struct ChartCache<P = Helm> {
+pub struct ChartCache<P> {
     shelf: Arc<Shelf>,
     helm: P,
     shutdown: CancellationToken,

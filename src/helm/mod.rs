@@ -8,7 +8,6 @@
 
 use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathBuf, sync::Arc, time::Duration};
 
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 mod archive;
@@ -25,14 +24,14 @@ pub mod source;
 pub mod storage;
 pub mod values;
 
-pub use chart::{Chart, ChartCache, ChartError};
+pub use chart::{Chart, ChartError};
 pub use command::{ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb};
 pub use error::{HelmError, HelmUnavailable, SetupError};
 pub use parse::{HelmFailure, classify, left_behind};
 pub use process::{Cause, Finished, ProcessError};
 pub use source::{ChartSource, InvalidSource};
 
-use chart::Pull;
+use chart::{Pull, Pulled};
 use gateway::{Claim, Gateway, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
@@ -81,12 +80,8 @@ pub struct HelmSettings {
     pub memory: u64,
 }
 
-/// A packaged chart in a directory of its own, which is removed when this is dropped.
-#[derive(Debug)]
-pub struct Pulled {
-    pub path: PathBuf,
-    _dir: TempDir,
-}
+/// The cache that helm fills.
+pub type ChartCache = chart::ChartCache<Helm>;
 
 /// The helm command line. Clones share the private directory, which is removed with the last of them.
 ///

@@ -10,6 +10,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use tempfile::TempDir;
+
 use super::*;
 use crate::{lead::Lead, runtime::account::AccountName};
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
-use super::wait::Goal;
+use super::goal::Goal;
 use crate::crd::DeletionPolicy;
 
 /// What every command takes, apart from its own.
@@ -242,7 +242,7 @@ pub(crate) struct Wait {
     /// Name of the ClientApp.
     pub(crate) name: String,
     /// `ready`, `deleted` or `condition=TYPE[=STATUS]`.
-    #[arg(long = "for", value_parser = goal, default_value = "ready", value_name = "WHAT")]
+    #[arg(long = "for", default_value = "ready", value_name = "WHAT")]
     pub(crate) goal: Goal,
     /// How long to wait, such as 90s or 10m.
     #[arg(long, value_parser = duration, default_value = "10m", value_name = "TIME")]
@@ -313,19 +313,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "expected a time such as 90s, 10m or 1h30m".to_owned())
 }
 
-fn goal(text: &str) -> Result<Goal, String> {
-    let condition = |type_: &str, status: &str| Goal::Condition { type_: type_.to_owned(), status: status.to_owned() };
-    match text.split('=').collect::<Vec<_>>()[..] {
-        ["ready"] => Ok(Goal::Ready { but: None }),
-        ["deleted" | "delete"] => Ok(Goal::Deleted { uid: None }),
-        ["condition", type_] if !type_.is_empty() => Ok(condition(type_, "True")),
-        ["condition", type_, status @ ("True" | "False" | "Unknown")] if !type_.is_empty() => {
-            Ok(condition(type_, status))
-        }
-        _ => Err("expected ready, deleted or condition=TYPE[=True|False|Unknown]".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -338,24 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn times_and_goals() {
+    fn times() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         for wrong in ["", "10", "-5s", "soon"] {
             assert!(duration(wrong).is_err(), "{wrong}");
-        }
-        let condition =
-            |type_: &str, status: &str| Ok(Goal::Condition { type_: type_.to_owned(), status: status.to_owned() });
-        for (text, parsed) in [
-            ("ready", Ok(Goal::Ready { but: None })),
-            ("deleted", Ok(Goal::Deleted { uid: None })),
-            ("condition=Released", condition("Released", "True")),
-            ("condition=Stalled=False", condition("Stalled", "False")),
-        ] {
-            assert_eq!(goal(text), parsed);
-        }
-        for wrong in ["Ready", "condition", "condition=", "condition=A=yes", "condition=A=True=b"] {
-            assert!(goal(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 use super::{
     args,
     error::{Error, described},
+    goal::Goal,
     session::{FIELD_MANAGER, Printer, Session, Stored},
-    wait::{self, Goal, Verdict, judge},
+    wait::{self, Verdict, judge},
 };
 use crate::crd::annotation;
 

@@ -11,9 +11,10 @@ use kube::{
 use super::{
     args,
     error::{Error, described},
+    goal::Goal,
     session::{Printer, Session},
     text::{BAD, GOOD, PLAIN, Style, paint},
-    wait::{self, Goal},
+    wait,
 };
 use crate::{
     clientapp::fate::{self, Fate, Told},

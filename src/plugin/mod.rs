@@ -12,6 +12,7 @@ mod create;
 mod delete;
 mod error;
 mod events;
+mod goal;
 mod history;
 mod list;
 mod password;

@@ -17,6 +17,7 @@ use kube::{
 use super::{
     args,
     error::{self, Error},
+    goal::Goal,
     list::sentence,
     session::{AGAIN, Printer, Session, Stored},
 };
@@ -24,22 +25,6 @@ use crate::crd::{
     ClientApp, annotation,
     conditions::{find, kind},
 };
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
-    /// What the attempt `but` came to does not count (as [`annotation::retry_after`] names it): another is to follow it.
-    Ready {
-        but: Option<String>,
-    },
-    /// Gone; an object of the same name with another uid is a new one.
-    Deleted {
-        uid: Option<String>,
-    },
-    Condition {
-        type_: String,
-        status: String,
-    },
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {

@@ -14,9 +14,9 @@ use kube::{Api, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Request, SOON, Shared, failed};
+use super::{Request, failed};
 use crate::{
-    api::{idempotency::Stamp, problem::Problem},
+    api::{idempotency::Stamp, problem::Problem, refusal::SOON, shared::Shared},
     clientapp::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
     runtime::{api::unless_there, key::Key},
