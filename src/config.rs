@@ -1,9 +1,9 @@
 //! Settings: flags and environment, checked at start-up so that no setting fails later.
 
-use jiff::SignedDuration;
 use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Arg, Args, Command, ValueEnum, builder::TypedValueParser, error::ErrorKind};
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{

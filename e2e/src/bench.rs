@@ -100,14 +100,13 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
         ..Options::new(kubeconfig, &tools.helm, dir.path().display().to_string())
     };
     let mut operator = Operator::leading(&options)?;
-    if let What::TakeOver { kills } = what {
-        return block_on(async { take_over::run(&plane.client().await?, &options, operator, kills).await });
-    }
     let api = operator.api_url()?;
     let bench = Bench { plane: &plane, tools: &tools, charts: dir.path(), binary: &binary, operator: &operator };
     match what {
         What::Helm { apps, .. } => block_on(bench.run(apps)),
-        What::TakeOver { .. } => Ok(()),
+        What::TakeOver { kills } => {
+            block_on(async { take_over::run(&plane.client().await?, &options, operator, kills).await })
+        }
         What::Api { instances } => block_on(bench.api(&api, instances)),
         What::Writer { rows } => block_on(bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows)),
     }
@@ -283,8 +282,7 @@ impl Bench<'_> {
             starts.push(start.duration_since(clock).as_secs_f64());
         }
         for (what, times) in [("helm started", &mut starts), ("status with the new revision", &mut ends)] {
-            times.sort_by(f64::total_cmp);
-            let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+            let (median, worst) = median_and_worst(times);
             println!("one change among all, to {what}: median {:.0} ms, worst {:.0} ms", median * 1e3, worst * 1e3);
         }
         Ok(())
@@ -328,6 +326,12 @@ impl Bench<'_> {
         let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kib / 1024.0)
     }
+}
+
+/// Of at least one time.
+fn median_and_worst(times: &mut [f64]) -> (f64, f64) {
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2], times[times.len() - 1])
 }
 
 fn is_operators(event: &Value) -> bool {

@@ -205,16 +205,15 @@ fn reused() -> Problem {
 }
 
 async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Answer, Failure> {
-    let space = space(shared, request, key, asked).await?;
-    match &space {
+    match space(shared, request, key, asked).await? {
         Space::Made { uid } => {
             let made = async {
                 surroundings::make(shared, key, asked).await?;
-                make_in(shared, request, key, &space).await
+                make_in(shared, request, key).await
             };
             let made = made.await;
             if made.is_err() {
-                undo_namespace(shared, &key.namespace, uid).await;
+                undo_namespace(shared, &key.namespace, &uid).await;
             }
             made
         }
@@ -223,10 +222,12 @@ async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileName
                 return Ok(answer);
             }
             // An earlier attempt may have ended before it came to this.
-            if *by_api {
+            if by_api {
                 surroundings::make(shared, key, asked).await?;
             }
-            make_in(shared, request, key, &space).await
+            let answer = make_in(shared, request, key).await?;
+            is_not_going(shared, &key.namespace).await?;
+            Ok(answer)
         }
     }
 }
@@ -308,7 +309,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
     Ok(Space::Found { by_api: found.labels().get(label::INSTANCE) == Some(&key.name) })
 }
 
-async fn make_in(shared: &Shared, request: &Request, key: &Key, space: &Space) -> Result<Answer, Failure> {
+async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
     let mut app = app(&request.instance, key)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
@@ -330,9 +331,6 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key, space: &Space) -
             }
         },
     };
-    if let Space::Found { .. } = space {
-        is_not_going(shared, &key.namespace).await?;
-    }
     shared.instances.wait_for(key, &uid, SEEN_WITHIN).await;
     Ok((StatusCode::CREATED, Created::of(&Instance::of_app(&made.metadata, &made), admin_password)))
 }

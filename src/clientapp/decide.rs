@@ -379,8 +379,7 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
         attempt.failures + 1
     );
     let hold = Hold::new(Reason::UpgradeFailed, message).until(until);
-    let hold = Hold { stalled: after.stalled, condition: kind::RELEASED, ..hold };
-    is_awaited(until, now).then_some(hold)
+    is_awaited(until, now).then_some(Hold { stalled: after.stalled, ..hold })
 }
 
 /// The hold for hooks that helm runs with an installation only, and that were not through when it failed: an upgrade over it would
@@ -400,7 +399,7 @@ fn owed(observed: &Observed, attempt: Option<&Attempt>, Key { namespace, name }:
         release.revision,
         inventory.install_hooks.join(", "),
     );
-    Some(Hold { stalled: true, condition: kind::RELEASED, ..Hold::new(Reason::UpgradeFailed, message) })
+    Some(Hold { stalled: true, ..Hold::new(Reason::UpgradeFailed, message) })
 }
 
 /// Whether a time for another attempt is yet to come. One that is later than any that is ever set is of another clock.

@@ -12,13 +12,11 @@ use crate::{
     crd::{Inventory, ReleaseObject},
     helm::{
         ingress,
-        storage::{Hook, Stored},
+        storage::{Hook, RESOURCE_POLICY, Stored},
     },
     runtime::key::Key,
 };
 
-/// On what `helm uninstall` leaves (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
-pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 /// The policy that leaves it.
 pub const KEEP: &str = "keep";
 

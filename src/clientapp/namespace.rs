@@ -185,33 +185,40 @@ async fn kept(
         Ok(kinds) => kinds,
         Err(unclear) => return Ok(Some(Fate::Unclear(unclear))),
     };
-    let mut looks = Vec::new();
-    for kind in &kinds.stored {
-        looks.push(first(client, namespace, app, &kinds, kind).map(move |found| (kind, found)).boxed());
-    }
+    let looks: Vec<_> = kinds.stored.iter().map(|kind| look(client, namespace, app, &kinds, kind).boxed()).collect();
     let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
     let mut unclear = None;
-    while let Some((kind, found)) = looks.next().await {
-        match found {
-            Ok(None) => {}
-            Ok(Some(name)) => return Ok(Some(Fate::Kept(format!("{} {name}", kind.kind)))),
-            // Its definition has just been deleted, and all objects with it.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error @ kube::Error::Api(_)) => {
-                let problem = format!("{} cannot be listed: {}", describe(kind), api_sentence(&error));
-                unclear.get_or_insert(Fate::Unclear(problem));
-            }
-            Err(error) => return Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
+    while let Some(found) = looks.next().await {
+        match found? {
+            kept @ Some(Fate::Kept(_)) => return Ok(kept),
+            found => unclear = unclear.or(found),
         }
     }
     if unclear.is_some() {
         return Ok(unclear);
     }
     // All that takes its time, and an app may have been made in it meanwhile: its request looks whether the namespace goes.
-    let kind = ApiResource::erase::<ClientApp>(&());
-    let made = first(client, namespace, app, &kinds, &kind).await;
-    let made = made.map_err(Error::api(format!("list ClientApps in namespace {namespace}")))?;
-    Ok(made.map(|name| Fate::Kept(format!("ClientApp {name}"))))
+    let apps = ApiResource::erase::<ClientApp>(&());
+    look(client, namespace, app, &kinds, &apps).await
+}
+
+/// Why a namespace stays, by what of one kind is in it.
+async fn look(
+    client: &Client,
+    namespace: &str,
+    app: Option<(&Key, &str)>,
+    kinds: &Kinds,
+    kind: &ApiResource,
+) -> Result<Option<Fate>, Error> {
+    match first(client, namespace, app, kinds, kind).await {
+        Ok(found) => Ok(found.map(|name| Fate::Kept(format!("{} {name}", kind.kind)))),
+        // Its definition has just been deleted, and all objects with it.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error @ kube::Error::Api(_)) => {
+            Ok(Some(Fate::Unclear(format!("{} cannot be listed: {}", describe(kind), api_sentence(&error)))))
+        }
+        Err(error) => Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
+    }
 }
 
 /// The first object of a kind that would be missed.

@@ -154,10 +154,10 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded
 async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
     for name in observed.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
         let Some(claim) = live::object(ctx, key, Kind::Volume, name).await? else { continue };
-        let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(inventory::RESOURCE_POLICY));
+        let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(storage::RESOURCE_POLICY));
         let kept = policy.is_some_and(|policy| policy == inventory::KEEP);
         if !kept && inventory::release_of(&claim).as_ref() == Some(key) {
-            let keep = json!({inventory::RESOURCE_POLICY: inventory::KEEP});
+            let keep = json!({storage::RESOURCE_POLICY: inventory::KEEP});
             let patch = json!({"metadata": {"uid": claim.uid, "annotations": keep}});
             retained::mark(ctx, key, Kind::Volume, name, &patch).await?;
         }

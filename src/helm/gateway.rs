@@ -49,6 +49,8 @@ use crate::{lead::Lead, runtime::account::AccountName};
 /// The one name in the kubeconfigs written here, and the host of the cluster that exists in name only.
 const NAME: &str = "clientapp-operator";
 
+const NOT_LEADING: &str = "this operator does not lead any more";
+
 /// Claims a host for an Ingress of the release, or says who has it.
 pub type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
@@ -93,7 +95,7 @@ impl Run {
         tokio::select! {
             biased;
             () = self.over.cancelled() => "the helm run is over",
-            () = self.lead.over() => "this operator does not lead any more",
+            () = self.lead.over() => NOT_LEADING,
         }
     }
 

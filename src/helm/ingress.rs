@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::storage::RESOURCE_POLICY;
+
 /// Other names of a host, by an annotation of ingress-nginx; what begins with `~` is a regular expression.
 const SERVER_ALIAS: &str = "nginx.ingress.kubernetes.io/server-alias";
 
@@ -28,7 +30,7 @@ pub fn hosts(ingress: &Value) -> BTreeSet<String> {
 /// Whether Helm leaves it when the release, or a later revision of it, has it no more.
 pub fn stays(ingress: &Value) -> bool {
     let has = |annotation: &str| !ingress["metadata"]["annotations"][annotation].is_null();
-    has("helm.sh/hook") || has("helm.sh/resource-policy")
+    has("helm.sh/hook") || has(RESOURCE_POLICY)
 }
 
 /// Whether both take requests for one and the same host; `*.` at the beginning is any one label.

@@ -11,6 +11,9 @@ use serde_json::Value;
 /// much, were a tenant to write it.
 const LIMIT: u64 = 16 << 20;
 
+/// On what Helm leaves when the release has it no more (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
+pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+
 #[derive(Debug, Default, Deserialize)]
 pub struct Stored {
     /// The objects, as the chart rendered them: YAML documents.

@@ -45,8 +45,7 @@ pub async fn run(client: &Client, options: &Options, mut leader: Operator, kills
         times.push(killed.elapsed().as_secs_f64());
         leader = next;
     }
-    times.sort_by(f64::total_cmp);
-    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    let (median, worst) = super::median_and_worst(&mut times);
     println!("{kills} kills, to the first status by another operator: median {median:.1} s, worst {worst:.1} s");
     Ok(())
 }

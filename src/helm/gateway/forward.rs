@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    Run, body, discovery,
+    NOT_LEADING, Run, body, discovery,
     rules::{self, Asked, Object, Scope},
 };
 use crate::{
@@ -69,22 +69,17 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, r
     let write = object.clone().filter(|object| object.writes() && !object.is_storage());
     let write = write.map(|object| (run.record().begin(), object));
     if !run.lead.holds() {
-        return refused(StatusCode::FORBIDDEN, "this operator does not lead any more");
+        return refused(StatusCode::FORBIDDEN, NOT_LEADING);
     }
-    match timeout(PATIENCE, client.send(request)).await {
+    let problem = match timeout(PATIENCE, client.send(request)).await {
         Ok(Ok(answer)) if answer.status().is_success() && discovery::is_aggregated(answer.headers()) => {
-            told(answer).await
+            return told(answer).await;
         }
-        Ok(Ok(answer)) => brought_back(answer, run, object.as_ref(), write),
-        Ok(Err(error)) => {
-            let problem = format!("the API server cannot be asked: {}", api_sentence(&error));
-            refused(StatusCode::SERVICE_UNAVAILABLE, &problem)
-        }
-        Err(_) => {
-            let problem = format!("the API server cannot be asked: no answer within {} s", PATIENCE.as_secs());
-            refused(StatusCode::SERVICE_UNAVAILABLE, &problem)
-        }
-    }
+        Ok(Ok(answer)) => return brought_back(answer, run, object.as_ref(), write),
+        Ok(Err(error)) => api_sentence(&error),
+        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+    };
+    refused(StatusCode::SERVICE_UNAVAILABLE, &format!("the API server cannot be asked: {problem}"))
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {
