@@ -401,11 +401,21 @@ async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) 
     }
 }
 
-/// What nothing has to wait for.
+/// What nothing has to wait for. The last dump's Job is left to the garbage collector, which takes it when the Postgresql is gone:
+/// it is the proof that the dump was taken, and another pass, should the finalizer not come off in this one, asks for it.
 async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
+    let last = names::last_dump(&of.key.name);
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap] {
         for object in ours(ctx, of, kind).await? {
-            act::delete(ctx, of.key, &(kind, object.name_any()), &object.uid().unwrap_or_default()).await?;
+            let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
+            if kind != Kind::Job || name != last {
+                act::delete(ctx, of.key, &(kind, name), &uid).await?;
+                continue;
+            }
+            let owner = of.guard.owner_ref(&());
+            let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
+            let owned = act::api(ctx, of.key, kind).patch_metadata(&name, &PatchParams::default(), &patch).await;
+            unless_gone(owned).map_err(Error::api(format!("give Job {}/{name} its owner", of.key.namespace)))?;
         }
     }
     Ok(())

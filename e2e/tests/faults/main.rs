@@ -6,7 +6,7 @@ mod runs;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, Postgresql, conditions};
+use clientapp_operator::crd::{ClientApp, Phase, Postgresql, conditions};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Tenant, has, leading};
 use e2e::operator::Options;
@@ -15,6 +15,7 @@ use e2e::repository::{self, Repository};
 use e2e::scenario::{nothing_is_left, operated, secret, small, with};
 use e2e::shim::Shim;
 use futures::StreamExt as _;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
@@ -92,6 +93,25 @@ async fn a_watch_that_is_late_with_workloads_makes_no_upgrade_ready() {
     proxy.set([Rule::new("watch", "deployments", Fault::Late(Duration::from_secs(10)))]);
     tenant.patch("acme", json!({"chartVersion": charts::NEVER_READY})).await.unwrap();
     never_ready(&tenant, "acme", 2).await;
+}
+
+/// The last dump was taken, and all but the Postgresql itself is gone: a pass more does not look for a database to dump.
+#[tokio::test]
+async fn a_deletion_whose_last_step_fails_is_carried_on() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("last-step", &[]).await;
+    let spec = json!({"apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "Postgresql",
+        "metadata": {"name": "db"}, "spec": {"backup": {"onDelete": true}}});
+    let databases = tenant.api::<Postgresql>();
+    databases.create(&PostParams::default(), &serde_json::from_value(spec).unwrap()).await.unwrap();
+    let up = |database: Option<&Postgresql>| (database?.status.as_ref()?.phase == Some(Phase::Up)).then_some(());
+    tenant.wait_for("db", "up", up).await;
+    proxy.set([Rule::new("patch", "postgresqls", Fault::Answer(StatusCode::CONFLICT))]);
+    databases.delete("db", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(2).await;
+    proxy.set([]);
+    tenant.wait_for("db", "gone", |database: Option<&Postgresql>| database.is_none().then_some(())).await;
+    let ended = |job: Option<&Job>| job.is_none().then_some(());
+    tenant.wait_for("db-last-dump", "gone", ended).await;
 }
 
 /// An outage is probed for, and by one object only.
