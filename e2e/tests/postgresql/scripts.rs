@@ -9,6 +9,8 @@ use e2e::wait::blocking_until;
 
 use super::*;
 
+mod restore;
+
 const PASSWORD: &str = "n&w 'pass\\word";
 const REPLICATION: &str = "ReplicationCanary";
 
@@ -380,28 +382,6 @@ fn a_server_that_is_closed_lets_no_client_in() {
     server.stop();
 }
 
-/// The README's way back from a dump.
-fn restore(node: &Node, to: &Server<'_>, dump: &Path) {
-    let script = r#"
-        set -e
-        cd "$DUMP"
-        sha256sum --check --quiet SHA256SUMS
-        psql --no-psqlrc --quiet --dbname=postgres --file=globals.sql >/dev/null 2>"$HOME/globals.log"
-        while read -r word oid name; do
-            case $word:$name in
-                database:template1 | database:postgres) pg_restore --dbname="$name" "$oid.dump" ;;
-                database:*) pg_restore --create --clean --if-exists --dbname=postgres "$oid.dump" ;;
-            esac
-        done <MANIFEST"#;
-    let mut command = node.command(script);
-    command
-        .env("DUMP", dump)
-        .env("PGHOST", node.path(""))
-        .env("PGPORT", to.port.to_string())
-        .env("PGUSER", "replicator");
-    succeeds(command);
-}
-
 #[test]
 fn a_dump_is_the_whole_server() {
     let node = node();
@@ -422,19 +402,6 @@ fn a_dump_is_the_whole_server() {
     assert!(manifest.contains(&format!("system {system}\n")) && manifest.contains("odd & 'name\n"), "{manifest}");
     assert!(manifest.contains("tables 3\n"), "{manifest}");
     assert_eq!(fs::metadata(dump.join("globals.sql")).unwrap().mode() & 0o077, 0, "only its owner reads it");
-
-    // Into another server.
-    with_database(&node, "another", 1);
-    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
-    assert_ne!(another.system(), system);
-    restore(&node, &another, &dump);
-    assert_eq!(another.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
-    assert_eq!(another.over_tcp("second", "its own", "odd & 'name", "SELECT n FROM u").unwrap(), "7");
-    assert_eq!(
-        another.sql("odd & 'name", "SELECT convert_from(lo_get(oid), 'UTF8') FROM pg_largeobject_metadata"),
-        "large"
-    );
-    another.stop();
 }
 
 #[test]

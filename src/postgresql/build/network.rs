@@ -11,10 +11,11 @@ use crate::{
 /// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
 pub const PORT: i32 = 5432;
 
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
     ("closed.conf", include_str!("scripts/closed.conf")),
     ("initialize.sh", include_str!("scripts/initialize.sh")),
+    ("restore.sh", include_str!("scripts/restore.sh")),
     ("primary.sh", include_str!("scripts/primary.sh")),
     ("roles.sh", include_str!("scripts/roles.sh")),
     ("standby.sh", include_str!("scripts/standby.sh")),

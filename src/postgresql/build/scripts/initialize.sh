@@ -1,14 +1,18 @@
 #!/bin/sh
-# Makes the database, once: roles, database and all in a directory beside PGDATA, which gets its name when it is complete. What
-# was cut off is begun again; what is there is never touched.
+# Makes the database, once, empty or from a dump: roles, database and all in a directory beside PGDATA, which gets its name when it
+# is complete. What was cut off is begun again; what is there is never touched.
 # Environment: PGDATA, INITIALIZE (yes, or it is only looked at what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE,
-# REPLICATION_PASSWORD_FILE.
-# Exit codes: 71 there is no database, and none is to be made; 72 there is one of another major version.
+# REPLICATION_PASSWORD_FILE, REPORT (the file with the pod's last words); for a restore that of restore.sh.
+# Exit codes: 71 there is no database, and none is to be made; 72 there is one of another major version; 75 the dump cannot be
+# restored.
 set -eu
 umask 077
 # The first process of a container ignores what it does not ask for.
 trap 'exit 143' TERM INT
 major() { postgres --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
+RESTORE=${RESTORE:-}
+REPORT=${REPORT:-/dev/null}
+JOBS=${JOBS:-2}
 
 # A pod that a node which is away still runs may be at work on the same volume.
 exec 9>"${PGDATA%/*}/initialize.lock"
@@ -20,12 +24,28 @@ if [ -s "$PGDATA/PG_VERSION" ]; then
         echo "the volume has a database of PostgreSQL $found, and this is $(major): it is left as it is" >&2
         exit 72
     fi
+    # An earlier pod of this Job may have restored it.
+    if [ -n "$RESTORE" ]; then
+        from=$(sed -n "s/^$RESTORE_ID //p" "$PGDATA/restored" 2>/dev/null || true)
+        if [ -z "$from" ]; then
+            echo "the volume has a database already: it is left as it is, and no dump is restored over it" | tee "$REPORT" >&2
+            exit 75
+        fi
+        echo "$from" >"$REPORT"
+    fi
     echo "the volume has a database of PostgreSQL $found already"
     exit 0
 fi
 if [ "$INITIALIZE" != yes ] || { [ -e "$PGDATA" ] && ! rmdir "$PGDATA" 2>/dev/null; }; then
     echo "there is no database in $PGDATA, and none is made where there should be one: the volume is left as it is" >&2
     exit 71
+fi
+
+if [ -n "$RESTORE" ]; then
+    . "${0%/*}/restore.sh"
+    check_dump
+    # The disk gets all of it at the end, before the database has its name.
+    unsafe="-c fsync=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0"
 fi
 
 new=$PGDATA.new
@@ -36,24 +56,37 @@ if [ "$(major)" -ge 17 ]; then provider=--locale-provider=builtin; else provider
 initdb --pgdata="$new" --username=postgres --encoding=UTF8 $provider --locale=C.UTF-8 --data-checksums \
     --auth-local=trust --auth-host=scram-sha-256 --no-instructions
 # Only this script reaches it.
-postgres -D "$new" -c listen_addresses= -c unix_socket_directories="$run" &
+postgres -D "$new" -c listen_addresses= -c unix_socket_directories="$run" ${unsafe:-} \
+    -c log_statement=none -c log_min_error_statement=panic &
 server=$!
 trap 'kill -INT $server; wait $server; exit 143' TERM INT
-until pg_isready --quiet --host="$run"; do
+export PGHOST="$run" PGUSER=postgres
+until pg_isready --quiet; do
     kill -0 $server
     sleep 0.1
 done
+# In a shell of its own: whatever ends it, the server is ended as well.
+if [ -n "$RESTORE" ]; then
+    (restore_dump) &
+    wait $! || {
+        failed=$?
+        kill -INT $server
+        wait $server || true
+        rm -rf "$new"
+        exit "$failed"
+    }
+fi
 # Passwords reach psql by files, not by its arguments, and no log if a statement fails.
-if ! psql --no-psqlrc --quiet --host="$run" --username=postgres --dbname=postgres --set=ON_ERROR_STOP=1 \
+if ! psql --no-psqlrc --quiet --dbname=postgres --set=ON_ERROR_STOP=1 \
     --set=user="$POSTGRES_USER" --set=database="$POSTGRES_DB" >/dev/null <<'SQL'
 \set password `cat "$PASSWORD_FILE"`
 \set replication `cat "$REPLICATION_PASSWORD_FILE"`
-SET log_statement = 'none';
-SET log_min_error_statement = 'panic';
-CREATE ROLE replicator WITH LOGIN SUPERUSER REPLICATION PASSWORD :'replication';
-SELECT format('CREATE ROLE %I', :'user') WHERE :'user' <> 'postgres' \gexec
+SELECT format('CREATE ROLE %I', name) FROM (VALUES ('replicator'), (:'user')) AS wanted (name)
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
+ALTER ROLE replicator WITH LOGIN SUPERUSER REPLICATION PASSWORD :'replication';
 ALTER ROLE :"user" WITH LOGIN PASSWORD :'password';
-SELECT format('CREATE DATABASE %I', :'database') WHERE :'database' <> 'postgres' \gexec
+SELECT format('CREATE DATABASE %I', :'database')
+WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = :'database') \gexec
 ALTER DATABASE :"database" OWNER TO :"user";
 SQL
 then
@@ -63,9 +96,11 @@ then
 fi
 kill -INT $server
 wait $server
-# initdb and the server have written to the disk what they wrote; the names come last.
+if [ -n "$RESTORE" ]; then echo "$RESTORE_ID $RESTORE" >"$new/restored"; fi
+# The names come last.
 sync -f "$new"
 mv "$new" "$PGDATA"
 sync -f "${PGDATA%/*}"
 rm -rf "$run"
-echo "made database $POSTGRES_DB of user $POSTGRES_USER"
+echo "made database $POSTGRES_DB of user $POSTGRES_USER${RESTORE:+ from dump $RESTORE}"
+[ -z "$RESTORE" ] || echo "$RESTORE" >"$REPORT"

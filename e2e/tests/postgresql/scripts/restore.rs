@@ -1,0 +1,229 @@
+//! A database that is made from a dump: all of it is there, or nothing is, and the dumps stay as they are.
+
+use super::*;
+
+/// The Job that makes the database from a dump.
+fn restore(node: &Node, volume: &str, which: &str) -> Command {
+    let mut command = initialize(node, volume, "yes");
+    command
+        .envs([("RESTORE", which), ("RESTORE_ID", "uid-1")])
+        .env("DUMPS", node.path("dumps"))
+        .env("REPORT", node.path("report"));
+    command
+}
+
+fn report(node: &Node) -> String {
+    fs::read_to_string(node.path("report")).unwrap().trim().to_owned()
+}
+
+/// A machine with a volume for dumps, and a server with something in it.
+fn with_dumps(node: &Node) -> Server<'_> {
+    with_database(node, "data", 0);
+    node.volume("dumps").unwrap();
+    node.file("report", "").unwrap();
+    let server = Server::primary(node, "data", "pg_hba.conf", "");
+    server.over_tcp("shop", PASSWORD, "orders", "CREATE TABLE t AS SELECT generate_series(1, 1000) AS n").unwrap();
+    server
+}
+
+/// Dumps, and returns the dump's name.
+fn dumped(node: &Node, server: &Server<'_>) -> String {
+    let before = files(&node.path("dumps"));
+    succeeds(server.dump(&format!("x-{}", before.len())));
+    files(&node.path("dumps")).into_iter().find(|name| !before.contains(name)).unwrap()
+}
+
+/// Every file of the dumps, with what is in it.
+fn content(node: &Node) -> Vec<(PathBuf, Vec<u8>)> {
+    let of = |dump: String| {
+        let dump = node.path("dumps").join(dump);
+        files(&dump).into_iter().map(move |file| (dump.join(&file), fs::read(dump.join(&file)).unwrap()))
+    };
+    files(&node.path("dumps")).into_iter().flat_map(of).collect()
+}
+
+/// Changes a dump, and makes its checksums right again.
+fn tampered(node: &Node, dump: &str, script: &str) {
+    let script = format!("set -e; cd $HOME/dumps/{dump}; {script}; rm SHA256SUMS; sums=$(sha256sum -- *); echo \"$sums\" >SHA256SUMS");
+    succeeds(node.command(&script));
+}
+
+#[test]
+fn all_that_was_dumped_is_restored() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    for statement in [
+        "CREATE ROLE second LOGIN PASSWORD 'its own' IN ROLE shop",
+        "ALTER ROLE shop PASSWORD 'of before'",
+        "ALTER ROLE shop SET work_mem = '7MB'",
+        r#"CREATE DATABASE "odd & 'name" OWNER second"#,
+        "CREATE TABLE in_postgres AS SELECT 3 AS n",
+    ] {
+        server.sql("postgres", statement);
+    }
+    server.sql("template1", "CREATE TABLE in_template AS SELECT 5 AS n");
+    server.sql("odd & 'name", "SELECT lo_from_bytea(0, 'large'); CREATE TABLE u AS SELECT 7 AS n");
+    server.sql("odd & 'name", "ALTER TABLE u OWNER TO second; ALTER TABLE u ENABLE ROW LEVEL SECURITY");
+    let system = server.system();
+    let dump = dumped(&node, &server);
+    let dumps = content(&node);
+    server.stop();
+
+    let volume = node.volume("another").unwrap();
+    let log = succeeds(restore(&node, "another", "latest"));
+    assert_eq!((report(&node), content(&node) == dumps), (dump.clone(), true));
+    assert_eq!(files(&volume), ["data", "initialize.lock"]);
+    // Another pod of the same Job finds that it is done; one of another Job that there is a database.
+    node.file("report", "").unwrap();
+    succeeds(restore(&node, "another", "latest"));
+    assert_eq!(report(&node), dump);
+    let mut other = restore(&node, "another", "latest");
+    let (code, _) = fails({
+        other.env("RESTORE_ID", "uid-2");
+        other
+    });
+    assert!(code == Some(75) && report(&node).contains("has a database already"), "{}", report(&node));
+
+    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
+    assert_ne!(another.system(), system);
+    let shop = |database: &str, statement: &str| another.over_tcp("shop", PASSWORD, database, statement).unwrap();
+    assert_eq!(shop("orders", "SELECT sum(n) || current_setting('work_mem') FROM t"), "5005007MB");
+    assert_eq!(another.over_tcp("second", "its own", "odd & 'name", "SELECT n FROM u").unwrap(), "7");
+    let large = "SELECT convert_from(lo_get(oid), 'UTF8') FROM pg_largeobject_metadata";
+    assert_eq!(another.sql("odd & 'name", large), "large");
+    assert_eq!(another.sql("postgres", "SELECT n FROM in_postgres"), "3");
+    assert_eq!(another.sql("template1", "SELECT n FROM in_template"), "5");
+    assert!(another.over_tcp("shop", "of before", "orders", "SELECT").is_err(), "the password is the Secret's");
+    assert!(another.over_tcp("replicator", REPLICATION, "postgres", "SELECT").is_ok());
+    let statistics = "SELECT count(*) > 0 FROM pg_stats WHERE tablename = 't'";
+    assert_eq!((shop("orders", statistics), shop("orders", "SHOW fsync")), ("t".to_owned(), "on".to_owned()));
+    // What was restored is dumped and restored as any other.
+    let second = dumped(&node, &another);
+    another.stop();
+    node.volume("third").unwrap();
+    succeeds(restore(&node, "third", &second));
+    let mut third = Server::primary(&node, "third", "pg_hba.conf", "");
+    assert_eq!(third.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
+    third.stop();
+    for secret in [PASSWORD, REPLICATION, "of before", "its own", "SCRAM"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+#[test]
+fn what_cannot_be_restored_leaves_everything_as_it_was() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let whole = dumped(&node, &server);
+    server.stop();
+    let copied = |name: &str| {
+        succeeds(node.command(&format!("cp -a $HOME/dumps/{whole} $HOME/dumps/{name}")));
+        name.to_owned()
+    };
+    let cut_off = copied("20990101T000000Z-cut");
+    succeeds(node.command(&format!("cd $HOME/dumps/{cut_off}; for file in *.dump; do truncate -s -9 $file; done")));
+    let newer = copied("20990102T000000Z-newer");
+    tampered(&node, &newer, "sed -i 's/^version .*/version 99.1 (Debian)/' MANIFEST");
+    let no_table = copied("20990103T000000Z-half");
+    tampered(&node, &no_table, "for file in *.dump; do head -c 2000 $file >x; mv x $file; done");
+    let role = copied("20990104T000000Z-role");
+    tampered(&node, &role, "echo \"ALTER ROLE nowhere PASSWORD 'SCRAM-SHA-256-canary';\" >>globals.sql");
+    let unfinished = copied("20990105T000000Z-x.partial");
+    let dumps = content(&node);
+    let refused = |mut command: Command, change: &[(&str, &str)], words: &str| {
+        node.file("report", "").unwrap();
+        let _ = fs::remove_dir_all(node.path("new"));
+        let volume = node.volume("new").unwrap();
+        let (code, log) = fails({
+            command.envs(change.iter().copied());
+            command
+        });
+        assert!(code == Some(75) && report(&node).contains(words), "{words}: {code:?}, {}\n{log}", report(&node));
+        assert_eq!(files(&volume), ["initialize.lock"], "{words}");
+        assert!(content(&node) == dumps, "{words}");
+        assert!(!log.contains("canary"), "{log}");
+    };
+    let job = |which: &str| restore(&node, "new", which);
+    refused(job(&cut_off), &[], "is damaged");
+    // The newest is the one that is meant, and is told.
+    refused(job("latest"), &[], &format!("the roles of dump {role}"));
+    refused(job(&newer), &[], "is of PostgreSQL 99");
+    refused(job(&no_table), &[], "cannot be restored");
+    refused(job(&role), &[], "the roles of dump");
+    refused(job(&unfinished), &[], "there is no complete dump");
+    refused(job("20000101T000000Z-x"), &[], &whole);
+    refused(job("../dumps"), &[], "there is no complete dump");
+    refused(job(&whole), &[("POSTGRES_DB", "shop")], "there is no database shop in dump");
+    refused(job(&whole), &[("POSTGRES_USER", "other")], "belongs to the user shop: set spec.defaultUser");
+    node.volume("nothing").unwrap();
+    let nothing = node.path("nothing");
+    refused(job("latest"), &[("DUMPS", nothing.to_str().unwrap())], "there is no dump on the volume");
+    // A volume that is too small.
+    let full = "mkdir $HOME/full && mount -t tmpfs -o mode=777,size=24m tmpfs $HOME/full";
+    let mut small = node.prepared("sh $SCRIPTS/initialize.sh; echo \"code $?\"; ls -A $HOME/full", full);
+    let environment: Vec<_> = job(&whole).get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
+    small.envs(environment.into_iter().filter(|(name, _)| !["PATH", "SCRIPTS", "HOME"].contains(&name.to_str().unwrap())));
+    let output = small.env("PGDATA", node.path("full/data")).output().unwrap();
+    let words = said(&output);
+    assert!(!words.contains("code 0") && !words.contains("\ndata\n"), "{words}");
+    assert!(content(&node) == dumps);
+    // With the right words it is restored on the very volume that saw the failures.
+    node.volume("right").unwrap();
+    fails(restore(&node, "right", &role));
+    succeeds(restore(&node, "right", &whole));
+    let mut server = Server::primary(&node, "right", "pg_hba.conf", "");
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT count(*) FROM t").unwrap(), "1000");
+    server.stop();
+}
+
+#[test]
+fn the_latest_is_the_newest_with_something_in_it() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let full = dumped(&node, &server);
+    server.over_tcp("shop", PASSWORD, "orders", "DROP TABLE t").unwrap();
+    let empty = dumped(&node, &server);
+    server.stop();
+    assert!(empty > full);
+    for (which, restored) in [("latest", &full), (empty.as_str(), &empty)] {
+        let volume = format!("of-{restored}");
+        node.volume(&volume).unwrap();
+        succeeds(restore(&node, &volume, which));
+        assert_eq!(report(&node), *restored);
+    }
+}
+
+#[test]
+fn a_restore_that_is_cut_off_is_begun_again() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let dump = dumped(&node, &server);
+    server.stop();
+    for (point, (program, before)) in [
+        ("sha256sum", ""),
+        ("psql", ""),
+        ("pg_restore", ""),
+        ("pg_restore", r#"$REAL "$@""#),
+        ("vacuumdb", ""),
+        ("sync", ""),
+        ("mv", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let volume = format!("data{point}");
+        node.volume(&volume).unwrap();
+        let barrier = Barrier::at(&node, program, before);
+        let pod = node.start(restore(&node, &volume, "latest"), "cut.log").unwrap();
+        barrier.reached();
+        pod.kill().unwrap();
+        node.put_back(program).unwrap();
+        assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
+        succeeds(restore(&node, &volume, "latest"));
+        assert_eq!(report(&node), dump);
+        let mut server = Server::primary(&node, &volume, "pg_hba.conf", "");
+        assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
+        server.stop();
+        assert_eq!(files(&node.path(&volume)), ["data", "initialize.lock"], "{program}, {point}");
+    }
+}
