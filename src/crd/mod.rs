@@ -9,6 +9,7 @@ mod postgresql;
 mod profile;
 pub mod quantity;
 pub mod reason;
+mod restore;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
@@ -25,6 +26,7 @@ pub use profile::{
     ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
+pub use restore::{Drill, Dump, Restore, RestoreRecord};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -46,7 +48,9 @@ pub mod label {
     pub const POSTGRESQL: &str = "apps.bnerd-operator.local/postgresql";
     /// The uid of that `Postgresql`: volumes and credentials, which outlive it under `Retain`, have no other owner.
     pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
-    /// On a pod of a `Postgresql`: `primary`, `standby` or `backup`.
+    /// On a volume with dumps: the `Postgresql` that may be made from them, besides the one whose dumps they are.
+    pub const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
+    /// On a pod of a `Postgresql`: `primary`, `standby`, `backup`, `initialize` or `drill`. On a Job: `drill`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
     /// The Pod Security level that a namespace enforces, by Kubernetes' own admission plugin.
     pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";

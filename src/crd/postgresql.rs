@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::{DeletionPolicy, Owned};
+use super::{DeletionPolicy, Drill, Dump, Owned, Restore, RestoreRecord};
 
 /// The PostgreSQL server that the user asks for.
 #[skip_serializing_none]
@@ -24,6 +24,7 @@ use super::{DeletionPolicy, Owned};
     doc = "A Postgresql is one standalone PostgreSQL server on a volume of its own, with hot standbys and dumps on request. It has no automatic failover: a primary that is lost comes back on its volume.",
     validation = Rule::new("self.metadata.name.size() <= 44").message("the name can have at most 44 characters, since StatefulSets get it with '-standby' behind it"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
+    validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump is restored into a new database only, and this one is made: make another Postgresql with spec.restore").field_path(".spec.restore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Storage", type_ = "string", json_path = ".status.storageSize"),
@@ -95,6 +96,10 @@ pub struct PostgresqlSpec {
     /// Dumps of the whole server onto a volume of their own.
     pub backup: Option<Backup>,
 
+    /// The dump that the database is made from, in place of an empty one: roles and all databases. It counts until the database
+    /// is made, and never after.
+    pub restore: Option<Restore>,
+
     /// What becomes of the volumes and Secrets when the Postgresql is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
@@ -145,6 +150,12 @@ pub struct Backup {
     /// dumps is then kept.
     #[serde(default)]
     pub on_delete: bool,
+
+    /// When to prove that the latest dump can be restored, in cron's notation, such as `0 5 * * 0`: it is restored into a scratch
+    /// volume of `storageSize`, what is in it is counted, and the volume goes. The result is in `status.backup.drill`.
+    #[schemars(length(max = 100))]
+    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 5 * * 0', or @weekly"))]
+    pub drill: Option<String>,
 }
 
 /// What the operator last saw.
@@ -188,6 +199,9 @@ pub struct PostgresqlStatus {
 
     /// Successes and failures of all dumps, whatever asked for them.
     pub backup: Option<BackupSummary>,
+
+    /// The dump that the database was made from.
+    pub restored: Option<RestoreRecord>,
 }
 
 /// The PersistentVolumeClaim with the database.
@@ -213,6 +227,11 @@ pub struct BackupSummary {
     pub last_failure: Option<Time>,
     /// Its Job.
     pub failed_job: Option<String>,
+    /// The complete dumps on the volume when the last dump was complete, the newest first; at most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dumps: Vec<Dump>,
+    /// How restoring the latest dump went.
+    pub drill: Option<Drill>,
 }
 
 /// Whether the primary can be used.

@@ -128,9 +128,11 @@ reasons! {
     DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace, and is made anew.", "Leave both there: helm acts by them.";
     Disabled APP kind::POSTGRES_READY, Fine: "The spec asks for no database.", "Nothing.";
     DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; data that were migrated do not go back.", "Take the way in the message.";
+    DrillFailed DB BACKED_UP, Trouble: "The latest dump could not be restored when that was tried.", "Follow the message, and make another dump: the newest is in doubt.";
     DumpFailed DB BACKED_UP, Trouble: "A dump has failed, or has hung for six hours.", "Look at the log of the Job that is named.";
     Dumped DB BACKED_UP, Fine: "The last dump is complete.", "Nothing.";
     Dumping DB kind::READY, Progress: "The database is deleted, and the last dump is made.", "Wait.";
+    DumpsMissing DB kind::READY, Stalled: "The volume with dumps that `spec.restore` names is not there, or not meant for this database.", "Follow the message; that is noticed within a minute.";
     ExpansionNotAllowed DB kind::READY, Stalled: "The StorageClass cannot grow volumes.", "Set the size back, or let the StorageClass grow them.";
     ExternalOperationInProgress APP kind::RELEASED, Trouble: "Another Helm client, or another process of the operator, is at work on the release.",
         "Wait. If that helm is dead: `helm rollback`, or `helm uninstall` if nothing was ever deployed.";
@@ -181,6 +183,10 @@ reasons! {
     ReleaseUnreadable APP kind::READY, Stalled: "The ClientApp is deleted, and what its release consists of is in no record.",
         "Restore Helm's Secret, or delete the release's objects by hand and then the Secret.";
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is made anew.", "Wait.";
+    RestoreFailed DB kind::READY, Stalled: "The dump could not be restored; the dumps are as they were, and no database was made.", "Follow the message.";
+    RestoreRefused DB kind::READY, Stalled: "`spec.restore` asks for a database from a dump where there is one already.", "Remove `spec.restore`, or make another Postgresql.";
+    Restored DB kind::READY, Event: "The database was made from a dump.", "Nothing to do.";
+    Restoring DB kind::READY, Progress: "The database is made from a dump.", "Wait.";
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is deleted, and uninstalling would delete a volume that is to stay: under `Retain`, or one that is not on record as its own.",
         "Set `spec.deletionPolicy` to Delete, or delete once more with `--cascade=orphan`; or delete that volume, if its data may go.";
     Retained DB kind::READY, Event: "The Postgresql is deleted, and what the message names is not.", "Hand it over to a new one, or delete it by hand.";

@@ -2,7 +2,7 @@
 
 use super::names;
 use crate::{
-    crd::{PasswordSecret, Postgresql, quantity},
+    crd::{PasswordSecret, Postgresql, Restore, quantity},
     runtime::key::{Key, key_of},
 };
 
@@ -52,6 +52,8 @@ pub struct DesiredBackup {
     pub size: Size,
     /// Whether a last one is taken before a deletion.
     pub on_delete: bool,
+    /// When the latest one is restored, to see that it can be.
+    pub drill: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +73,8 @@ pub struct Desired {
     /// Servers beside the primary.
     pub standbys: i32,
     pub backup: Option<DesiredBackup>,
+    /// The dump that the database is made from.
+    pub restore: Option<Restore>,
     /// uid of the claim that a cluster admin has put in the place of the data's.
     pub accepted_volume: Option<String>,
 }
@@ -104,6 +108,7 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
             keep: backup.keep,
             size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
             on_delete: backup.on_delete,
+            drill: backup.drill.clone(),
         }),
     };
     Ok(Desired {
@@ -118,6 +123,7 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         version: spec.version.clone(),
         standbys: spec.replicas - 1,
         backup,
+        restore: spec.restore.clone(),
         accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
         key,
     })

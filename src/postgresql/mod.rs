@@ -46,7 +46,7 @@ use crate::{
     },
 };
 
-/// A deletion is carried on by a watch; this is the net under it.
+/// A deletion is carried on by a watch, and this is the net under it; what no watch shows is looked at as often.
 const SAFETY_NET: Duration = Duration::from_secs(60);
 
 impl Kind for Ctx {
@@ -112,7 +112,9 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     // What was done shows in the watches, and brings the next reconcile.
     let generation = of.meta().generation;
     report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
-    Ok(Action::await_change())
+    // No watch tells of a claim that is not this Postgresql's.
+    let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
+    Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
 }
 
 async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {

@@ -44,6 +44,8 @@ names! {
     /// The CronJob that dumps, and the volume with the dumps.
     backup = "{name}-backup";
     last_dump = "{name}-last-dump";
+    /// The CronJob that restores the latest dump into a scratch volume.
+    drill = "{name}-drill";
 }
 
 /// The Job that makes the database on the volume with this uid.
@@ -82,7 +84,7 @@ mod tests {
     fn the_longest_name_fits_everywhere() {
         let name = "a".repeat(MAX);
         // StatefulSet and CronJob: 52, since both get up to 11 characters behind their names.
-        for object in [standby(&name), backup(&name), primary(&name)] {
+        for object in [standby(&name), backup(&name), drill(&name), primary(&name)] {
             assert!(object.len() <= 52, "{object}");
         }
         // Service and Job: a DNS label.

@@ -1,8 +1,8 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold, the passwords, once
 //! for each version of their Secrets. They are compared here and dropped at once.
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::{Api, ResourceExt as _};
 
 use super::{
     build::secrets::{self, PASSWORD},
@@ -10,10 +10,10 @@ use super::{
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
-    observed::{Basis, ClientSecret, CredentialsView, Given, Observed, OwnSecret, SecretMeta, SecretView},
+    observed::{Basis, ClientSecret, CredentialsView, DumpVolume, Given, Observed, OwnSecret, SecretMeta, SecretView},
 };
 use crate::{
-    crd::{PasswordSecret, PostgresqlStatus, Reason},
+    crd::{PasswordSecret, PostgresqlStatus, Reason, label},
     runtime::key::Key,
 };
 
@@ -28,7 +28,29 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -
             .collect(),
         objects: ctx.watches.objects(key, &desired.uid),
         pods: ctx.watches.pods(key),
+        dump_volume: match &desired.restore {
+            Some(restore) if recorded.volume.as_ref().is_none_or(|volume| !volume.initialized) => {
+                dump_volume(ctx, key, &restore.claim).await?
+            }
+            _ => DumpVolume::default(),
+        },
         recorded,
+    })
+}
+
+/// A label says whose dumps may be read for whom: who may create Postgresqls in a namespace may not read all that is on its volumes.
+async fn dump_volume(ctx: &Ctx, key: &Key, claim: &str) -> Result<DumpVolume, Error> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = api.get_metadata_opt(claim).await;
+    let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
+    let Some(found) = found else { return Ok(DumpVolume::Missing) };
+    let says = |label: &str| found.labels().get(label) == Some(&key.name);
+    let left = says(label::RETAINED_FROM) && found.labels().contains_key(label::RETAINED_KIND);
+    let own = claim == names::backup(&key.name) && (left || says(label::POSTGRESQL));
+    Ok(match found.metadata.deletion_timestamp {
+        Some(_) => DumpVolume::Going,
+        None if own || says(label::RESTORE_TO) => DumpVolume::Usable,
+        None => DumpVolume::NotAllowed,
     })
 }
 

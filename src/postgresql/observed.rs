@@ -13,7 +13,7 @@ use k8s_openapi::{
 use kube::api::ApiResource;
 
 use super::desired::Desired;
-use crate::crd::{PostgresqlStatus, Reason};
+use crate::crd::{PostgresqlStatus, Reason, Restore};
 
 #[derive(Clone, Copy, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -84,6 +84,10 @@ pub struct JobView {
     pub request: Option<String>,
     /// The deletion that it takes the last dump for.
     pub deletion: Option<String>,
+    /// The dump that it makes the database from: what `spec.restore` said.
+    pub restore: Option<Restore>,
+    /// It restores a dump to see that this can be done.
+    pub is_drill: bool,
     /// It ended, and how.
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
@@ -94,8 +98,12 @@ pub struct JobView {
 pub struct PodView {
     pub name: String,
     pub uid: String,
-    /// `primary`, `standby`, `backup` or `initialize`.
+    /// `primary`, `standby`, `backup`, `initialize` or `drill`.
     pub role: String,
+    /// The Job that it is of.
+    pub job: Option<String>,
+    /// The last words of its container, which has ended.
+    pub said: Option<String>,
     pub waiting: Option<String>,
     /// Its script has refused what is on the volume.
     pub refused: Option<Refused>,
@@ -103,11 +111,23 @@ pub struct PodView {
     pub closed: Option<String>,
 }
 
-/// What a server finds on its volume, and leaves as it is.
+/// What a server finds on its volume, and leaves as it is; or what a restore does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     NoDatabase,
     OtherVersion,
+    Dump,
+}
+
+/// The volume with the dump that the database is to be made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DumpVolume {
+    #[default]
+    Missing,
+    Going,
+    /// No label says that this Postgresql may be made from it.
+    NotAllowed,
+    Usable,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,4 +211,6 @@ pub struct Observed {
     /// What is labelled with this `Postgresql`'s name.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
+    /// Looked at only before a database is restored.
+    pub dump_volume: DumpVolume,
 }

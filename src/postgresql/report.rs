@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     crd::{
-        ActivePod, BackupSummary, DumpState, Owned, Phase, PostgresqlStatus, Reason, SecretRecord, VolumeRecord,
+        ActivePod, BackupSummary, Drill, DumpState, Owned, Phase, PostgresqlStatus, Reason, RestoreRecord,
+        SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
     },
     destroy::permit::Kept,
@@ -39,7 +40,13 @@ pub fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
             None => owned.push(entry),
         }
     }
-    PostgresqlStatus { volume, owned, backup: dumps::summary(desired, observed), ..observed.recorded.clone() }
+    PostgresqlStatus {
+        volume,
+        owned,
+        restored: volume::restored(desired, observed),
+        backup: dumps::summary(desired, observed),
+        ..observed.recorded.clone()
+    }
 }
 
 /// What holds or opens data and is labelled as this Postgresql's, under a name that it has.
@@ -60,7 +67,14 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
 }
 
 fn backed_up(observed: &Observed) -> Verdict {
-    let BackupSummary { last_success, last_failure, failed_job } = observed.recorded.backup.clone().unwrap_or_default();
+    let BackupSummary { last_success, last_failure, failed_job, dumps: _, drill } =
+        observed.recorded.backup.clone().unwrap_or_default();
+    if let Some(Drill { last_success, last_failure: Some(failure), message, .. }) = drill
+        && last_success.is_none_or(|success| success.0 < failure.0)
+    {
+        let message = message.unwrap_or_default();
+        return Verdict::no(Reason::DrillFailed, format!("the drill of {} has failed: {message}", failure.0));
+    }
     match (last_success, last_failure) {
         (success, Some(failure)) if success.as_ref().is_none_or(|success| success.0 < failure.0) => {
             let before = success.map_or("there is none from before".to_owned(), |success| {
@@ -224,7 +238,25 @@ pub async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Res
 /// The events that a change of status is worth: transitions of Ready, and the ends of dumps on request. **Pure.**
 pub fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
     let turn = turn_of_ready("Reconcile", &before.conditions, &after.conditions);
-    turn.into_iter().chain(dumped(before, after)).chain(dump_failed(before, after)).collect()
+    let of_dumps =
+        [restored(before, after), dumped(before, after), dump_failed(before, after), drill_failed(before, after)];
+    turn.into_iter().chain(of_dumps.into_iter().flatten()).collect()
+}
+
+fn restored(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
+    let RestoreRecord { dump, claim, tables, completed_at: _ } = after.restored.as_ref()?;
+    let tables = tables.map_or_else(String::new, |tables| format!("; {tables} tables have something in them"));
+    let message = format!("the database was made from dump {dump} on PersistentVolumeClaim {claim}{tables}");
+    before.restored.is_none().then(|| Note::normal("Restore", Reason::Restored, message))
+}
+
+/// No user waits for a drill, either.
+fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
+    let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.drill.as_ref()));
+    let failure = |drill: &Drill| drill.last_failure.clone();
+    let is_new = now.and_then(failure).is_some() && now.and_then(failure) != then.and_then(failure);
+    let message = now?.message.clone().filter(|_| is_new)?;
+    Some(Note::warning("Drill", Reason::DrillFailed, format!("the latest dump was not restored: {message}")))
 }
 
 /// No user waits for a dump by schedule, and sees that it failed.

@@ -13,7 +13,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     build::{
         backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
-        initialize::MADE_FOR,
+        drill,
+        initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::CLOSED_ANNOTATION,
     },
     names,
@@ -30,6 +31,8 @@ use crate::{
     },
 };
 
+/// On each pod of a Job, by Kubernetes: the Job's name.
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// Everything but what Helm stores its releases in.
 const NOT_HELMS: &str = "type!=helm.sh/release.v1";
 
@@ -219,6 +222,8 @@ fn progress(job: &Job) -> Detail {
     Detail::Job(JobView {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
         deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
+        restore: job.annotations().get(RESTORE_ANNOTATION).and_then(|restore| serde_json::from_str(restore).ok()),
+        is_drill: job.labels().get(label::ROLE).is_some_and(|role| role == drill::ROLE),
         succeeded: ended.map(|(succeeded, _)| succeeded),
         started: status.and_then(|status| status.start_time.clone()),
         // A time of completion is given where a Job succeeded only.
@@ -234,6 +239,8 @@ fn pod(pod: Pod) -> Entry<PodView> {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
         role: labels.get(label::ROLE).cloned().unwrap_or_default(),
+        job: labels.get(JOB_NAME).cloned(),
+        said: terminated(&pod).and_then(|(_, message)| message),
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
@@ -276,6 +283,7 @@ fn refused(pod: &Pod) -> Option<Refused> {
     match terminated(pod)?.0 {
         71 => Some(Refused::NoDatabase),
         72 => Some(Refused::OtherVersion),
+        75 => Some(Refused::Dump),
         _ => None,
     }
 }

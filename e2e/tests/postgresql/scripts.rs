@@ -139,6 +139,7 @@ impl<'a> Server<'a> {
         command
             .envs([("KEEP", "2"), ("HOSTNAME", pod), ("PGHOST", "127.0.0.1"), ("PGUSER", "replicator")])
             .env("DUMPS", self.node.path("dumps"))
+            .env("REPORT", self.node.path("report"))
             .env("PGPORT", self.port.to_string())
             .env("PGPASSWORD", REPLICATION);
         command

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, claim_spec, from_secret, labels, object, pod_labels, pod_spec};
+use super::{Object, REPORT, claim_spec, from_secret, labels, object, pod_labels, pod_spec};
 use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::{Desired, DesiredBackup},
@@ -11,9 +11,9 @@ use crate::postgresql::{
 };
 
 /// Where the volume with the dumps is.
-const DUMPS: &str = "/dumps";
+pub(super) const DUMPS: &str = "/dumps";
 /// After this a dump that hangs has failed, and is told.
-const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
+pub(super) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
 /// On a Job: the deletion that it takes the last dump for.
 pub const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
 /// On a Job: the request that it dumps for.
@@ -61,6 +61,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
         "env": [
             {"name": "DUMPS", "value": DUMPS},
             {"name": "KEEP", "value": backup.keep.to_string()},
+            {"name": "REPORT", "value": REPORT},
             {"name": "PGHOST", "value": names::primary(name)},
             {"name": "PGPORT", "value": desired.port.to_string()},
             {"name": "PGUSER", "value": "replicator"},

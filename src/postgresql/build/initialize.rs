@@ -2,21 +2,28 @@
 //!
 //! The servers themselves make none: what a server finds empty is lost, and not new.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    Object, claim_spec, object, pod_labels, pod_spec,
+    Object, REPORT,
+    backup::DUMPS,
+    claim_spec, object, pod_labels, pod_spec,
     secrets::PASSWORD,
     servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
-use crate::postgresql::{desired::Desired, names, observed::Kind};
+use crate::{
+    crd::Restore,
+    postgresql::{desired::Desired, names, observed::Kind},
+};
 
 /// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
 pub const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
+/// On a Job: the `spec.restore` that it was made for.
+pub const RESTORE_ANNOTATION: &str = "apps.bnerd-operator.local/restore";
 pub const ROLE: &str = "initialize";
 const PASSWORD_FILE: &str = "/credentials/password";
 /// The script's exit codes that no other try would change.
-const REFUSALS: [i32; 2] = [71, 72];
+const REFUSALS: [i32; 3] = [71, 72, 75];
 
 /// The claim of the primary's pod, which its StatefulSet takes as it finds it.
 pub fn claim(desired: &Desired) -> Object {
@@ -30,43 +37,73 @@ pub fn claim(desired: &Desired) -> Object {
 /// The Job for the claim with this uid. Unless `allowed` it only looks whether there is a database that the image can serve.
 pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
-    let container = json!({
-        "name": "initialize",
-        "image": desired.image,
-        "command": ["sh", "/scripts/initialize.sh"],
-        "env": [
-            {"name": "PGDATA", "value": PGDATA},
-            {"name": "INITIALIZE", "value": if allowed { "yes" } else { "no" }},
-            {"name": "POSTGRES_USER", "value": desired.user},
-            {"name": "POSTGRES_DB", "value": desired.database},
-            {"name": "PASSWORD_FILE", "value": PASSWORD_FILE},
-            {"name": "REPLICATION_PASSWORD_FILE", "value": REPLICATION_PASSWORD},
-        ],
-        "volumeMounts": [
-            {"name": "data", "mountPath": VOLUME},
-            {"name": "scripts", "mountPath": "/scripts", "readOnly": true},
-            {"name": "credentials", "mountPath": "/credentials", "readOnly": true},
-            {"name": "replication", "mountPath": "/replication", "readOnly": true},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
-    });
-    let password = |secret: String| json!({"secretName": secret, "items": [{"key": PASSWORD, "path": PASSWORD}]});
-    let volumes = json!([
-        {"name": "data", "persistentVolumeClaim": {"claimName": names::data(name)}},
-        {"name": "scripts", "configMap": {"name": names::scripts(name)}},
-        {"name": "credentials", "secret": password(names::credentials(name))},
-        {"name": "replication", "secret": password(names::replication(name))},
-        {"name": "tmp", "emptyDir": {}},
-    ]);
-    let mut pod = pod_spec(container, volumes);
-    pod["restartPolicy"] = json!("Never");
+    let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
+    let pod = pod(desired, ROLE, data, allowed, volume, desired.restore.as_ref());
     let spec = json!({
         "backoffLimit": 6,
         "podFailurePolicy": {"rules": [{
             "action": "FailJob",
             "onExitCodes": {"containerName": "initialize", "operator": "In", "values": REFUSALS},
         }]},
-        "template": {"metadata": {"labels": pod_labels(desired, ROLE)}, "spec": pod},
+        "template": pod,
     });
-    object(desired, Kind::Job, names::initialize(name, volume), json!({"spec": spec}))
+    let mut job = object(desired, Kind::Job, names::initialize(name, volume), json!({"spec": spec}));
+    if let Some(restore) = &desired.restore {
+        job.document["metadata"]["annotations"][RESTORE_ANNOTATION] = json!(json!(restore).to_string());
+    }
+    job
+}
+
+/// The template of a pod that makes a database on a volume, empty or from a dump. `id` tells this restore from any other.
+pub(super) fn pod(
+    desired: &Desired,
+    role: &str,
+    data: Value,
+    allowed: bool,
+    id: &str,
+    restore: Option<&Restore>,
+) -> Value {
+    let name = &desired.key.name;
+    let mut environment = vec![
+        ("PGDATA", PGDATA),
+        ("INITIALIZE", if allowed { "yes" } else { "no" }),
+        ("POSTGRES_USER", &desired.user),
+        ("POSTGRES_DB", &desired.database),
+        ("PASSWORD_FILE", PASSWORD_FILE),
+        ("REPLICATION_PASSWORD_FILE", REPLICATION_PASSWORD),
+    ];
+    let mut mounts = vec![
+        json!({"name": "data", "mountPath": VOLUME}),
+        json!({"name": "scripts", "mountPath": "/scripts", "readOnly": true}),
+        json!({"name": "credentials", "mountPath": "/credentials", "readOnly": true}),
+        json!({"name": "replication", "mountPath": "/replication", "readOnly": true}),
+        json!({"name": "tmp", "mountPath": "/tmp"}),
+    ];
+    let password = |secret: String| json!({"secretName": secret, "items": [{"key": PASSWORD, "path": PASSWORD}]});
+    let mut data = data;
+    data["name"] = json!("data");
+    let mut volumes = vec![
+        data,
+        json!({"name": "scripts", "configMap": {"name": names::scripts(name)}}),
+        json!({"name": "credentials", "secret": password(names::credentials(name))}),
+        json!({"name": "replication", "secret": password(names::replication(name))}),
+        json!({"name": "tmp", "emptyDir": {}}),
+    ];
+    if let Some(Restore { from, claim }) = restore {
+        environment.extend([("RESTORE", from.as_str()), ("RESTORE_ID", id), ("DUMPS", DUMPS), ("REPORT", REPORT)]);
+        mounts.push(json!({"name": "dumps", "mountPath": DUMPS, "readOnly": true}));
+        volumes.push(json!({"name": "dumps", "persistentVolumeClaim": {"claimName": claim}}));
+    }
+    let environment: Vec<_> =
+        environment.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let container = json!({
+        "name": "initialize",
+        "image": desired.image,
+        "command": ["sh", "/scripts/initialize.sh"],
+        "env": environment,
+        "volumeMounts": mounts,
+    });
+    let mut pod = pod_spec(container, json!(volumes));
+    pod["restartPolicy"] = json!("Never");
+    json!({"metadata": {"labels": pod_labels(desired, role)}, "spec": pod})
 }

@@ -1,6 +1,7 @@
 //! Builders of what a `Postgresql` consists of. Pure: from what is desired to documents.
 
 pub mod backup;
+pub mod drill;
 pub mod initialize;
 pub mod network;
 pub mod secrets;
@@ -19,6 +20,9 @@ use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label},
     runtime::key::hex,
 };
+
+/// The file whose content becomes the message of a container that has ended.
+const REPORT: &str = "/dev/termination-log";
 
 /// A document for server-side apply.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +58,7 @@ pub fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec
         // The dumps of two Postgresqls are not mixed.
         if found.is_none_or(|claim| claim.owner == Owner::Ours) {
             objects.extend(backup::cron_job(desired, backup));
+            objects.extend(drill::cron_job(desired, backup));
         }
     }
     objects

@@ -11,7 +11,7 @@ use crate::{
 /// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
 pub const PORT: i32 = 5432;
 
-const SCRIPTS: [(&str, &str); 10] = [
+const SCRIPTS: [(&str, &str); 11] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
     ("closed.conf", include_str!("scripts/closed.conf")),
     ("initialize.sh", include_str!("scripts/initialize.sh")),
@@ -22,6 +22,7 @@ const SCRIPTS: [(&str, &str); 10] = [
     ("standby-ready.sh", include_str!("scripts/standby-ready.sh")),
     ("standby-alive.sh", include_str!("scripts/standby-alive.sh")),
     ("dump.sh", include_str!("scripts/dump.sh")),
+    ("tables.sql", include_str!("scripts/tables.sql")),
 ];
 
 /// What runs inside the pods.

@@ -9,7 +9,8 @@ use crate::postgresql::{
 fn full() -> Desired {
     of(json!({
         "defaultUser": "shop", "name": "orders", "port": 5433, "storageSize": "2Gi", "storageClassName": "fast",
-        "version": "16", "replicas": 3, "backup": {"schedule": "0 3 * * *", "keep": 3, "size": "4Gi", "onDelete": true},
+        "version": "16", "replicas": 3, "backup": {"schedule": "0 3 * * *", "keep": 3, "size": "4Gi", "onDelete": true, "drill": "@weekly"},
+        "restore": {"from": "20260131T030000Z-x7k2p", "claim": "old-backup"},
     }))
 }
 

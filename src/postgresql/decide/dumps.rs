@@ -3,9 +3,11 @@
 //! A request is one word and gets one dump. What is put down of a dump that has succeeded stands, whatever becomes of its
 //! Job; so a request is forgotten no more than the status is. One that has failed is tried again once its Job is deleted.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::{Plan, Step, primary};
 use crate::{
-    crd::{BackupSummary, DumpRecord, DumpState},
+    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState},
     postgresql::{
         build::backup,
         desired::Desired,
@@ -72,13 +74,18 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
     {
         let ObjectView {
             owner: Owner::Ours,
-            detail: Detail::Job(JobView { succeeded: Some(succeeded), ended: Some(ended), .. }),
+            detail: Detail::Job(JobView { succeeded: Some(succeeded), ended: Some(ended), is_drill, .. }),
             ..
         } = view
         else {
             continue;
         };
         let summary = summary.get_or_insert_default();
+        let said = observed.pods.iter().find(|pod| pod.job.as_ref() == Some(name)).and_then(|pod| pod.said.as_deref());
+        if *is_drill {
+            drilled(summary.drill.get_or_insert_default(), name, *succeeded, ended, said);
+            continue;
+        }
         let last = if *succeeded { &mut summary.last_success } else { &mut summary.last_failure };
         if last.as_ref().is_none_or(|last| last.0 < ended.0) {
             *last = Some(ended.clone());
@@ -86,8 +93,36 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
                 summary.failed_job = Some(name.clone());
             }
         }
+        // Its pod may show later than the Job.
+        if let Some(said) = said.filter(|_| *succeeded && summary.last_success.as_ref() == Some(ended)) {
+            summary.dumps = said.lines().filter_map(dump).collect();
+        }
     }
     summary
+}
+
+/// A line of what a pod says that has dumped: name, bytes and tables.
+fn dump(line: &str) -> Option<Dump> {
+    let mut words = line.split_whitespace();
+    let (name, bytes, tables) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Dump { name, bytes, tables })
+}
+
+/// What a drill adds to what is known. Its pod may show later than the Job.
+fn drilled(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, said: Option<&str>) {
+    let last = if succeeded { &mut drill.last_success } else { &mut drill.last_failure };
+    if last.as_ref().is_some_and(|last| last.0 > ended.0) {
+        return;
+    }
+    let is_new = last.replace(ended.clone()).is_none_or(|last| last.0 < ended.0);
+    if succeeded && let Some(said) = said {
+        let mut words = said.split_whitespace();
+        drill.dump = words.next().map(str::to_owned);
+        drill.tables = words.next().and_then(|tables| tables.parse().ok());
+    } else if !succeeded && (is_new || said.is_some()) {
+        let why = said.unwrap_or("the latest dump cannot be restored");
+        drill.message = Some(format!("{why}; see `kubectl logs job/{job}`"));
+    }
 }
 
 /// Makes the Job that is asked for as soon as it can dump, and takes those of earlier requests away that have ended.

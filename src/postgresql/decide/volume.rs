@@ -6,12 +6,12 @@
 
 use super::{Plan, Step, primary};
 use crate::{
-    crd::{Phase, Reason, VolumeRecord},
+    crd::{Phase, Reason, Restore, RestoreRecord, VolumeRecord, label},
     postgresql::{
         build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
         names,
-        observed::{Detail, Kind, ObjectView, Observed, Owner, Refused},
+        observed::{Detail, DumpVolume, JobView, Kind, ObjectView, Observed, Owner, PodView, Refused},
     },
 };
 
@@ -84,6 +84,29 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRecord> {
     }
 }
 
+/// The dump that the database was made from, once the Job has made it.
+pub fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
+    let Volume::Uninitialized { uid, .. } = judge(desired, observed) else { return observed.recorded.restored.clone() };
+    let name = names::initialize(&desired.key.name, &uid);
+    let job = observed.objects.get(&(Kind::Job, name.clone()))?;
+    let Detail::Job(JobView { succeeded: Some(true), restore: Some(restore), ended, .. }) = &job.detail else {
+        return None;
+    };
+    // Name and number of tables. A pod that is gone says nothing any more.
+    let said = pods(observed, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
+    let mut words = said.map(|said| said.split_whitespace()).into_iter().flatten();
+    Some(RestoreRecord {
+        dump: words.next().map_or_else(|| restore.from.clone(), str::to_owned),
+        claim: restore.claim.clone(),
+        tables: words.next().and_then(|tables| tables.parse().ok()),
+        completed_at: ended.clone(),
+    })
+}
+
+fn pods<'a>(observed: &'a Observed, job: &str) -> impl Iterator<Item = &'a PodView> {
+    observed.pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
+}
+
 /// Whether there was a database, by whatever shows it. Earlier versions of this operator put no volume on record.
 fn had_database(desired: &Desired, observed: &Observed) -> bool {
     let recorded = &observed.recorded;
@@ -148,50 +171,95 @@ fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
 fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str, allowed: bool) {
     let job = initialize::job(desired, uid, allowed);
     let name = &job.id.1;
-    let pod = observed.pods.iter().find(|pod| pod.role == initialize::ROLE && pod.name.starts_with(name.as_str()));
+    let restore = desired.restore.as_ref();
+    if let Some(restore) = restore.filter(|_| !allowed) {
+        let message = format!(
+            "PersistentVolumeClaim {} was handed over with a database on it, and spec.restore asks for one from a dump on {}: remove spec.restore, or delete the claim",
+            claim(desired),
+            restore.claim
+        );
+        return plan.hold(Reason::RestoreRefused, message);
+    }
+    let doing = match restore {
+        None => "makes the database".to_owned(),
+        Some(Restore { from, claim }) => format!("restores dump {from} of PersistentVolumeClaim {claim}"),
+    };
+    let underway = if restore.is_some() { Reason::Restoring } else { Reason::Provisioning };
     match observed.objects.get(&job.id) {
         None => {
-            plan.hold(Reason::Provisioning, format!("waiting for Job {name}, which makes the database"));
+            if let Some(hold) = restore.and_then(|restore| unusable(desired, restore, observed.dump_volume)) {
+                return plan.hold(Reason::DumpsMissing, hold);
+            }
+            plan.hold(underway, format!("waiting for Job {name}, which {doing}"));
             plan.steps.push(Step::Initialize(job));
         }
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
-        Some(found) if ended(found) == Some(false) => {
-            let namespace = &desired.key.namespace;
-            let claim = claim(desired);
-            let (reason, why) = match pod.and_then(|pod| pod.refused) {
-                Some(Refused::OtherVersion) => (
-                    Reason::VersionMismatch,
-                    format!(
-                        "the database on PersistentVolumeClaim {claim} is of another major version than {}: hand the volume over to a Postgresql of its version",
-                        desired.version
-                    ),
-                ),
-                Some(Refused::NoDatabase) => (
-                    LOST,
-                    format!(
-                        "there is no database on PersistentVolumeClaim {claim}, which was handed over, and none is made there: restore a dump into a new Postgresql"
-                    ),
-                ),
-                None => (
-                    Reason::InitializationFailed,
-                    format!(
-                        "Job {name} has not made the database on PersistentVolumeClaim {claim}: delete the Job for another try"
-                    ),
-                ),
-            };
-            let message = format!("{why}; see `kubectl logs -n {namespace} job/{name}`");
-            plan.hold(reason, message);
+        Some(ObjectView { deleting, uid, detail: Detail::Job(found), .. }) if found.restore.as_ref() != restore => {
+            if !deleting {
+                plan.steps.push(Step::Delete { id: job.id.clone(), uid: uid.clone() });
+            }
+            plan.hold(Reason::Replacing, format!("waiting for Job {name} to be gone: spec.restore has changed"));
         }
+        Some(found) if ended(found) == Some(false) => failed(plan, desired, observed, name),
         Some(_) => {
-            let why = pod
-                .and_then(|pod| pod.waiting.as_ref())
-                .map(|why| format!("; pod {}: {why}", pod.map_or("", |pod| &pod.name)));
-            plan.hold(
-                Reason::Provisioning,
-                format!("waiting for Job {name}, which makes the database{}", why.unwrap_or_default()),
-            );
+            let waiting =
+                pods(observed, name).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+            plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", waiting.unwrap_or_default()));
         }
     }
+}
+
+/// Why no database can be made from what is on this volume, and what to do.
+fn unusable(desired: &Desired, restore: &Restore, volume: DumpVolume) -> Option<String> {
+    let (Restore { claim, .. }, key) = (restore, &desired.key);
+    let what = format!("PersistentVolumeClaim {claim}, which spec.restore names,");
+    match volume {
+        DumpVolume::Usable => None,
+        DumpVolume::Missing => Some(format!("{what} does not exist in namespace {}", key.namespace)),
+        DumpVolume::Going => Some(format!("{what} is being deleted")),
+        DumpVolume::NotAllowed => Some(format!(
+            "{what} has no label that lets {name} be made from its dumps: `kubectl label pvc {claim} -n {} {}={name}`",
+            key.namespace,
+            label::RESTORE_TO,
+            name = key.name,
+        )),
+    }
+}
+
+/// The Job has given up.
+fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
+    let claim = claim(desired);
+    let pod = pods(observed, job).find(|pod| pod.refused.is_some());
+    let (reason, why) = match pod.and_then(|pod| pod.refused) {
+        Some(Refused::OtherVersion) => (
+            Reason::VersionMismatch,
+            format!(
+                "the database on PersistentVolumeClaim {claim} is of another major version than {}: hand the volume over to a Postgresql of its version",
+                desired.version
+            ),
+        ),
+        Some(Refused::NoDatabase) => (
+            LOST,
+            format!(
+                "there is no database on PersistentVolumeClaim {claim}, which was handed over, and none is made there: restore a dump into a new Postgresql"
+            ),
+        ),
+        Some(Refused::Dump) => {
+            let said = pod.and_then(|pod| pod.said.as_deref()).unwrap_or("the dump cannot be restored");
+            (Reason::RestoreFailed, format!("{said}; change spec.restore, or delete Job {job} for another try"))
+        }
+        None => {
+            let reason = match desired.restore {
+                Some(_) => Reason::RestoreFailed,
+                None => Reason::InitializationFailed,
+            };
+            let message = format!(
+                "Job {job} has not made the database on PersistentVolumeClaim {claim}: delete the Job for another try"
+            );
+            (reason, message)
+        }
+    };
+    plan.hold(reason, format!("{why}; see `kubectl logs -n {} job/{job}`", desired.key.namespace));
 }
 
 fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
@@ -219,7 +287,8 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             );
             plan.hold(Reason::VersionMismatch, message);
         }
-        None => {}
+        // No server restores a dump.
+        Some(Refused::Dump) | None => {}
     }
 }
 

@@ -68,7 +68,7 @@ fn how_dumps_go() {
     ] {
         let expected = (status, reason, message.as_str());
         let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
-        let backup = BackupSummary { last_success, last_failure, failed_job };
+        let backup = BackupSummary { last_success, last_failure, failed_job, ..BackupSummary::default() };
         let mut observed = Observed::default();
         observed.recorded.backup = Some(backup);
         let desired = of(json!({"backup": {"schedule": "@daily"}}));
@@ -97,6 +97,29 @@ fn a_dump_by_schedule_that_fails_is_told_once() {
     ] {
         let notes = transitions(&before, &after);
         assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DumpFailed"), told);
+    }
+}
+
+#[test]
+fn a_drill_that_fails_is_told_once_and_puts_the_dumps_in_doubt() {
+    let time = |second: u8| serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok();
+    let of_drill = |success: Option<u8>, failure: Option<u8>| {
+        let message = failure.map(|_| "it is damaged".to_owned());
+        let (last_success, last_failure) = (success.and_then(time), failure.and_then(time));
+        let drill = Drill { last_success, last_failure, message, ..Drill::default() };
+        let backup = BackupSummary { last_success: time(9), drill: Some(drill), ..BackupSummary::default() };
+        PostgresqlStatus { backup: Some(backup), ..PostgresqlStatus::default() }
+    };
+    for (what, before, after, told, reason) in [
+        ("it succeeds", of_drill(None, None), of_drill(Some(1), None), false, "Dumped"),
+        ("it fails", of_drill(Some(1), None), of_drill(Some(1), Some(2)), true, "DrillFailed"),
+        ("no other since", of_drill(Some(1), Some(2)), of_drill(Some(1), Some(2)), false, "DrillFailed"),
+        ("the next succeeds", of_drill(Some(1), Some(2)), of_drill(Some(3), Some(2)), false, "Dumped"),
+    ] {
+        let notes = transitions(&before, &after);
+        assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DrillFailed"), told, "{what}");
+        let observed = Observed { recorded: after, ..Observed::default() };
+        assert_eq!(backed_up(&observed).reason, reason, "{what}");
     }
 }
 

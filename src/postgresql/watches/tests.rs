@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::crd::Restore;
 
 #[test]
 fn whose_it_is() {
@@ -74,12 +75,17 @@ fn how_and_when_a_job_ended() {
         let condition = |type_: &&str| json!({"type": type_, "status": "True", "lastTransitionTime": end});
         let conditions: Vec<_> = types.iter().map(condition).collect();
         let job = json!({
-            "metadata": {"annotations": {REQUEST_ANNOTATION: "one"}},
+            "metadata": {
+                "annotations": {REQUEST_ANNOTATION: "one", RESTORE_ANNOTATION: r#"{"claim":"c"}"#},
+                "labels": {label::ROLE: "drill"},
+            },
             "status": {"startTime": began, "conditions": conditions},
         });
         let view = JobView {
             request: Some("one".to_owned()),
             deletion: None,
+            restore: Some(Restore { from: "latest".to_owned(), claim: "c".to_owned() }),
+            is_drill: true,
             succeeded,
             started: time(began),
             ended: succeeded.and_then(|_| time(end)),

@@ -20,7 +20,6 @@ fn report(node: &Node) -> String {
 fn with_dumps(node: &Node) -> Server<'_> {
     with_database(node, "data", 0);
     node.volume("dumps").unwrap();
-    node.file("report", "").unwrap();
     let server = Server::primary(node, "data", "pg_hba.conf", "");
     server.over_tcp("shop", PASSWORD, "orders", "CREATE TABLE t AS SELECT generate_series(1, 1000) AS n").unwrap();
     server
@@ -44,7 +43,9 @@ fn content(node: &Node) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Changes a dump, and makes its checksums right again.
 fn tampered(node: &Node, dump: &str, script: &str) {
-    let script = format!("set -e; cd $HOME/dumps/{dump}; {script}; rm SHA256SUMS; sums=$(sha256sum -- *); echo \"$sums\" >SHA256SUMS");
+    let script = format!(
+        "set -e; cd $HOME/dumps/{dump}; {script}; rm SHA256SUMS; sums=$(sha256sum -- *); echo \"$sums\" >SHA256SUMS"
+    );
     succeeds(node.command(&script));
 }
 
@@ -71,12 +72,14 @@ fn all_that_was_dumped_is_restored() {
 
     let volume = node.volume("another").unwrap();
     let log = succeeds(restore(&node, "another", "latest"));
-    assert_eq!((report(&node), content(&node) == dumps), (dump.clone(), true));
+    // One table in each of four databases, and large objects in one.
+    let said = format!("{dump} 5");
+    assert_eq!((report(&node), content(&node) == dumps), (said.clone(), true));
     assert_eq!(files(&volume), ["data", "initialize.lock"]);
     // Another pod of the same Job finds that it is done; one of another Job that there is a database.
     node.file("report", "").unwrap();
     succeeds(restore(&node, "another", "latest"));
-    assert_eq!(report(&node), dump);
+    assert_eq!(report(&node), said);
     let mut other = restore(&node, "another", "latest");
     let (code, _) = fails({
         other.env("RESTORE_ID", "uid-2");
@@ -161,8 +164,11 @@ fn what_cannot_be_restored_leaves_everything_as_it_was() {
     // A volume that is too small.
     let full = "mkdir $HOME/full && mount -t tmpfs -o mode=777,size=24m tmpfs $HOME/full";
     let mut small = node.prepared("sh $SCRIPTS/initialize.sh; echo \"code $?\"; ls -A $HOME/full", full);
-    let environment: Vec<_> = job(&whole).get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
-    small.envs(environment.into_iter().filter(|(name, _)| !["PATH", "SCRIPTS", "HOME"].contains(&name.to_str().unwrap())));
+    let environment: Vec<_> =
+        job(&whole).get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
+    small.envs(
+        environment.into_iter().filter(|(name, _)| !["PATH", "SCRIPTS", "HOME"].contains(&name.to_str().unwrap())),
+    );
     let output = small.env("PGDATA", node.path("full/data")).output().unwrap();
     let words = said(&output);
     assert!(!words.contains("code 0") && !words.contains("\ndata\n"), "{words}");
@@ -185,11 +191,19 @@ fn the_latest_is_the_newest_with_something_in_it() {
     let empty = dumped(&node, &server);
     server.stop();
     assert!(empty > full);
+    // What the pod that dumps says.
+    let said = report(&node);
+    let said: Vec<_> = said.split_whitespace().collect();
+    let [newest, _, "0", older, bytes, "1"] = said[..] else { panic!("{said:?}") };
+    assert_eq!((newest, older), (empty.as_str(), full.as_str()));
+    let sizes = fs::read_to_string(node.path("dumps").join(&full).join("SIZES")).unwrap();
+    let sizes: u64 = sizes.lines().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(bytes.parse::<u64>(), Ok(sizes));
     for (which, restored) in [("latest", &full), (empty.as_str(), &empty)] {
         let volume = format!("of-{restored}");
         node.volume(&volume).unwrap();
         succeeds(restore(&node, &volume, which));
-        assert_eq!(report(&node), *restored);
+        assert_eq!(report(&node), format!("{restored} {}", usize::from(*restored == full)));
     }
 }
 
@@ -220,7 +234,7 @@ fn a_restore_that_is_cut_off_is_begun_again() {
         node.put_back(program).unwrap();
         assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
         succeeds(restore(&node, &volume, "latest"));
-        assert_eq!(report(&node), dump);
+        assert_eq!(report(&node), format!("{dump} 1"));
         let mut server = Server::primary(&node, &volume, "pg_hba.conf", "");
         assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
         server.stop();

@@ -4,9 +4,11 @@
 #
 # A dump has globals.sql, a file for each database by its oid, which MANIFEST names, SIZES and SHA256SUMS. It has its name only when all
 # of it is written to the disk and was read back.
-# Environment: DUMPS (a directory), KEEP, HOSTNAME, and libpq's PGHOST, PGPORT, PGUSER, PGPASSWORD.
+# Environment: DUMPS (a directory), KEEP, HOSTNAME, REPORT (the file with the pod's last words: name, bytes and tables of each
+# dump that is complete, the newest first), and libpq's PGHOST, PGPORT, PGUSER, PGPASSWORD.
 set -eu
 umask 077
+scripts=${0%/*}
 export PGDATABASE=postgres
 
 # What was left half done: whoever is still at it has it locked.
@@ -48,10 +50,7 @@ while read -r oid; do
     run pg_dump --format=custom --create --no-password --file="$new/$oid.dump"
     # All of it: the list of its contents alone is in half a file, too.
     run pg_restore --file=/dev/null "$new/$oid.dump"
-    filled=$(ask --command="SELECT count(*) + (EXISTS (SELECT FROM pg_largeobject_metadata))::int FROM pg_class
-        WHERE relkind IN ('r', 'm') AND pg_relation_size(oid) > 0 AND relnamespace NOT IN
-            (SELECT oid FROM pg_namespace WHERE nspname ~ '^pg_' OR nspname = 'information_schema')")
-    tables=$((tables + filled))
+    tables=$((tables + $(ask --file="$scripts/tables.sql")))
     echo "database $oid $name" >>"$new/MANIFEST"
 done <"$new/databases"
 rm "$new/databases"
@@ -102,3 +101,11 @@ for old in $(ls -d ./*Z-* 2>/dev/null | sort -r); do
         echo "removed $old: $KEEP are kept"
     fi
 done
+
+# As much as a pod can say.
+for name in $(ls -d ./*Z-* 2>/dev/null | sort -r | head -n 50); do
+    case $name in *.partial) continue ;; esac
+    whole "$name" || continue
+    bytes=$(($(cut -d ' ' -f 1 "$name/SIZES" | tr '\n' '+')0))
+    echo "${name#./} $bytes $(sed -n 's/^tables //p' "$name/MANIFEST")"
+done >"${REPORT:-/dev/null}"

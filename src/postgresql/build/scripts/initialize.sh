@@ -10,8 +10,11 @@ umask 077
 # The first process of a container ignores what it does not ask for.
 trap 'exit 143' TERM INT
 major() { postgres --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
+scripts=${0%/*}
 RESTORE=${RESTORE:-}
 REPORT=${REPORT:-/dev/null}
+# Name of the dump, and how many tables have something in them.
+restored() { sed -n "s/^$RESTORE_ID //p" "$PGDATA/restored" 2>/dev/null; }
 JOBS=${JOBS:-2}
 
 # A pod that a node which is away still runs may be at work on the same volume.
@@ -26,12 +29,11 @@ if [ -s "$PGDATA/PG_VERSION" ]; then
     fi
     # An earlier pod of this Job may have restored it.
     if [ -n "$RESTORE" ]; then
-        from=$(sed -n "s/^$RESTORE_ID //p" "$PGDATA/restored" 2>/dev/null || true)
-        if [ -z "$from" ]; then
+        if [ -z "$(restored)" ]; then
             echo "the volume has a database already: it is left as it is, and no dump is restored over it" | tee "$REPORT" >&2
             exit 75
         fi
-        echo "$from" >"$REPORT"
+        restored >"$REPORT"
     fi
     echo "the volume has a database of PostgreSQL $found already"
     exit 0
@@ -42,7 +44,7 @@ if [ "$INITIALIZE" != yes ] || { [ -e "$PGDATA" ] && ! rmdir "$PGDATA" 2>/dev/nu
 fi
 
 if [ -n "$RESTORE" ]; then
-    . "${0%/*}/restore.sh"
+    . "$scripts/restore.sh"
     check_dump
     # The disk gets all of it at the end, before the database has its name.
     unsafe="-c fsync=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0"
@@ -96,11 +98,10 @@ then
 fi
 kill -INT $server
 wait $server
-if [ -n "$RESTORE" ]; then echo "$RESTORE_ID $RESTORE" >"$new/restored"; fi
 # The names come last.
 sync -f "$new"
 mv "$new" "$PGDATA"
 sync -f "${PGDATA%/*}"
 rm -rf "$run"
 echo "made database $POSTGRES_DB of user $POSTGRES_USER${RESTORE:+ from dump $RESTORE}"
-[ -z "$RESTORE" ] || echo "$RESTORE" >"$REPORT"
+[ -z "$RESTORE" ] || restored >"$REPORT"

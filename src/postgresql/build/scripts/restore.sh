@@ -48,16 +48,18 @@ restore_dump() {
     sed '/^CREATE ROLE postgres;$/d' "$dump/globals.sql" |
         psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --set=VERBOSITY=terse --dbname=postgres >/dev/null ||
         refuse_dump "the roles of dump $RESTORE cannot be restored"
-    of_manifest database | while read -r oid name; do
+    of_manifest database >"$run/databases"
+    while read -r oid name; do
         case $name in
             # They are in every server.
             postgres | template1) set -- --dbname="$name" ;;
             *) set -- --dbname=postgres --create ;;
         esac
         echo "restoring database $name"
-        # The next word of the loop is not pg_restore's to read.
-        pg_restore --exit-on-error --no-password --jobs="$JOBS" "$@" "$dump/$oid.dump" </dev/null || exit 1
-    done || refuse_dump "dump $RESTORE cannot be restored: this script's log says which statement fails"
+        # The rest of the list is not pg_restore's to read.
+        pg_restore --exit-on-error --no-password --jobs="$JOBS" "$@" "$dump/$oid.dump" </dev/null ||
+            refuse_dump "database $name of dump $RESTORE cannot be restored: the log says which statement fails"
+    done <"$run/databases"
     owner=$(psql --no-psqlrc --quiet --tuples-only --no-align --dbname=postgres --set=name="$POSTGRES_DB" <<'SQL'
 SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = :'name'
 SQL
@@ -66,4 +68,13 @@ SQL
         refuse_dump "database $POSTGRES_DB of dump $RESTORE belongs to the user $owner: set spec.defaultUser to that"
     # Plans of queries are as good as before; a dump of an older version has no statistics.
     vacuumdb --all --analyze-only --quiet --no-password --jobs="$JOBS"
+    tables=0
+    while read -r oid name; do
+        filled=$(PGDATABASE=$name psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 \
+            --file="$scripts/tables.sql" </dev/null)
+        tables=$((tables + filled))
+    done <"$run/databases"
+    [ "$tables" -gt 0 ] || [ "$(of_manifest tables)" = 0 ] ||
+        refuse_dump "dump $RESTORE was restored, and nothing is in it, where $(of_manifest tables) tables had something in them"
+    echo "$RESTORE_ID $RESTORE $tables" >"$new/restored"
 }

@@ -3,8 +3,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::postgresql::decide::{
     decide,
-    tests::{of, reason, settled, steps, view},
+    tests::{of, pod, reason, settled, steps, view},
 };
+use crate::postgresql::observed::PodView;
 
 fn on(request: &str) -> Value {
     json!({"backup": {"request": request, "onDelete": true}})
@@ -110,11 +111,16 @@ fn how_the_dumps_went() {
     let time = |second: u8| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
         serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok()
     };
+    let none = BackupSummary::default;
     let desired = of(on("one"));
     let mut observed = settled(&desired);
     assert_eq!(summary(&desired, &observed), None);
-    observed.recorded.backup =
-        Some(BackupSummary { last_success: time(2), last_failure: time(2), failed_job: Some("x".to_owned()) });
+    observed.recorded.backup = Some(BackupSummary {
+        last_success: time(2),
+        last_failure: time(2),
+        failed_job: Some("x".to_owned()),
+        ..none()
+    });
     for (job, succeeded, ended) in [
         ("acme-backup-1", Some(true), time(3)),
         ("acme-backup-2", Some(false), time(4)),
@@ -126,9 +132,62 @@ fn how_the_dumps_went() {
         let detail = Detail::Job(JobView { succeeded, ended, ..JobView::default() });
         observed.objects.insert((Kind::Job, job.to_owned()), view(None, detail));
     }
-    let expected =
-        BackupSummary { last_success: time(3), last_failure: time(4), failed_job: Some("acme-backup-2".to_owned()) };
-    assert_eq!(summary(&desired, &observed), Some(expected));
+    let expected = BackupSummary {
+        last_success: time(3),
+        last_failure: time(4),
+        failed_job: Some("acme-backup-2".to_owned()),
+        ..none()
+    };
+    assert_eq!(summary(&desired, &observed), Some(expected.clone()));
+    // What is on the volume, by the pod of the newest; it may show late.
+    let said = "20260102T000000Z-b 1234 7\n20260101T000000Z-a 900 0\nanything else";
+    for (job, dumps) in [("acme-backup-0", 0), ("acme-backup-2", 0), ("acme-backup-1", 2)] {
+        let pod = PodView { job: Some(job.to_owned()), said: Some(said.to_owned()), ..pod("acme-x", "backup", None) };
+        observed.pods.push(pod);
+        let dumps = &[("20260102T000000Z-b", 1234, 7), ("20260101T000000Z-a", 900, 0)][..dumps];
+        let dumps = dumps.iter().map(|&(name, bytes, tables)| Dump { name: name.to_owned(), bytes, tables });
+        let expected = BackupSummary { dumps: dumps.collect(), ..expected.clone() };
+        assert_eq!(summary(&desired, &observed), Some(expected), "{job}");
+    }
+}
+
+#[test]
+fn how_the_drills_went() {
+    let time =
+        |second: u8| -> Option<Time> { serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok() };
+    let word = |word: &str| Some(word.to_owned());
+    let desired = of(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
+    let mut observed = settled(&desired);
+    let restored = Drill { last_success: time(2), dump: word("d"), tables: Some(3), ..Drill::default() };
+    let unnamed = Drill { last_success: time(4), ..restored.clone() };
+    let why = word("the dump is damaged; see `kubectl logs job/acme-drill-5`");
+    let failed = Drill { last_failure: time(5), message: why.clone(), ..restored.clone() };
+    let unknown = word("the latest dump cannot be restored; see `kubectl logs job/acme-drill-5`");
+    for (what, before, succeeded, ended, said, after) in [
+        ("the first", None, true, time(2), Some("d 3"), &restored),
+        ("the same", Some(&restored), true, time(2), Some("d 3"), &restored),
+        ("an older one", Some(&restored), true, time(1), Some("c 2"), &restored),
+        ("its pod is not seen yet", Some(&restored), true, time(4), None, &unnamed),
+        ("it fails", Some(&restored), false, time(5), Some("the dump is damaged"), &failed),
+        (
+            "it fails, and its pod is not seen",
+            Some(&restored),
+            false,
+            time(5),
+            None,
+            &Drill { message: unknown, ..failed.clone() },
+        ),
+        ("its pod is gone", Some(&failed), false, time(5), None, &failed),
+    ] {
+        let backup = BackupSummary { drill: before.cloned(), last_success: time(9), ..BackupSummary::default() };
+        observed.recorded.backup = Some(backup.clone());
+        let detail = Detail::Job(JobView { succeeded: Some(succeeded), ended, is_drill: true, ..JobView::default() });
+        observed.objects.insert((Kind::Job, "acme-drill-5".to_owned()), view(None, detail));
+        let said = said.map(str::to_owned);
+        observed.pods = vec![PodView { job: word("acme-drill-5"), said, ..pod("acme-x", "drill", None) }];
+        let expected = BackupSummary { drill: Some(after.clone()), ..backup };
+        assert_eq!(summary(&desired, &observed), Some(expected), "{what}");
+    }
 }
 
 fn volume(observed: &mut Observed) -> &mut ObjectView {

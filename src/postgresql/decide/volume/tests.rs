@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
@@ -169,7 +169,8 @@ fn the_job_that_makes_the_database() {
         if let Some(succeeded) = job {
             let view = view(None, Detail::Job(JobView { succeeded, ..JobView::default() }));
             observed.objects.insert((Kind::Job, name.clone()), view);
-            observed.pods.push(PodView { refused, ..pod(&format!("{name}-x"), "initialize", Some("y")) });
+            let job = Some(name.clone());
+            observed.pods.push(PodView { refused, job, ..pod(&format!("{name}-x"), "initialize", Some("y")) });
         }
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), expected, "{what}");
@@ -179,4 +180,131 @@ fn the_job_that_makes_the_database() {
     let mut observed = settled(&desired);
     observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::None));
     assert_eq!(steps(&decide(&desired, &observed)), [format!("delete Job {name}")]);
+}
+
+/// One row: what `spec.restore` says, the claim's uid of its maker, the volume with dumps, the Job, what its pod refuses, and what
+/// follows.
+type Restoring<'a> =
+    (&'a str, Value, Option<&'a str>, DumpVolume, Option<JobView>, Option<Refused>, Vec<String>, (&'a str, &'a str));
+
+#[test]
+fn a_database_from_a_dump() {
+    let name = names::initialize("acme", "a");
+    let restore = |from: &str| json!({"restore": {"from": from, "claim": "c"}});
+    let job = |from: &str, succeeded| {
+        let restore = Some(Restore { from: from.to_owned(), claim: "c".to_owned() });
+        Some(JobView { restore, succeeded, ..JobView::default() })
+    };
+    let (begin, again) = (vec![format!("initialize {name}")], vec![format!("delete Job {name}")]);
+    let doing = "which restores dump latest of PersistentVolumeClaim c; pod x: y";
+    let (usable, none) = (DumpVolume::Usable, Vec::new);
+    let rows: [Restoring<'_>; 11] = [
+        ("it begins", restore("latest"), OURS, usable, None, None, begin, ("Restoring", "restores dump latest")),
+        (
+            "no claim",
+            restore("latest"),
+            OURS,
+            DumpVolume::Missing,
+            None,
+            None,
+            none(),
+            ("DumpsMissing", "does not exist"),
+        ),
+        ("it goes", restore("latest"), OURS, DumpVolume::Going, None, None, none(), ("DumpsMissing", "being deleted")),
+        (
+            "another's",
+            restore("latest"),
+            OURS,
+            DumpVolume::NotAllowed,
+            None,
+            None,
+            none(),
+            ("DumpsMissing", "`kubectl label pvc c"),
+        ),
+        ("handed over", restore("latest"), None, usable, None, None, none(), ("RestoreRefused", "handed over")),
+        ("it runs", restore("latest"), OURS, usable, job("latest", None), None, none(), ("Restoring", doing)),
+        (
+            "the volume is looked at once",
+            restore("latest"),
+            OURS,
+            DumpVolume::Missing,
+            job("latest", None),
+            None,
+            none(),
+            ("Restoring", doing),
+        ),
+        (
+            "another dump",
+            restore("latest"),
+            OURS,
+            usable,
+            job("x", Some(false)),
+            None,
+            again.clone(),
+            ("Replacing", "has changed"),
+        ),
+        ("none any more", json!({}), OURS, usable, job("x", None), None, again, ("Replacing", "has changed")),
+        (
+            "refused",
+            restore("latest"),
+            OURS,
+            usable,
+            job("latest", Some(false)),
+            Some(Refused::Dump),
+            none(),
+            ("RestoreFailed", "the dump is damaged; change spec.restore, or delete Job"),
+        ),
+        (
+            "failed",
+            restore("latest"),
+            OURS,
+            usable,
+            job("latest", Some(false)),
+            None,
+            none(),
+            ("RestoreFailed", "delete the Job"),
+        ),
+    ];
+    for (what, spec, made_for, dump_volume, job, refused, expected, (reason, words)) in rows {
+        let desired = of(spec);
+        let mut observed = Observed { dump_volume, ..settled(&desired) };
+        observed.recorded.volume = recorded("a", false);
+        observed.pods.clear();
+        observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
+        observed.objects.insert(data(), claim("a", made_for));
+        if let Some(job) = job {
+            observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
+            let (job, said) = (Some(name.clone()), Some("the dump is damaged".to_owned()));
+            observed.pods.push(PodView { refused, job, said, ..pod("x", "initialize", Some("y")) });
+        }
+        let plan = decide(&desired, &observed);
+        assert_eq!(steps(&plan), expected, "{what}");
+        let hold = plan.hold.unwrap();
+        assert!(hold.reason.as_str() == reason && hold.message.contains(words), "{what}: {hold:?}");
+    }
+}
+
+#[test]
+fn what_was_restored_is_put_on_record_with_the_volume() {
+    let desired = of(json!({"restore": {"claim": "c"}}));
+    let name = names::initialize("acme", "a");
+    for (said, dump, tables) in
+        [(Some("20260101T000000Z-x 12"), "20260101T000000Z-x", Some(12)), (None, "latest", None)]
+    {
+        let mut observed = Observed::default();
+        observed.recorded.volume = recorded("a", false);
+        observed.objects.insert(data(), claim("a", OURS));
+        let job = JobView { restore: desired.restore.clone(), succeeded: Some(true), ..JobView::default() };
+        observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
+        let said = said.map(str::to_owned);
+        observed.pods.push(PodView { job: Some(name.clone()), said, ..pod("x", "initialize", None) });
+        let expected = RestoreRecord { dump: dump.to_owned(), claim: "c".to_owned(), tables, completed_at: None };
+        assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
+        assert_eq!(super::record(&desired, &observed), recorded("a", true));
+        // It stays, whatever becomes of the Job.
+        observed.recorded.restored = Some(expected.clone());
+        observed.recorded.volume = recorded("a", true);
+        observed.objects.remove(&(Kind::Job, name.clone()));
+        assert_eq!(super::restored(&desired, &observed), Some(expected));
+    }
 }

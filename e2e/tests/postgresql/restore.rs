@@ -1,0 +1,167 @@
+//! A Postgresql that is made from a dump: from which volume it may be, what is said while it is made and if it cannot be; and drills.
+
+use super::*;
+
+/// A volume with dumps, as far as the API server can tell.
+async fn dumps(tenant: &Tenant, name: &str, labels: Value, class: Option<&str>) {
+    let claim = json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": class,
+        },
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    tenant.api().create(&PostParams::default(), &claim).await.unwrap();
+}
+
+/// Has the container of a Job's pod end, with these last words.
+async fn end(tenant: &Tenant, job: &str, code: i32, words: &str) {
+    let selector = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let pods = tenant.api::<Pod>();
+    let pod = until("a pod of the Job", async || pods.list(&selector).await.unwrap().items.into_iter().next()).await;
+    let terminated = json!({"exitCode": code, "message": words});
+    let status = json!({"status": {
+        "phase": if code == 0 { "Succeeded" } else { "Failed" },
+        "containerStatuses": [{
+            "name": "initialize", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": terminated},
+        }],
+    }});
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
+    let tenant = Lab::shared().await.tenant("pg-restore").await;
+    let restore = json!({"claim": "dumps"});
+    create(&tenant, "db", json!({"restore": restore})).await.unwrap();
+    assert!(held(&tenant, "db", "DumpsMissing").await.contains("does not exist"));
+    // Of another Postgresql: who may create this one may not read what that one has. No pod ever mounts it.
+    dumps(&tenant, "dumps", json!({label::POSTGRESQL: "other", label::RETAINED_FROM: "other"}), Some("none")).await;
+    patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
+    let told = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        let command = "kubectl label pvc dumps -n pg-restore apps.bnerd-operator.local/restore-to=db";
+        ready.message.contains(command).then_some(())
+    };
+    tenant.wait_for("db", "told how it is allowed", told).await;
+    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new());
+    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
+    tenant.kubectl(&["label", "pvc", "dumps", "apps.bnerd-operator.local/restore-to=db"]).unwrap();
+    patch(&tenant, "db", json!({"port": 5434})).await.unwrap();
+    let message = held(&tenant, "db", "Restoring").await;
+    assert!(message.contains("restores dump latest of PersistentVolumeClaim dumps"), "{message}");
+    let [job] = names::<Job>(&tenant).await.try_into().unwrap();
+    let made = tenant.api::<Job>().get(&job).await.unwrap();
+    let pod = made.spec.unwrap().template.spec.unwrap();
+    let mounts = pod.containers[0].volume_mounts.clone().unwrap();
+    assert!(mounts.iter().any(|mount| mount.mount_path == "/dumps" && mount.read_only == Some(true)), "{mounts:?}");
+
+    // It cannot be: the words of the script are told, and no database is made.
+    end(&tenant, &job, 75, "dump 20260131T030000Z-x is damaged").await;
+    let message = held(&tenant, "db", "RestoreFailed").await;
+    let what_to_do = format!("; change spec.restore, or delete Job {job} for another try; see `kubectl logs");
+    assert!(message.starts_with(&format!("dump 20260131T030000Z-x is damaged{what_to_do}")), "{message}");
+    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
+
+    // Another dump is another Job.
+    let before = tenant.api::<Job>().get(&job).await.unwrap().uid();
+    let other = json!({"from": "20260130T030000Z-a", "claim": "dumps"});
+    patch(&tenant, "db", json!({"restore": other})).await.unwrap();
+    let again = |found: Option<&Job>| found.filter(|found| found.uid() != before).map(|_| ());
+    tenant.wait_for(&job, "made anew", again).await;
+    assert!(held(&tenant, "db", "Restoring").await.contains("dump 20260130T030000Z-a"));
+    end(&tenant, &job, 0, "20260130T030000Z-a 12\n").await;
+    let restored = up(&tenant, "db").await.restored.unwrap();
+    assert_eq!((restored.claim.as_str(), restored.completed_at.is_some()), ("dumps", true));
+    assert_eq!((restored.dump.as_str(), restored.tables), ("20260130T030000Z-a", Some(12)));
+    let sentence = "the database was made from dump 20260130T030000Z-a on PersistentVolumeClaim dumps; 12 tables have something in them";
+    tenant.events_with("db", "Restored", sentence).await;
+
+    // It is made: no dump is put over it. What is done can be taken out of the spec.
+    let refused = |result: kube::Result<Postgresql>| result.unwrap_err().to_string();
+    let message = refused(patch(&tenant, "db", json!({"restore": {"from": "latest"}})).await);
+    assert!(message.contains("into a new database only"), "{message}");
+    patch(&tenant, "db", json!({"restore": null})).await.unwrap();
+    let message = refused(patch(&tenant, "db", json!({"restore": other})).await);
+    assert!(message.contains("into a new database only"), "{message}");
+    for wrong in
+        [json!({"claim": "x", "from": "yesterday"}), json!({"claim": "x", "from": "../x"}), json!({"from": "latest"})]
+    {
+        let message = create(&tenant, "wrong", json!({"restore": wrong})).await.unwrap_err().to_string();
+        assert!(message.contains("spec.restore"), "{message}");
+    }
+}
+
+/// The way back from a deletion: the dumps that were left are for the next Postgresql of the name.
+#[tokio::test]
+async fn what_was_dumped_before_a_deletion_is_restored() {
+    let tenant = Lab::shared().await.tenant("pg-way-back").await;
+    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
+    up(&tenant, "db").await;
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
+    create(&tenant, "db", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
+    let status = up(&tenant, "db").await;
+    assert_eq!(status.restored.unwrap().claim, "db-backup");
+    // The dumps are read, and nothing else: they are not its own, and outlive it.
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
+    // Another Postgresql needs to be told to.
+    create(&tenant, "db2", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
+    held(&tenant, "db2", "DumpsMissing").await;
+    // A volume with a database of its own is not made from a dump.
+    delete::<Postgresql>(&tenant, "db2").await;
+    gone::<Postgresql>(&tenant, "db2").await;
+}
+
+#[tokio::test]
+async fn a_drill_restores_the_latest_dump_and_says_so() {
+    let tenant = Lab::shared().await.tenant("pg-drill").await;
+    create(&tenant, "db", json!({"backup": {"schedule": "@daily", "drill": "0 5 * * 0"}})).await.unwrap();
+    up(&tenant, "db").await;
+    let cron = tenant.api::<CronJob>().get("db-drill").await.unwrap().spec.unwrap();
+    assert_eq!(cron.schedule, "0 5 * * 0");
+    let drill = |job: &'static str, condition: &'static str| {
+        let tenant = &tenant;
+        async move {
+            tenant.kubectl(&["create", "job", job, "--from=cronjob/db-drill"]).unwrap();
+            let ended = |found: Option<&Job>| {
+                let conditions = found?.status.as_ref()?.conditions.as_ref()?;
+                conditions.iter().any(|found| found.type_ == condition && found.status == "True").then_some(())
+            };
+            if condition == "Failed" {
+                end(tenant, job, 75, "dump 20260131T030000Z-x is damaged").await;
+            }
+            tenant.wait_for(job, condition, ended).await;
+        }
+    };
+    drill("drill-one", "Complete").await;
+    end(&tenant, "drill-one", 0, "20260130T030000Z-a 12").await;
+    let proven = |status: &PostgresqlStatus| {
+        let drill = status.backup.as_ref().and_then(|backup| backup.drill.as_ref());
+        drill.is_some_and(|drill| drill.last_success.is_some() && drill.tables == Some(12))
+    };
+    let proven = status(&tenant, "db", "proven", proven).await;
+    assert_eq!(proven.backup.unwrap().drill.unwrap().dump.as_deref(), Some("20260130T030000Z-a"));
+    // Its scratch volume goes with its pod.
+    delete::<Job>(&tenant, "drill-one").await;
+    let gone = async || (names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"]).then_some(());
+    until("the scratch volume is gone", gone).await;
+
+    // A drill that fails puts the dumps in doubt, and keeps nothing from serving. No pod as long as the quota lasts.
+    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"requests.storage": "1"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    drill("drill-two", "Failed").await;
+    let doubted = |status: &PostgresqlStatus| has(status, "BackedUp", "False", "DrillFailed");
+    let status = status(&tenant, "db", "in doubt", doubted).await;
+    assert_eq!(status.phase, Some(Phase::Up));
+    let message = &conditions::find(&status.conditions, "BackedUp").unwrap().message;
+    assert!(message.contains("dump 20260131T030000Z-x is damaged; see `kubectl logs job/drill-two`"), "{message}");
+    tenant.events_with("db", "DrillFailed", "dump 20260131T030000Z-x is damaged").await;
+}

@@ -1,0 +1,42 @@
+//! The drill: the latest dump, restored by the same script as any other into a scratch volume that goes with the pod. Pure.
+
+use serde_json::json;
+
+use super::{Object, backup::DEADLINE_SECONDS, claim_spec, initialize, labels, object};
+use crate::{
+    crd::{Restore, label},
+    postgresql::{
+        desired::{Desired, DesiredBackup},
+        names,
+        observed::Kind,
+    },
+};
+
+pub const ROLE: &str = "drill";
+/// The Job, its log and the scratch volume go after this; what came of it is in the status by then.
+const KEPT_SECONDS: i64 = 60 * 60;
+
+pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
+    let name = &desired.key.name;
+    let scratch = json!({"ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(desired, &desired.storage.text)}}});
+    let latest = Restore { from: "latest".to_owned(), claim: names::backup(name) };
+    let mut job_labels = labels(desired);
+    job_labels[label::ROLE] = json!(ROLE);
+    let spec = json!({
+        "schedule": backup.drill.as_ref()?,
+        "concurrencyPolicy": "Forbid",
+        "startingDeadlineSeconds": 3600,
+        "successfulJobsHistoryLimit": 1,
+        "failedJobsHistoryLimit": 1,
+        "jobTemplate": {
+            "metadata": {"labels": job_labels},
+            "spec": {
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": DEADLINE_SECONDS,
+                "ttlSecondsAfterFinished": KEPT_SECONDS,
+                "template": initialize::pod(desired, ROLE, scratch, true, ROLE, Some(&latest)),
+            },
+        },
+    });
+    Some(object(desired, Kind::CronJob, names::drill(name), json!({"spec": spec})))
+}
