@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus};
+use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
 use e2e::charts;
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
 use e2e::operator;
@@ -16,9 +16,10 @@ use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -643,4 +644,64 @@ fn a_cluster_without_the_operator() {
         let sentence = plugin(Some(&kubeconfig), line).failed(1, "clientapp-operator crds | kubectl apply -f -");
         assert_eq!(sentence.lines().count(), 1, "{sentence}");
     }
+}
+
+/// The database of an app is replaced by a dump, in its place; the app, its Secrets and its dumps stay.
+#[tokio::test]
+async fn an_app_gets_yesterdays_database_back() {
+    let tenant = Lab::shared().await.tenant("yesterday").await;
+    let host = hostname(&tenant, "acme");
+    let flags = ["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"];
+    typed(&tenant, &flags).await.done();
+    typed(&tenant, &["backups", "acme"]).await.done();
+    typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "acme has no dump");
+    let said = typed(&tenant, &["backup", "acme", "--wait"]).await.done();
+    assert!(said.contains("the dump is complete"), "{said}");
+    // The stand-in of a node runs no script, so the pod's last words are written by the test.
+    let dump = "20260131T030000Z-x7k2p";
+    let pods = tenant.api::<Pod>();
+    let selector = ListParams::default().labels("apps.bnerd-operator.local/role=backup");
+    let pod = pods.list(&selector).await.unwrap().items.remove(0);
+    let status = json!({"status": {"containerStatuses": [{
+        "name": "dump", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "message": format!("{dump} 123456789 42")}},
+    }]}});
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    let database = "acme-pg";
+    let listed = |found: Option<&Postgresql>| {
+        found?.status.as_ref()?.backup.as_ref()?.dumps.iter().any(|listed| listed.name == dump).then_some(())
+    };
+    tenant.wait_for(database, "with a list of its dumps", listed).await;
+    let table = typed(&tenant, &["backups", "acme"]).await.done();
+    assert!(table.contains(dump) && table.contains("117.74 MiB") && table.contains("42"), "{table}");
+    assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"][0]["name"], dump);
+    typed(&tenant, &["restore", "acme", "--from", dump]).await.failed(2, "pass --yes");
+    typed(&tenant, &["restore", "acme", "--from", "20250131T030000Z-x", "--yes"]).await.failed(4, "has no dump");
+    let (code, screen) = on_terminal(&tenant, &["restore", "acme", "--from", dump], "another\n", &[]).await;
+    assert!(code == 2 && screen.contains("dumped first") && screen.contains("nothing restored"), "{screen}");
+
+    let uids = async || {
+        let claim = |name: &'static str| {
+            let claims = tenant.api::<PersistentVolumeClaim>();
+            async move { claims.get(name).await.unwrap().metadata.uid.unwrap() }
+        };
+        (claim("data-acme-pg-0").await, claim("acme-pg-backup").await)
+    };
+    let password = async || tenant.api::<Secret>().get("acme-pg-credentials").await.unwrap().data.unwrap();
+    let (before, secret) = (uids().await, password().await);
+    let said = typed(&tenant, &["restore", "acme", "--from", dump, "--yes", "--wait"]).await;
+    assert!(said.stderr.contains(&format!("restored from dump {dump}")), "{said:#?}");
+    said.done();
+    let after = uids().await;
+    assert!(before.0 != after.0 && before.1 == after.1, "a new volume, and the dumps: {before:?}, {after:?}");
+    assert_eq!(password().await, secret);
+    let found = tenant.api::<Postgresql>().get(database).await.unwrap();
+    let status = found.status.unwrap();
+    assert_eq!((status.phase, status.restored.unwrap().dump.as_str()), (Some(Phase::Up), dump));
+    // Dumps go on, on the same volume.
+    typed(&tenant, &["backup", "acme", "--wait"]).await.done();
+    let claim = tenant.api::<PersistentVolumeClaim>().get("acme-pg-backup").await.unwrap();
+    assert_eq!(claim.metadata.labels.unwrap()["apps.bnerd-operator.local/postgresql-uid"], found.metadata.uid.unwrap());
+    assert!(!tenant.api::<ClientApp>().get("acme").await.unwrap().spec.suspend);
+    typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
 }

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
+use super::{Backup, Restore};
+
 /// The instance that the tenant asks for.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -136,6 +138,10 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
 #[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external names the database of the provider external: that provider needs it, and no other has it").field_path(".external"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; Percona's clusters are backed up before upgrades, by upgrade.backup").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone").field_path(".restore"))]
+#[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("ask for a dump now with `kubectl clientapp backup`; here it is said when dumps are taken").field_path(".backup.request"))]
+#[x_kube(validation = Rule::new("!has(self.restore) || !self.adopt").message("restore makes a new database, and adopt goes on with the old one: choose").field_path(".restore"))]
 pub struct Postgres {
     /// Whether the instance has a PostgreSQL database of its own.
     #[serde(default = "yes")]
@@ -168,6 +174,13 @@ pub struct Postgres {
     /// volumes, and the Secrets that open them. If false, the operator creates nothing while such data exist.
     #[serde(default)]
     pub adopt: bool,
+
+    /// Dumps of the database by schedule and before a deletion, and drills that restore them, for the provider `standalone`.
+    pub backup: Option<Backup>,
+
+    /// The dump that the database is made from, in place of an empty one, for the provider `standalone`. It counts until the
+    /// database is made, and never after.
+    pub restore: Option<Restore>,
 
     /// The existing database, for the provider `external`; `version`, `storageSize` and `instances` do not apply to it.
     pub external: Option<ExternalPostgres>,
@@ -526,6 +539,8 @@ impl Default for Postgres {
             storage_size: super::default_storage(),
             instances: 1,
             adopt: false,
+            backup: None,
+            restore: None,
             external: None,
         }
     }

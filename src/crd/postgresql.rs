@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use utoipa::ToSchema;
 
 use super::{DeletionPolicy, Drill, Dump, Owned, Restore, RestoreRecord};
 
@@ -24,7 +25,7 @@ use super::{DeletionPolicy, Drill, Dump, Owned, Restore, RestoreRecord};
     doc = "A Postgresql is one standalone PostgreSQL server on a volume of its own, with hot standbys and dumps on request. It has no automatic failover: a primary that is lost comes back on its volume.",
     validation = Rule::new("self.metadata.name.size() <= 44").message("the name can have at most 44 characters, since StatefulSets get it with '-standby' behind it"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
-    validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump is restored into a new database only, and this one is made: make another Postgresql with spec.restore").field_path(".spec.restore"),
+    validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump is restored into a new database only, and this one is made: `kubectl clientapp restore` replaces a ClientApp's database, and without one make another Postgresql").field_path(".spec.restore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Storage", type_ = "string", json_path = ".status.storageSize"),
@@ -97,7 +98,7 @@ pub struct PostgresqlSpec {
     pub backup: Option<Backup>,
 
     /// The dump that the database is made from, in place of an empty one: roles and all databases. It counts until the database
-    /// is made, and never after.
+    /// is made, and never after; nor does it on a volume that was handed over, with the database that is there.
     pub restore: Option<Restore>,
 
     /// What becomes of the volumes and Secrets when the Postgresql is deleted.
@@ -120,7 +121,7 @@ pub struct PasswordSecret {
 
 /// Dumps of the whole server: roles and every database.
 #[skip_serializing_none]
-#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("give a schedule, a request or onDelete, or leave backup out"))]
 #[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]

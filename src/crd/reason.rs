@@ -184,7 +184,6 @@ reasons! {
         "Restore Helm's Secret, or delete the release's objects by hand and then the Secret.";
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is made anew.", "Wait.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored; the dumps are as they were, and no database was made.", "Follow the message.";
-    RestoreRefused DB kind::READY, Stalled: "`spec.restore` asks for a database from a dump where there is one already.", "Remove `spec.restore`, or make another Postgresql.";
     Restored DB kind::READY, Event: "The database was made from a dump.", "Nothing to do.";
     Restoring DB kind::READY, Progress: "The database is made from a dump.", "Wait.";
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is deleted, and uninstalling would delete a volume that is to stay: under `Retain`, or one that is not on record as its own.",

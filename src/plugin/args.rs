@@ -18,6 +18,7 @@ Examples:
   kubectl clientapp status acme
   kubectl clientapp upgrade acme 5.5.3 --wait
   kubectl clientapp password acme
+  kubectl clientapp backup acme --wait
 
 Exit codes:
   0  done    1  failed    2  usage error    3  timed out
@@ -123,6 +124,20 @@ Exit codes:
     /// Adopt the data that an earlier ClientApp of the same name left.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
     Adopt(Awaited),
+    /// Dump a ClientApp's database now.
+    #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
+    Backup(Awaited),
+    /// List the dumps of a ClientApp's database, and what drills say of them.
+    Backups(Named),
+    /// Replace a ClientApp's database by one of its dumps.
+    #[command(after_help = "\
+Examples:
+  kubectl clientapp backups acme
+  kubectl clientapp restore acme --from 20260131T030000Z-x7k2p --wait
+  kubectl clientapp restore acme --no-backup --wait    # the database is gone: the latest dump
+
+What is in the database now is dumped first. A restore that was cut off is carried on by the same command.")]
+    Restore(Restore),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
 Examples:
@@ -271,6 +286,23 @@ pub(crate) struct Upgrade {
 pub(crate) struct Awaited {
     /// Name of the ClientApp.
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Restore {
+    /// Name of the ClientApp.
+    pub(crate) name: String,
+    /// Name of a dump; `latest` is the newest with something in it.
+    #[arg(long, value_name = "DUMP", default_value = "latest")]
+    pub(crate) from: String,
+    /// Do not dump what is in the database now: it is lost.
+    #[arg(long)]
+    pub(crate) no_backup: bool,
+    /// Do not ask for confirmation.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
 }

@@ -25,14 +25,10 @@ use crate::{
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {
     let stored = session.app(&args.name).await?;
     if !args.yes {
-        if !(stdin().is_terminal() && stderr().is_terminal()) {
-            return Err(Error::Usage(
-                "not a terminal, so the deletion cannot be confirmed: pass --yes to delete without confirmation".into(),
-            ));
-        }
+        can_agree("deletion")?;
         let namespace_made = namespace_made(session).await;
         printer.note(&consequence(&stored.app, &session.namespace, namespace_made));
-        agreed(&args.name)?;
+        agreed(&args.name, "nothing deleted")?;
     }
     let uid = stored.object.metadata.uid.clone();
     let this_one = Preconditions { uid: uid.clone(), resource_version: None };
@@ -81,7 +77,18 @@ pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Opti
     text
 }
 
-fn agreed(name: &str) -> Result<(), Error> {
+/// Whether there is a user to ask.
+pub(crate) fn can_agree(what: &str) -> Result<(), Error> {
+    match stdin().is_terminal() && stderr().is_terminal() {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "not a terminal, so the {what} cannot be confirmed: pass --yes to go on without confirmation"
+        ))),
+    }
+}
+
+/// Has the user type the app's name.
+pub(crate) fn agreed(name: &str, otherwise: &str) -> Result<(), Error> {
     let mut terminal = stderr();
     let _ = write!(terminal, "Type the name to confirm: ");
     let _ = terminal.flush();
@@ -89,6 +96,6 @@ fn agreed(name: &str) -> Result<(), Error> {
     stdin().read_line(&mut typed).map_err(|error| Error::Usage(format!("read the confirmation: {error}")))?;
     match typed.trim() == name {
         true => Ok(()),
-        false => Err(Error::Usage("the name does not match: nothing deleted".to_owned())),
+        false => Err(Error::Usage(format!("the name does not match: {otherwise}"))),
     }
 }

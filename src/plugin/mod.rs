@@ -6,6 +6,7 @@
 
 mod adopt;
 pub(crate) mod args;
+mod backup;
 mod change;
 mod complete;
 mod create;
@@ -16,6 +17,7 @@ mod goal;
 mod history;
 mod list;
 mod password;
+mod restore;
 mod session;
 mod status;
 mod text;
@@ -94,6 +96,9 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Password(args) => password::run(session, printer, args).await,
         Command::Events(args) => events::run(session, printer, args).await,
         Command::Adopt(args) => adopt::run(session, printer, args).await,
+        Command::Backup(args) => backup::run(session, printer, args).await,
+        Command::Backups(args) => backup::list(session, printer, &args.name).await,
+        Command::Restore(args) => restore::run(session, printer, args).await,
         Command::Delete(args) => delete::run(session, printer, args).await,
         Command::Completion { .. } => Ok(()),
     }

@@ -3,3 +3,4 @@
 mod changes;
 mod deletion;
 mod objects;
+mod restore;

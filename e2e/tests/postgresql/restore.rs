@@ -163,5 +163,7 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     assert_eq!(status.phase, Some(Phase::Up));
     let message = &conditions::find(&status.conditions, "BackedUp").unwrap().message;
     assert!(message.contains("dump 20260131T030000Z-x is damaged; see `kubectl logs job/drill-two`"), "{message}");
-    tenant.events_with("db", "DrillFailed", "dump 20260131T030000Z-x is damaged").await;
+    let sentence =
+        "the latest dump was not restored: dump 20260131T030000Z-x is damaged; see `kubectl logs job/drill-two`";
+    tenant.events_with("db", "DrillFailed", sentence).await;
 }

@@ -63,7 +63,7 @@ impl Provider for Standalone {
     /// Its own policy is always `Retain`: a Postgresql that is deleted by mistake keeps its data. The app's teardown changes that
     /// before it deletes the Postgresql on purpose.
     fn document(&self, app: &Key, postgres: &Postgres, _config: &Config, _backups: bool) -> Value {
-        let spec = json!({
+        let mut spec = json!({
             "defaultUser": USER,
             "name": USER,
             "version": postgres.version,
@@ -71,6 +71,12 @@ impl Provider for Standalone {
             "replicas": postgres.instances,
             "deletionPolicy": DeletionPolicy::Retain,
         });
+        if let Some(backup) = &postgres.backup {
+            spec["backup"] = json!(backup);
+        }
+        if let Some(restore) = &postgres.restore {
+            spec["restore"] = json!(restore);
+        }
         document(&(FACTS.resource)(), app, &app.database(), spec)
     }
 

@@ -38,7 +38,8 @@ pub fn claim(desired: &Desired) -> Object {
 pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
     let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
-    let pod = pod(desired, ROLE, data, allowed, volume, desired.restore.as_ref());
+    let restore = desired.restore.as_ref().filter(|_| allowed);
+    let pod = pod(desired, ROLE, data, allowed, volume, restore);
     let spec = json!({
         "backoffLimit": 6,
         "podFailurePolicy": {"rules": [{
@@ -48,7 +49,7 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
         "template": pod,
     });
     let mut job = object(desired, Kind::Job, names::initialize(name, volume), json!({"spec": spec}));
-    if let Some(restore) = &desired.restore {
+    if let Some(restore) = restore {
         job.document["metadata"]["annotations"][RESTORE_ANNOTATION] = json!(json!(restore).to_string());
     }
     job

@@ -171,15 +171,8 @@ fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
 fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str, allowed: bool) {
     let job = initialize::job(desired, uid, allowed);
     let name = &job.id.1;
-    let restore = desired.restore.as_ref();
-    if let Some(restore) = restore.filter(|_| !allowed) {
-        let message = format!(
-            "PersistentVolumeClaim {} was handed over with a database on it, and spec.restore asks for one from a dump on {}: remove spec.restore, or delete the claim",
-            claim(desired),
-            restore.claim
-        );
-        return plan.hold(Reason::RestoreRefused, message);
-    }
+    // What was handed over has its database.
+    let restore = desired.restore.as_ref().filter(|_| allowed);
     let doing = match restore {
         None => "makes the database".to_owned(),
         Some(Restore { from, claim }) => format!("restores dump {from} of PersistentVolumeClaim {claim}"),

@@ -199,7 +199,16 @@ fn a_database_from_a_dump() {
     let doing = "which restores dump latest of PersistentVolumeClaim c; pod x: y";
     let (usable, none) = (DumpVolume::Usable, Vec::new);
     let rows: [Restoring<'_>; 11] = [
-        ("it begins", restore("latest"), OURS, usable, None, None, begin, ("Restoring", "restores dump latest")),
+        (
+            "it begins",
+            restore("latest"),
+            OURS,
+            usable,
+            None,
+            None,
+            begin.clone(),
+            ("Restoring", "restores dump latest"),
+        ),
         (
             "no claim",
             restore("latest"),
@@ -221,7 +230,16 @@ fn a_database_from_a_dump() {
             none(),
             ("DumpsMissing", "`kubectl label pvc c"),
         ),
-        ("handed over", restore("latest"), None, usable, None, None, none(), ("RestoreRefused", "handed over")),
+        (
+            "handed over",
+            restore("latest"),
+            None,
+            usable,
+            None,
+            None,
+            begin,
+            ("Provisioning", "which makes the database"),
+        ),
         ("it runs", restore("latest"), OURS, usable, job("latest", None), None, none(), ("Restoring", doing)),
         (
             "the volume is looked at once",

@@ -1,0 +1,63 @@
+//! The way back: an app whose database is made from a dump of the one before.
+
+use clientapp_operator::crd::{Postgresql, conditions};
+use e2e::lab::Lab;
+use e2e::scenario::{small, with};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+fn standalone(more: Value) -> Value {
+    json!({"postgres": with(json!({"provider": "standalone"}), more)})
+}
+
+#[tokio::test]
+async fn an_app_comes_back_from_its_last_dump() {
+    let tenant = Lab::shared().await.tenant("way-back").await;
+    let backup = json!({"backup": {"schedule": "0 3 * * *", "drill": "@weekly", "onDelete": true}});
+    tenant.create("acme", with(small(&tenant, "acme"), standalone(backup.clone()))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    // No other database is put over one that is there, and the app goes on.
+    let restore = json!({"restore": {"claim": "acme-pg-backup"}});
+    tenant.patch("acme", standalone(restore.clone())).await.unwrap();
+    let refused = tenant.condition("acme", "Ready", "False", "Refused").await;
+    assert!(refused.contains("into a new database only"), "{refused}");
+    tenant.patch("acme", standalone(json!({"restore": null}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+
+    tenant.delete("acme").await;
+    let claims = tenant.api::<PersistentVolumeClaim>();
+    let left: Vec<_> = claims
+        .list(&Default::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter_map(|claim| claim.metadata.name)
+        .collect();
+    assert_eq!(left, ["acme-pg-backup"]);
+    tenant.create("acme", with(small(&tenant, "acme"), standalone(restore))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let restored = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().restored.unwrap();
+    assert_eq!(restored.claim, "acme-pg-backup");
+
+    // Its database object is deleted by mistake, and what it left is handed over: it goes on with its volume, and with no dump.
+    let volume = async || claims.get("data-acme-pg-0").await.unwrap().metadata.uid;
+    let (before, databases) = (volume().await, tenant.api::<Postgresql>());
+    let uid = databases.get("acme-pg").await.unwrap().metadata.uid;
+    databases.delete("acme-pg", &DeleteParams::default()).await.unwrap();
+    let told = |found: Option<&Postgresql>| {
+        let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
+        let (_, command) = ready.message.rsplit_once("all that an earlier one has left at once with `kubectl ")?;
+        (ready.reason == "NotOurs").then(|| command.trim_end_matches('`').to_owned())
+    };
+    let command = tenant.wait_for("acme-pg", "told how it is handed over", told).await;
+    tenant.kubectl(&command.split(' ').collect::<Vec<_>>()).unwrap();
+    let again = |found: Option<&Postgresql>| {
+        let found = found.filter(|found| found.metadata.uid != uid)?;
+        let ready = conditions::find(&found.status.as_ref()?.conditions, "Ready")?;
+        (ready.status == "True").then_some(())
+    };
+    tenant.wait_for("acme-pg", "serving again", again).await;
+    assert_eq!(volume().await, before);
+}

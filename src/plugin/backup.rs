@@ -1,0 +1,217 @@
+//! `backup` and `backups`: dumps of an app's database, asked for and listed.
+
+use indicatif::BinaryBytes;
+use jiff::{Timestamp, fmt::strtime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    runtime::wait::await_condition,
+};
+use serde_json::json;
+
+use super::{
+    args,
+    error::Error,
+    session::{FIELD_MANAGER, Printer, Session},
+    text::{BAD, FAINT, GOOD, age, paint, span_of, table, tamed},
+};
+use crate::{
+    crd::{BackupState, BackupSummary, DumpState, PostgresProvider, Postgresql},
+    runtime::key::Key,
+};
+
+/// The Postgresql that an app has its database from, if there is one.
+pub(crate) async fn database(session: &Session, app: &str) -> Result<Option<Postgresql>, Error> {
+    let name = Key::new(&session.namespace, app).database();
+    let found = session.api::<Postgresql>().get_opt(&name).await;
+    found.map_err(Error::api(format!("read Postgresql {}/{name}", session.namespace)))
+}
+
+/// The same; without one, the reason.
+pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, Error> {
+    if let Some(found) = database(session, app).await? {
+        return Ok(found);
+    }
+    let stored = session.app(app).await?;
+    Err(Error::Missing(match (stored.app.spec.postgres.enabled, stored.app.spec.postgres.provider) {
+        (true, PostgresProvider::Standalone) => {
+            format!("{app} has no Postgresql yet: look at `kubectl clientapp status {app}`")
+        }
+        (true, PostgresProvider::Percona) => format!(
+            "the database of {app} is a PerconaPGCluster: its backups are PerconaPGBackups, and Percona's documentation tells how they are restored"
+        ),
+        _ => format!("{app} has no database of its own"),
+    }))
+}
+
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
+    let args::Awaited { name, patience } = args;
+    let found = needed(session, name).await?;
+    let app = session.app(name).await.ok().and_then(|stored| stored.app.status);
+    if app.and_then(|status| status.backup).is_some_and(|backup| backup.state == BackupState::Running) {
+        return Err(Error::Stalled(format!("{name} is being backed up before an upgrade: that backup goes first")));
+    }
+    let request = request(Session::now());
+    let database = ask(session, &found, &request).await?;
+    let sentence = format!("postgresql/{} dumps its database: {request}", name_of(&database));
+    if !patience.wait {
+        return printer.object(&database, &sentence);
+    }
+    printer.note(&sentence);
+    let database = ended(session, &found, &request, patience.timeout).await?;
+    let sentence = format!(
+        "postgresql/{}: the dump is complete, and `kubectl clientapp backups {name}` lists it",
+        name_of(&database)
+    );
+    printer.object(&database, &sentence)
+}
+
+/// The word that asks for a dump.
+fn request(now: Timestamp) -> String {
+    now.strftime("by-hand-%Y%m%dt%H%M%Sz").to_string()
+}
+
+fn name_of(database: &Postgresql) -> &str {
+    database.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Asks this very Postgresql for a dump.
+async fn ask(session: &Session, database: &Postgresql, request: &str) -> Result<Postgresql, Error> {
+    let name = name_of(database);
+    let patch = json!({"metadata": {"uid": database.metadata.uid}, "spec": {"backup": {"request": request}}});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let asked = session.api::<Postgresql>().patch(name, &params, &Patch::Merge(&patch)).await;
+    asked.map_err(Error::api(format!("ask Postgresql {}/{name} for a dump", session.namespace)))
+}
+
+/// Waits until the dump that was asked for has ended.
+async fn ended(
+    session: &Session,
+    database: &Postgresql,
+    request: &str,
+    timeout: std::time::Duration,
+) -> Result<Postgresql, Error> {
+    let name = name_of(database);
+    let what = format!("Postgresql {}/{name}", session.namespace);
+    let ended = |found: Option<&Postgresql>| {
+        let dump = found.and_then(|found| found.status.as_ref()?.dump.as_ref());
+        found.is_none() || dump.is_some_and(|dump| dump.request == request && dump.state != DumpState::Running)
+    };
+    let api: Api<Postgresql> = session.api();
+    let found = match tokio::time::timeout(timeout, await_condition(api, name, ended)).await {
+        Ok(Ok(found)) => found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?,
+        Ok(Err(error)) => return Err(Error::Missing(format!("watch {what}: {error}"))),
+        Err(_) => {
+            let last = "`kubectl describe` it to see how far it is";
+            return Err(Error::Timeout(format!(
+                "timed out after {} waiting for the dump of {what}: {last}",
+                span_of(timeout)
+            )));
+        }
+    };
+    let dump = found.status.as_ref().and_then(|status| status.dump.clone());
+    match dump.filter(|dump| dump.state == DumpState::Failed) {
+        Some(dump) => Err(Error::Missing(dump.message.unwrap_or_else(|| format!("the dump of {what} has failed")))),
+        None => Ok(found),
+    }
+}
+
+/// Dumps now what is in the database, and waits for it.
+pub(crate) async fn dump(
+    session: &Session,
+    database: &Postgresql,
+    timeout: std::time::Duration,
+) -> Result<Postgresql, Error> {
+    let request = request(Session::now());
+    ask(session, database, &request).await?;
+    ended(session, database, &request, timeout).await
+}
+
+pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+    let found = needed(session, name).await?;
+    let database: Postgresql = tamed(&found).map_err(|error| Error::Output(error.to_string()))?;
+    let summary = database.status.and_then(|status| status.backup).unwrap_or_default();
+    if summary.dumps.is_empty() && printer.output == args::Output::Table {
+        printer.note(&format!("{name} has no dump yet: `kubectl clientapp backup {name}` makes one"));
+    }
+    printer.objects(&summary.dumps, || render(&summary, Session::now()))
+}
+
+/// **Pure.**
+fn render(summary: &BackupSummary, now: Timestamp) -> String {
+    let rows = summary.dumps.iter().map(|dump| {
+        let age = paint(FAINT, age(began(&dump.name), now));
+        let size = BinaryBytes(dump.bytes.unsigned_abs()).to_string();
+        vec![dump.name.clone(), size, dump.tables.to_string(), age]
+    });
+    let rows: Vec<_> = rows.collect();
+    let mut text = if rows.is_empty() { String::new() } else { table(&["NAME", "SIZE", "TABLES", "AGE"], &rows) };
+    if let Some(drill) = &summary.drill {
+        let ago = |time: &Option<Time>| time.as_ref().map(|time| format!("{} ago", age(Some(time.0), now)));
+        if let (Some(dump), Some(ago)) = (&drill.dump, ago(&drill.last_success)) {
+            let tables =
+                drill.tables.map_or_else(String::new, |tables| format!(", {tables} tables with something in them"));
+            text += &format!("{} {dump} was restored in a drill {ago}{tables}\n", paint(GOOD, "proven:"));
+        }
+        let failed_last = drill
+            .last_failure
+            .as_ref()
+            .is_some_and(|failure| drill.last_success.as_ref().is_none_or(|success| success.0 < failure.0));
+        if let (true, Some(ago), Some(message)) = (failed_last, ago(&drill.last_failure), &drill.message) {
+            text += &format!("{} the drill {ago} failed: {message}\n", paint(BAD, "in doubt:"));
+        }
+    }
+    text
+}
+
+/// When a dump began, by its name.
+fn began(dump: &str) -> Option<Timestamp> {
+    let stamp = dump.split_once('-').map_or(dump, |(stamp, _)| stamp);
+    strtime::parse("%Y%m%dT%H%M%SZ", stamp)
+        .ok()?
+        .to_datetime()
+        .ok()?
+        .to_zoned(jiff::tz::TimeZone::UTC)
+        .ok()
+        .map(|at| at.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dumps_and_what_drills_say_of_them() {
+        let summary = json!({
+            "dumps": [
+                {"name": "20260131T030000Z-x7k2p", "bytes": 123_456_789, "tables": 42},
+                {"name": "20260130T030000Z-aaaaa", "bytes": 900, "tables": 0},
+            ],
+            "drill": {"lastSuccess": "2026-01-25T05:00:00Z", "dump": "20260125T030000Z-b", "tables": 41},
+        });
+        let now = "2026-01-31T04:00:00Z".parse().unwrap();
+        let of = |summary: serde_json::Value| {
+            anstream::adapter::strip_str(&render(&serde_json::from_value(summary).unwrap(), now)).to_string()
+        };
+        insta::assert_snapshot!(of(summary.clone()), @r"
+        NAME                     SIZE         TABLES   AGE
+        20260131T030000Z-x7k2p   117.74 MiB   42       60m
+        20260130T030000Z-aaaaa   900 B        0        25h
+        proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 tables with something in them
+        ");
+        let mut failed = summary;
+        failed["drill"]["lastFailure"] = json!("2026-01-31T03:30:00Z");
+        failed["drill"]["message"] = json!("dump x is damaged; see `kubectl logs job/acme-pg-drill-1`");
+        insta::assert_snapshot!(of(failed), @r"
+        NAME                     SIZE         TABLES   AGE
+        20260131T030000Z-x7k2p   117.74 MiB   42       60m
+        20260130T030000Z-aaaaa   900 B        0        25h
+        proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 tables with something in them
+        in doubt: the drill 30m ago failed: dump x is damaged; see `kubectl logs job/acme-pg-drill-1`
+        ");
+        assert_eq!(of(json!({})), "");
+        assert_eq!(began("no time"), None);
+        assert_eq!(request(now), "by-hand-20260131t040000z");
+    }
+}
