@@ -690,7 +690,7 @@ async fn an_app_gets_yesterdays_database_back() {
     let password = async || tenant.api::<Secret>().get("acme-pg-credentials").await.unwrap().data.unwrap();
     let (before, secret) = (uids().await, password().await);
     let said = typed(&tenant, &["restore", "acme", "--from", dump, "--yes", "--wait"]).await;
-    assert!(said.stderr.contains(&format!("restored from dump {dump}")), "{said:#?}");
+    assert!(said.stderr.contains(&format!("gets its database from dump {dump}")), "{said:#?}");
     said.done();
     let after = uids().await;
     assert!(before.0 != after.0 && before.1 == after.1, "a new volume, and the dumps: {before:?}, {after:?}");

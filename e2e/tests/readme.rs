@@ -23,22 +23,24 @@ const PAGES: [&str; 6] =
 // The commands.
 
 /// What the scenario does not run, and why.
-const NOT_RUN: [(&str, &str); 5] = [
+const NOT_RUN: [(&str, &str); 6] = [
     ("cargo demo", "e2e/tests/demo.rs runs it"),
     ("cargo test", "it would run this"),
     ("docker build", "there is no container engine; e2e/tests/manifests compares the Dockerfile with the pins"),
     ("docker push", "there is no registry; the tag is compared with the applied image"),
+    ("kubectl clientapp restore", "there are no dumps without a node; e2e/tests/plugin.rs restores one"),
     ("cargo build --release", "the scenario uses the operator that the tests have built"),
 ];
 
 /// What the output of a command has to contain.
-const OUTPUT: [(&str, &[&str]); 8] = [
+const OUTPUT: [(&str, &[&str]); 9] = [
     ("kubectl rollout status", &["successfully rolled out"]),
     ("kubectl wait --for=condition=Ready", &["condition met"]),
     ("helm list", &["acme", "deployed", "nextcloud-5.5.2"]),
     ("render -f", &["# helm upgrade --install full", "full.example.com"]),
     ("helm history", &["nextcloud-5.5.2", "nextcloud-5.5.3"]),
     ("kubectl clientapp status", &["beta", "Ready"]),
+    ("kubectl clientapp backup beta", &["the dump is complete"]),
     ("curl -X POST", &["\"hostname\":\"my.example.com\"", "\"adminPassword\":"]),
     ("reasons", &["HostnameConflict  (ClientApp"]),
 ];

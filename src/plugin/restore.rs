@@ -25,7 +25,11 @@ use super::{
     wait,
 };
 use crate::{
-    crd::{ClientApp, Phase, PostgresProvider, Postgresql, Restore, label},
+    crd::{
+        ClientApp, Phase, PostgresProvider, Postgresql, Reason, Restore,
+        conditions::{find, kind},
+        label,
+    },
     postgresql::names,
     runtime::{api::unless_gone, key::Key},
 };
@@ -66,7 +70,11 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let stored = session.app(name).await?;
     let object = patch(session, &stored, json!({"spec": {"suspend": false}})).await?;
     hand_over(session, &database, timeout).await?;
-    let sentence = format!("clientapp/{name} is restored from dump {} of {}", wanted.from, wanted.claim);
+    let sentence = format!("clientapp/{name} gets its database from dump {} on {}", wanted.from, wanted.claim);
+    if patience.wait {
+        printer.note(&sentence);
+        restored(session, name, &database, timeout).await?;
+    }
     wait::asked(session, printer, &object, &sentence, patience, None).await
 }
 
@@ -154,6 +162,31 @@ async fn hand_over(session: &Session, database: &str, timeout: Duration) -> Resu
     let uid = found.and_then(|found| found.metadata.uid);
     give::<PersistentVolumeClaim>(session, database, uid.as_deref()).await?;
     give::<Secret>(session, database, uid.as_deref()).await
+}
+
+/// Waits until the database serves, and the app's status says so. What is told until the next Postgresql has what the one before
+/// has left is no answer.
+async fn restored(session: &Session, name: &str, database: &str, timeout: Duration) -> Result<(), Error> {
+    let stalled = |found: &Postgresql| {
+        let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let stalled = find(conditions, kind::STALLED).filter(|stalled| stalled.status == "True")?;
+        (stalled.reason != Reason::NotOurs.as_str()).then(|| stalled.message.clone())
+    };
+    let ended = |found: Option<&Postgresql>| {
+        let up = |found: &Postgresql| found.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Up));
+        found.is_some_and(|found| up(found) || stalled(found).is_some())
+    };
+    let found = awaited(&session.api::<Postgresql>(), database, "restored", ended, timeout).await?;
+    if let Some(message) = found.as_ref().and_then(stalled) {
+        return Err(Error::Stalled(format!("postgresql/{database}: {message}")));
+    }
+    let has_database = |found: Option<&ClientApp>| {
+        let status = found.and_then(|found| found.status.as_ref());
+        status
+            .and_then(|status| find(&status.conditions, kind::POSTGRES_READY))
+            .is_some_and(|ready| ready.status == "True")
+    };
+    awaited(&session.api::<ClientApp>(), name, "with its database", has_database, timeout).await.map(|_| ())
 }
 
 async fn give<K>(session: &Session, database: &str, uid: Option<&str>) -> Result<(), Error>
