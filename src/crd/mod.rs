@@ -9,6 +9,7 @@ mod postgresql;
 mod profile;
 pub mod quantity;
 pub mod reason;
+mod store;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
@@ -25,6 +26,7 @@ pub use profile::{
     ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
+pub use store::{CaSecret, CredentialsSecret, Store, StoreKeep};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::{DeletionPolicy, Owned};
+use super::{DeletionPolicy, Owned, Store};
 
 /// The PostgreSQL server that the user asks for.
 #[skip_serializing_none]
@@ -145,6 +145,9 @@ pub struct Backup {
     /// dumps is then kept.
     #[serde(default)]
     pub on_delete: bool,
+
+    /// S3-compatible storage to which the dumps go as well, off the node and the cluster.
+    pub store: Option<Store>,
 }
 
 /// What the operator last saw.
@@ -213,6 +216,8 @@ pub struct BackupSummary {
     pub last_failure: Option<Time>,
     /// Its Job.
     pub failed_job: Option<String>,
+    /// Why it failed, in the last words of its pod.
+    pub failure: Option<String>,
 }
 
 /// Whether the primary can be used.
@@ -275,9 +280,9 @@ pub struct DumpRecord {
 pub enum DumpState {
     /// Its Job has not ended.
     Running,
-    /// It is on the volume for dumps.
+    /// It is on the volume for dumps, and in the store if there is one.
     Succeeded,
-    /// It failed: there is no dump.
+    /// It failed: there is no dump, or not in the store.
     Failed,
 }
 

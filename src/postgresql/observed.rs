@@ -101,6 +101,8 @@ pub struct PodView {
     pub refused: Option<Refused>,
     /// The deletion for which it lets no client in.
     pub closed: Option<String>,
+    /// The Job that it has failed for, and its last words.
+    pub failed: Option<(String, String)>,
 }
 
 /// What a server finds on its volume, and leaves as it is.

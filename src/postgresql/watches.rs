@@ -237,6 +237,7 @@ fn pod(pod: Pod) -> Entry<PodView> {
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
+        failed: failed(&pod),
     };
     Entry { key: key_of(&pod), group: group(&pod), value: Some(view) }
 }
@@ -278,6 +279,25 @@ fn refused(pod: &Pod) -> Option<Refused> {
         72 => Some(Refused::OtherVersion),
         _ => None,
     }
+}
+
+/// What is told of a Job's pod at most.
+const WORDS: usize = 600;
+
+/// The Job of a pod that has failed, and the last line that the container said which failed.
+fn failed(pod: &Pod) -> Option<(String, String)> {
+    let job = pod.labels().get("batch.kubernetes.io/job-name")?;
+    let status = pod.status.as_ref()?;
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    let mut ended = containers
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|container| container.state.as_ref()?.terminated.as_ref());
+    let words = ended.find(|ended| ended.exit_code != 0)?.message.as_ref()?;
+    let line = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let line = line.strip_prefix("error: ").unwrap_or(line).trim_end_matches('.');
+    Some((job.clone(), line.chars().filter(|c| !c.is_control()).take(WORDS).collect()))
 }
 
 /// Exit code and last words of its container.

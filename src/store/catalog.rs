@@ -65,9 +65,13 @@ impl Entry {
         let entry: Entry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         let folder = !entry.folder.is_empty() && entry.folder.bytes().all(|c| c.is_ascii_alphanumeric());
         match entry {
-            Entry { format, .. } if format != FORMAT => Err(format!("it is of format {format}, which a newer version has written")),
+            Entry { format, .. } if format != FORMAT => {
+                Err(format!("it is of format {format}, which a newer version has written"))
+            }
             Entry { name: ref said, .. } if said != name => Err(format!("it speaks of {said}")),
-            _ if !folder || !entry.files.iter().all(|file| dump::is_file(&file.name)) => Err("it names no dump's files".to_owned()),
+            _ if !folder || !entry.files.iter().all(|file| dump::is_file(&file.name)) => {
+                Err("it names no dump's files".to_owned())
+            }
             _ if entry.files.iter().all(|file| file.name != dump::SUMS) => Err("it names no sums".to_owned()),
             entry => Ok(entry),
         }
@@ -197,7 +201,14 @@ mod tests {
             ("a file is missing", &whole[..2], vec![Ok(a.clone())], 0, 1, 0),
             ("it does not say so", &whole[1..], vec![], 0, 0, 2),
             ("it says nonsense", &whole, vec![Err("x".to_owned())], 0, 1, 0),
-            ("another upload of it", &[whole[0], whole[1], whole[2], "20260101T030000Z-a/g/5.dump"], vec![Ok(a.clone())], 1, 0, 1),
+            (
+                "another upload of it",
+                &[whole[0], whole[1], whole[2], "20260101T030000Z-a/g/5.dump"],
+                vec![Ok(a.clone())],
+                1,
+                0,
+                1,
+            ),
             ("what is another's", &["ns/db/20260101T030000Z-a/f/5.dump", "notes", "x/y"], vec![], 0, 0, 0),
         ] {
             let read = read.into_iter().map(|entry| (a.name.clone(), entry)).collect();

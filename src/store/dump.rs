@@ -30,10 +30,12 @@ pub struct Name(String);
 impl Name {
     pub fn parse(text: &str) -> Option<Name> {
         let (_, suffix) = text.split_once("Z-")?;
-        let fits = (1..64).contains(&suffix.len()) && suffix.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let fits =
+            (1..64).contains(&suffix.len()) && suffix.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         let name = Name(text.to_owned());
         // jiff reads more than `date` writes.
-        (fits && name.try_time()?.strftime("%Y%m%dT%H%M%S").to_string() == text[..text.len() - suffix.len() - 2]).then_some(name)
+        (fits && name.try_time()?.strftime("%Y%m%dT%H%M%S").to_string() == text[..text.len() - suffix.len() - 2])
+            .then_some(name)
     }
 
     fn try_time(&self) -> Option<DateTime> {
@@ -139,7 +141,8 @@ pub fn read(path: &Path, name: &Name) -> Result<Dump, String> {
     let text = |file: &str| fs::read_to_string(path.join(file)).map_err(|error| format!("{file}: {error}"));
     let about = About::parse(&text("MANIFEST")?).ok_or("MANIFEST does not say what it is of")?;
     let sums = sums(&text(SUMS)?)?;
-    let size = |file: &str| fs::metadata(path.join(file)).map(|found| found.len()).map_err(|error| format!("{file}: {error}"));
+    let size =
+        |file: &str| fs::metadata(path.join(file)).map(|found| found.len()).map_err(|error| format!("{file}: {error}"));
     for line in text("SIZES")?.lines() {
         let (expected, file) = line.trim_start().split_once(' ').ok_or("SIZES cannot be read")?;
         if !sums.contains_key(file) || expected.parse() != Ok(size(file)?) {
@@ -147,7 +150,8 @@ pub fn read(path: &Path, name: &Name) -> Result<Dump, String> {
         }
     }
     let listed = sums.into_iter().map(|(name, sum)| (name, Some(sum))).chain([(SUMS.to_owned(), None)]);
-    let files = listed.map(|(name, sha256)| Ok(File { size: size(&name)?, name, sha256 })).collect::<Result<_, String>>()?;
+    let files =
+        listed.map(|(name, sha256)| Ok(File { size: size(&name)?, name, sha256 })).collect::<Result<_, String>>()?;
     Ok(Dump { name: name.clone(), path: path.to_owned(), about, files })
 }
 
@@ -190,7 +194,8 @@ fn sums(text: &str) -> Result<BTreeMap<String, String>, String> {
 
 /// Whether a dump has files of this name. What a bucket says is not believed: such names become paths.
 pub fn is_file(name: &str) -> bool {
-    let numbered = || name.strip_suffix(".dump").is_some_and(|oid| !oid.is_empty() && oid.bytes().all(|c| c.is_ascii_digit()));
+    let numbered =
+        || name.strip_suffix(".dump").is_some_and(|oid| !oid.is_empty() && oid.bytes().all(|c| c.is_ascii_digit()));
     ["MANIFEST", "SIZES", "globals.sql", SUMS].contains(&name) || numbered()
 }
 
@@ -215,7 +220,10 @@ mod tests {
             assert_eq!(Name::parse(text).is_some(), fits, "{text}");
         }
         let name = Name::parse("20260228T235959Z-a").unwrap();
-        assert_eq!((name.date().to_string(), name.time().to_string()), ("2026-02-28".into(), "2026-02-28T23:59:59Z".into()));
+        assert_eq!(
+            (name.date().to_string(), name.time().to_string()),
+            ("2026-02-28".into(), "2026-02-28T23:59:59Z".into())
+        );
     }
 
     #[test]
@@ -228,7 +236,9 @@ mod tests {
 
     #[test]
     fn file_names() {
-        for (name, fits) in [("16386.dump", true), ("globals.sql", true), (".dump", false), ("../1.dump", false), ("x", false)] {
+        for (name, fits) in
+            [("16386.dump", true), ("globals.sql", true), (".dump", false), ("../1.dump", false), ("x", false)]
+        {
             assert_eq!(is_file(name), fits, "{name}");
         }
     }

@@ -27,7 +27,9 @@ pub enum Error {
         "{place} reads back as something else than was written there ({problem}): the storage, or what is between, changes data. {LATER}"
     )]
     NotAsWritten { place: String, problem: &'static str },
-    #[error("{place} is damaged ({problem}): fetch another dump, or the version of this object from before if the bucket has versions")]
+    #[error(
+        "{place} is damaged ({problem}): fetch another dump, or the version of this object from before if the bucket has versions"
+    )]
     Damaged { place: String, problem: String },
     #[error("{place} was not encrypted for this key, or is damaged at its beginning: {problem}")]
     WrongKey { place: String, problem: String },
@@ -81,7 +83,9 @@ fn told(error: &object_store::Error) -> String {
             root(error)
         ),
         (_, Some(_)) => format!("the connection to the storage was lost ({}). {LATER}", root(error)),
-        (_, None) if answer.is_empty() => format!("the storage does not speak as S3 does ({})", first_line(&root(error))),
+        (_, None) if answer.is_empty() => {
+            format!("the storage does not speak as S3 does ({})", first_line(&root(error)))
+        }
         (_, None) => format!("the storage fails{answer}: it may be full, overloaded or misconfigured. {LATER}"),
     }
 }

@@ -46,7 +46,10 @@ pub(super) async fn fetch(bucket: &Bucket, fetch: &Fetch) -> Result<(), Error> {
     let found = verify(&partial.path, &entry.name).await;
     let found = found.map_err(|problem| Error::Damaged { place: place(), problem })?;
     if found.files.len() != entry.files.len() {
-        return Err(Error::Damaged { place: place(), problem: format!("{} does not name all of its files", dump::SUMS) });
+        return Err(Error::Damaged {
+            place: place(),
+            problem: format!("{} does not name all of its files", dump::SUMS),
+        });
     }
     partial.complete(&target)?;
     println!("fetched dump {} into {}", entry.name, target.display());
@@ -144,7 +147,8 @@ fn write(
     parts: mpsc::Receiver<Bytes>,
 ) -> Result<(), Error> {
     let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(path);
-    let file = file.as_mut().map_err(|error| Error::file("create", path)(io::Error::new(error.kind(), error.to_string())))?;
+    let file =
+        file.as_mut().map_err(|error| Error::file("create", path)(io::Error::new(error.kind(), error.to_string())))?;
     let mut parts = Parts { parts, part: Bytes::new(), sum: Sha256::new() };
     let damaged = |error: io::Error| Error::Damaged { place: place.clone(), problem: error.to_string() };
     let mut plain = seal::open(&mut parts, identity).map_err(|closed| match closed {

@@ -34,7 +34,8 @@ pub fn kept(all: &[Candidate], keep: Keep) -> BTreeSet<Name> {
         let mut its: Vec<_> = all.iter().filter(|candidate| candidate.system == *server).collect();
         its.sort();
         its.reverse();
-        let with_data = chosen(its.iter().filter(|candidate| candidate.has_data).map(|candidate| &candidate.name), keep);
+        let with_data =
+            chosen(its.iter().filter(|candidate| candidate.has_data).map(|candidate| &candidate.name), keep);
         let any = chosen(its.iter().map(|candidate| &candidate.name), keep);
         let stays = |candidate: &&&Candidate| {
             let among = if candidate.has_data { &with_data } else { &any };
@@ -101,14 +102,14 @@ mod tests {
             ("nothing is there", keep(1, 0, 0, 0), "", ""),
             ("the last ones stay", keep(2, 0, 0, 0), "2026.01.01 2026.01.02 2026.01.03", "2026.01.01"),
             ("of a day, the newest", keep(0, 2, 0, 0), "2026.01.01T03 2026.01.01T04 2026.01.02T03", "2026.01.01T03"),
-            (
-                "days without a dump do not count",
-                keep(0, 2, 0, 0),
-                "2026.01.01 2026.02.01 2026.03.01",
-                "2026.01.01",
-            ),
+            ("days without a dump do not count", keep(0, 2, 0, 0), "2026.01.01 2026.02.01 2026.03.01", "2026.01.01"),
             // 2026-01-01 is a Thursday.
-            ("weeks begin on Monday", keep(0, 0, 2, 0), "2025.12.28 2025.12.29 2026.01.04 2026.01.05", "2025.12.28 2025.12.29"),
+            (
+                "weeks begin on Monday",
+                keep(0, 0, 2, 0),
+                "2025.12.28 2025.12.29 2026.01.04 2026.01.05",
+                "2025.12.28 2025.12.29",
+            ),
             ("months", keep(0, 0, 0, 2), "2025.12.31 2026.01.30 2026.01.31 2026.02.01", "2025.12.31 2026.01.30"),
             (
                 "each rule keeps its own",
@@ -117,7 +118,12 @@ mod tests {
                 "2025.11.30 2026.01.29 2026.01.30T01",
             ),
             ("nothing is asked for, and one stays", keep(0, 0, 0, 0), "2026.01.01 2026.01.02", "2026.01.01"),
-            ("empty ones stand for none with data", keep(1, 0, 0, 0), "2026.01.01 2026.01.02- 2026.01.03-", "2026.01.02"),
+            (
+                "empty ones stand for none with data",
+                keep(1, 0, 0, 0),
+                "2026.01.01 2026.01.02- 2026.01.03-",
+                "2026.01.02",
+            ),
             ("and go for ones with data", keep(1, 0, 0, 0), "2026.01.01- 2026.01.02", "2026.01.01"),
             (
                 "an empty one of the same day does not stand for it",
@@ -135,13 +141,15 @@ mod tests {
 
     fn some() -> impl Strategy<Value = (Vec<Candidate>, Keep)> {
         let one = (0..800i64, 0..3u8, any::<bool>()).prop_map(|(hour, system, has_data)| {
-            let time = jiff::civil::date(2026, 1, 1).at(0, 0, 0, 0).saturating_add(jiff::SignedDuration::from_hours(hour * 7));
+            let time =
+                jiff::civil::date(2026, 1, 1).at(0, 0, 0, 0).saturating_add(jiff::SignedDuration::from_hours(hour * 7));
             let name = Name::parse(&format!("{}Z-a{system}", time.strftime("%Y%m%dT%H%M%S"))).unwrap();
             Candidate { name, system: system.to_string(), has_data }
         });
         let keep = (0..4u32, 0..4u32, 0..4u32, 0..4u32).prop_map(|(a, b, c, d)| keep(a, b, c, d));
         let unique = |all: Vec<Candidate>| -> Vec<Candidate> {
-            let by_name: std::collections::BTreeMap<_, _> = all.into_iter().map(|one| (one.name.clone(), one)).collect();
+            let by_name: std::collections::BTreeMap<_, _> =
+                all.into_iter().map(|one| (one.name.clone(), one)).collect();
             by_name.into_values().collect()
         };
         (proptest::collection::vec(one, 0..40).prop_map(unique), keep)

@@ -44,7 +44,11 @@ pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken)
         match upload(bucket, dump, push.recipient.as_ref(), stop).await {
             Ok(entry) => {
                 let (files, bytes) = (entry.files.len(), entry.files.iter().map(|file| file.size).sum::<u64>());
-                println!("stored dump {} as {}: {files} files, {bytes} bytes", dump.name, bucket.place(dump.name.as_str()));
+                println!(
+                    "stored dump {} as {}: {files} files, {bytes} bytes",
+                    dump.name,
+                    bucket.place(dump.name.as_str())
+                );
                 found.entries.push(entry);
             }
             Err(Error::DamagedHere { problem, .. }) if dump != newest => {
@@ -164,7 +168,12 @@ async fn send(
 }
 
 /// Reads a file, and passes on what is to be stored; what is not as its sum says has no end.
-fn read(dump: &Dump, file: &dump::File, recipient: Option<&Recipient>, to: mpsc::Sender<Piece>) -> Result<Stored, Error> {
+fn read(
+    dump: &Dump,
+    file: &dump::File,
+    recipient: Option<&Recipient>,
+    to: mpsc::Sender<Piece>,
+) -> Result<Stored, Error> {
     let path = dump.path.join(&file.name);
     let size = part_size(seal::size(file.size, recipient)) as usize;
     let mut sealed = Sealed::new(Parts { size, to, part: Vec::new(), sum: Sha256::new(), total: 0 }, recipient)?;

@@ -176,9 +176,8 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Endpoint, Self::Err> {
         let text = text.trim_end_matches('/');
         let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let fits = |host: &str| {
-            !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:[]".contains(&c))
-        };
+        let fits =
+            |host: &str| !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:[]".contains(&c));
         match host {
             Some(host) if fits(host) => Ok(Endpoint(text.to_owned())),
             _ => Err("an http:// or https:// URL with nothing but a host and a port is expected"),
@@ -195,8 +194,7 @@ impl FromStr for Prefix {
 
     fn from_str(text: &str) -> Result<Prefix, Self::Err> {
         let fits = |part: &str| {
-            !["", ".", ".."].contains(&part)
-                && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
+            !["", ".", ".."].contains(&part) && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
         };
         match text.split('/').all(fits) {
             true => Ok(Prefix(text.to_owned())),

@@ -5,7 +5,7 @@
 
 use super::{Plan, Step, primary};
 use crate::{
-    crd::{BackupSummary, DumpRecord, DumpState},
+    crd::{BackupSummary, DumpRecord, DumpState, Reason},
     postgresql::{
         build::backup,
         desired::Desired,
@@ -22,7 +22,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     {
         let job = names::dump(&desired.key.name, request);
         if let Some(view) = job_view(observed, &job) {
-            return Some(seen(desired, request, job, view));
+            return Some(seen(desired, observed, request, job, view));
         }
         // Its Job was deleted before it ended, and is made again.
         if recorded.is_some_and(|recorded| recorded.request == *request) {
@@ -35,7 +35,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
         return Some(recorded.clone());
     }
     Some(match job_view(observed, &recorded.job) {
-        Some(view) => seen(desired, &recorded.request, recorded.job.clone(), view),
+        Some(view) => seen(desired, observed, &recorded.request, recorded.job.clone(), view),
         None => DumpRecord {
             state: DumpState::Failed,
             message: Some(format!(
@@ -49,18 +49,25 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
 
 const AGAIN: &str = "delete the Job for another try, or put another word into spec.backup.request";
 
-fn seen(desired: &Desired, request: &str, job: String, view: &JobView) -> DumpRecord {
+fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view: &JobView) -> DumpRecord {
     let (state, message) = match view.succeeded {
         None => (DumpState::Running, None),
         Some(true) => (DumpState::Succeeded, None),
         Some(false) => {
             let namespace = &desired.key.namespace;
-            let message = format!("Job {job} has failed: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
+            let why = failure(observed, &job).map(|why| format!(": {why}")).unwrap_or_default();
+            let message = format!("Job {job} has failed{why}: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
             (DumpState::Failed, Some(message))
         }
     };
     let (started_at, completed_at) = (view.started.clone(), view.ended.clone());
     DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
+}
+
+/// Why a Job has failed, as long as its pod says so.
+fn failure(observed: &Observed, job: &str) -> Option<String> {
+    let mut said = observed.pods.iter().filter_map(|pod| pod.failed.as_ref());
+    said.find(|(of, _)| of == job).map(|(_, why)| why.clone())
 }
 
 /// How the dumps went, whatever asked for them: what is known, and what their Jobs add to it.
@@ -84,7 +91,12 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
             *last = Some(ended.clone());
             if !succeeded {
                 summary.failed_job = Some(name.clone());
+                summary.failure = None;
             }
+        }
+        // What its pod says may come to be known later.
+        if summary.failure.is_none() && summary.failed_job.as_ref() == Some(name) {
+            summary.failure = failure(observed, name);
         }
     }
     summary
@@ -110,6 +122,15 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         {
             plan.steps.push(Step::Delete { id: id.clone(), uid: uid.clone() });
         }
+    }
+}
+
+/// Uploads are what is missing first where something is; dumps go on.
+pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
+    let store = desired.backup.as_ref().and_then(|backup| backup.store.as_ref());
+    if store.is_some() && desired.operator_image.is_none() {
+        let message = "spec.backup.store: dumps go to their volume only, since the operator does not know its own image, which uploads them: the cluster admin sets CLIENTAPP_POD_NAME as manifests/deployment.yaml does, or CLIENTAPP_IMAGE";
+        plan.hold(Reason::OperatorImageUnknown, message.to_owned());
     }
 }
 

@@ -18,7 +18,15 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
 
 pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
     let waiting = waiting.map(str::to_owned);
-    PodView { name: name.to_owned(), uid: "p".to_owned(), role: role.to_owned(), waiting, refused: None, closed: None }
+    PodView {
+        name: name.to_owned(),
+        uid: "p".to_owned(),
+        role: role.to_owned(),
+        waiting,
+        refused: None,
+        closed: None,
+        failed: None,
+    }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;

@@ -68,7 +68,7 @@ fn how_dumps_go() {
     ] {
         let expected = (status, reason, message.as_str());
         let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
-        let backup = BackupSummary { last_success, last_failure, failed_job };
+        let backup = BackupSummary { last_success, last_failure, failed_job, failure: None };
         let mut observed = Observed::default();
         observed.recorded.backup = Some(backup);
         let desired = of(json!({"backup": {"schedule": "@daily"}}));

@@ -62,6 +62,34 @@ fn what_a_pod_has_refused() {
 }
 
 #[test]
+fn why_a_jobs_pod_has_failed() {
+    let container = |name: &str, code: i32, message: &str| {
+        json!({
+            "name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": code, "message": message}},
+        })
+    };
+    let long = "x".repeat(3000);
+    for (init, main, expected) in [
+        (container("dump", 0, "dumped"), container("store", 0, "stored"), None),
+        (container("dump", 1, "first\npg_dump: error: no\n\n"), container("store", 0, ""), Some("pg_dump: error: no")),
+        (
+            container("dump", 0, "dumped"),
+            container("store", 1, "stored a\nerror: full, make room.\n"),
+            Some("full, make room"),
+        ),
+        (container("dump", 0, ""), container("store", 1, ""), None),
+        (container("dump", 0, ""), container("store", 1, &long), Some(&long[..WORDS])),
+    ] {
+        let status = json!({"initContainerStatuses": [init], "containerStatuses": [main]});
+        let metadata = json!({"labels": {"batch.kubernetes.io/job-name": "acme-dump-1"}});
+        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
+        let expected = expected.map(|words| ("acme-dump-1".to_owned(), words.to_owned()));
+        assert_eq!(failed(&pod), expected);
+    }
+}
+
+#[test]
 fn how_and_when_a_job_ended() {
     let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
     let time = |text: &str| serde_json::from_value(json!(text)).ok();

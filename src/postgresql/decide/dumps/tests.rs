@@ -113,8 +113,12 @@ fn how_the_dumps_went() {
     let desired = of(on("one"));
     let mut observed = settled(&desired);
     assert_eq!(summary(&desired, &observed), None);
-    observed.recorded.backup =
-        Some(BackupSummary { last_success: time(2), last_failure: time(2), failed_job: Some("x".to_owned()) });
+    observed.recorded.backup = Some(BackupSummary {
+        last_success: time(2),
+        last_failure: time(2),
+        failed_job: Some("x".to_owned()),
+        failure: Some("y".to_owned()),
+    });
     for (job, succeeded, ended) in [
         ("acme-backup-1", Some(true), time(3)),
         ("acme-backup-2", Some(false), time(4)),
@@ -126,9 +130,19 @@ fn how_the_dumps_went() {
         let detail = Detail::Job(JobView { succeeded, ended, ..JobView::default() });
         observed.objects.insert((Kind::Job, job.to_owned()), view(None, detail));
     }
-    let expected =
-        BackupSummary { last_success: time(3), last_failure: time(4), failed_job: Some("acme-backup-2".to_owned()) };
-    assert_eq!(summary(&desired, &observed), Some(expected));
+    let failed_job = Some("acme-backup-2".to_owned());
+    let expected = BackupSummary { last_success: time(3), last_failure: time(4), failed_job, failure: None };
+    assert_eq!(summary(&desired, &observed), Some(expected.clone()));
+    // What its pod says comes to be known later, and outlives the pod.
+    observed.recorded.backup = Some(expected.clone());
+    let mut pod = crate::postgresql::decide::tests::pod("acme-backup-2-x", "backup", Some("x"));
+    pod.failed = Some(("acme-backup-2".to_owned(), "the storage is full".to_owned()));
+    observed.pods.push(pod);
+    let told = BackupSummary { failure: Some("the storage is full".to_owned()), ..expected };
+    assert_eq!(summary(&desired, &observed), Some(told.clone()));
+    observed.recorded.backup = Some(told.clone());
+    observed.pods.clear();
+    assert_eq!(summary(&desired, &observed), Some(told));
 }
 
 fn volume(observed: &mut Observed) -> &mut ObjectView {
@@ -149,6 +163,18 @@ fn a_dump_holds_nothing_up() {
 }
 
 #[test]
+fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
+    let of = |image: Option<&str>| Desired {
+        operator_image: image.map(str::to_owned),
+        ..of(crate::postgresql::desired::tests::stored(json!({})))
+    };
+    for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
+        let desired = of(image);
+        assert_eq!(reason(&decide(&desired, &settled(&desired))), expected);
+    }
+}
+
+#[test]
 fn a_failure_says_what_to_do() {
     let desired = of(on("one"));
     let mut observed = settled(&desired);
@@ -158,4 +184,9 @@ fn a_failure_says_what_to_do() {
         message,
         "Job acme-dump-7692c3ad35 has failed: see `kubectl logs -n ns job/acme-dump-7692c3ad35`; delete the Job for another try, or put another word into spec.backup.request"
     );
+    let mut pod = crate::postgresql::decide::tests::pod("acme-dump-7692c3ad35-x", "backup", Some("x"));
+    pod.failed = Some(("acme-dump-7692c3ad35".to_owned(), "the storage is full".to_owned()));
+    observed.pods.push(pod);
+    let message = record(&desired, &observed).unwrap().message.unwrap();
+    assert!(message.starts_with("Job acme-dump-7692c3ad35 has failed: the storage is full: see"), "{message}");
 }
