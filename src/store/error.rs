@@ -68,25 +68,32 @@ impl Error {
 /// What the storage said, and what to do. The library's own sentence would quote the answer's whole body, which repeats what was
 /// signed, and the URL.
 fn told(error: &object_store::Error) -> String {
-    use object_store::Error as Storage;
-    let answer = answer(&error.to_string());
-    match (error, transport(error)) {
-        (Storage::NotFound { .. }, _) => format!("it is not there{answer}: is the bucket's name right?"),
-        (Storage::PermissionDenied { .. } | Storage::Unauthenticated { .. }, _) => {
+    let said = error.to_string();
+    let answer = answer(&said);
+    match (status(error, &said), transport(error)) {
+        (Some(404), _) => format!("it is not there{answer}: is the bucket's name right?"),
+        (Some(401 | 403), _) => {
             format!("the storage refuses it{answer}: look at the credentials, and at what they may do in the bucket")
         }
-        (_, Some(HttpErrorKind::Timeout)) => {
-            format!("the storage does not answer in time. {LATER}")
-        }
-        (_, Some(HttpErrorKind::Connect)) => format!(
+        (Some(_), _) => format!("the storage fails{answer}: it may be full, overloaded or misconfigured. {LATER}"),
+        (None, Some(HttpErrorKind::Timeout)) => format!("the storage does not answer in time. {LATER}"),
+        (None, Some(HttpErrorKind::Connect)) => format!(
             "the storage cannot be reached ({}): look at the endpoint, the network and, with https, the certificate",
             root(error)
         ),
-        (_, Some(_)) => format!("the connection to the storage was lost ({}). {LATER}", root(error)),
-        (_, None) if answer.is_empty() => {
-            format!("the storage does not speak as S3 does ({})", first_line(&root(error)))
-        }
-        (_, None) => format!("the storage fails{answer}: it may be full, overloaded or misconfigured. {LATER}"),
+        (None, Some(_)) => format!("the connection to the storage was lost ({}). {LATER}", root(error)),
+        (None, None) => format!("the storage does not speak as S3 does ({})", first_line(&root(error))),
+    }
+}
+
+/// The status of the answer. Of a list, the library has it in its sentence only.
+fn status(error: &object_store::Error, said: &str) -> Option<u16> {
+    use object_store::Error as Storage;
+    match error {
+        Storage::NotFound { .. } => Some(404),
+        Storage::PermissionDenied { .. } => Some(403),
+        Storage::Unauthenticated { .. } => Some(401),
+        _ => said.split_once("status code: ")?.1.split(' ').next()?.parse().ok(),
     }
 }
 

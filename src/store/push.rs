@@ -37,7 +37,7 @@ pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken)
     let newest = whole.first().ok_or_else(|| Error::NoDump(push.dumps.clone()))?;
     let mut found = catalog::read(bucket).await?;
     for (name, problem) in &found.damaged {
-        println!("{} is damaged ({problem}), and left for you to look at", bucket.place(name.as_str()));
+        println!("{} is damaged ({problem})", bucket.place(name.as_str()));
     }
     // The newest first: whatever becomes of the others.
     for dump in missing(&found, &whole, push.keep) {
@@ -76,12 +76,10 @@ async fn lock(dumps: &Path) -> Result<fs::File, Error> {
     locked.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
-/// The dumps that the bucket lacks and would keep. **Pure.**
+/// The dumps that the bucket lacks, or has damaged, and would keep. **Pure.**
 fn missing<'a>(found: &Catalog, whole: &'a [Dump], keep: Option<Keep>) -> Vec<&'a Dump> {
     let there = |name: &Name| found.entries.iter().any(|entry| entry.name == *name);
-    // What says nonsense of it is left alone.
-    let damaged = |name: &Name| found.damaged.iter().any(|(damaged, _)| damaged == name);
-    let lacking = whole.iter().filter(|dump| !there(&dump.name) && !damaged(&dump.name));
+    let lacking = whole.iter().filter(|dump| !there(&dump.name));
     let mut candidates = candidates(found);
     candidates.extend(lacking.clone().map(|dump| catalog::candidate(&dump.name, &dump.about)));
     let kept = keep.map(|keep| keep::kept(&candidates, keep));
@@ -117,30 +115,34 @@ async fn upload(
     stop: &CancellationToken,
 ) -> Result<Entry, Error> {
     let folder = hex(&rand::rng().random::<[u8; 8]>());
-    let mut stored = Vec::new();
-    for file in &dump.files {
-        let key = catalog::file_key(&dump.name, &folder, &file.name, recipient.is_some());
-        let sent = match send(bucket, &key, dump, file, recipient, stop).await {
-            Ok(sent) => verified(bucket, &key, sent).await,
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(sent) => stored.push(sent),
-            Err(error) => {
-                // No more than politeness: what it cannot take away is no dump, and goes a day later.
-                if !matches!(error, Error::Stopped) {
-                    for file in &dump.files[..=stored.len()] {
-                        let key = catalog::file_key(&dump.name, &folder, &file.name, recipient.is_some());
-                        let _ = bucket.delete(&key).await;
-                    }
-                }
-                return Err(error);
-            }
+    let stored = store(bucket, dump, &folder, recipient, stop).await;
+    // No more than politeness: what it cannot take away is no dump, and goes a day later. What says that it is one goes first.
+    if stored.as_ref().is_err_and(|error| !matches!(error, Error::Stopped))
+        && bucket.delete(&catalog::entry_key(&dump.name)).await.is_ok()
+    {
+        for file in &dump.files {
+            let _ = bucket.delete(&catalog::file_key(&dump.name, &folder, &file.name, recipient.is_some())).await;
         }
     }
-    let entry = Entry::new(dump, folder, recipient.map(Recipient::to_string), stored);
+    stored
+}
+
+async fn store(
+    bucket: &Bucket,
+    dump: &Dump,
+    folder: &str,
+    recipient: Option<&Recipient>,
+    stop: &CancellationToken,
+) -> Result<Entry, Error> {
+    let mut stored = Vec::new();
+    for file in &dump.files {
+        let key = catalog::file_key(&dump.name, folder, &file.name, recipient.is_some());
+        let sent = send(bucket, &key, dump, file, recipient, stop).await?;
+        stored.push(verified(bucket, &key, sent).await?);
+    }
+    let entry = Entry::new(dump, folder.to_owned(), recipient.map(Recipient::to_string), stored);
     let key = catalog::entry_key(&dump.name);
-    bucket.put(&key, serde_json::to_vec(&entry).map_err(|error| Error::Encrypt(error.to_string()))?).await?;
+    bucket.put(&key, serde_json::to_vec(&entry).map_err(|error| Error::Settings(error.to_string()))?).await?;
     match catalog::one(bucket, &dump.name).await? {
         Some(found) if found == entry => Ok(entry),
         _ => Err(Error::NotAsWritten { place: bucket.place(&key), problem: "its text differs" }),

@@ -213,7 +213,9 @@ impl Hidden {
         match std::env::var(name) {
             Ok(value) if !value.is_empty() => Ok(Hidden(value)),
             Err(std::env::VarError::NotUnicode(_)) => Err(Error::Settings(format!("{name} is not UTF-8"))),
-            _ => Err(Error::Settings(format!("{name} is not set: it is half of the storage's credentials"))),
+            _ => Err(Error::Settings(format!(
+                "{name} is not set: it is half of the storage's credentials, and comes from the Secret that spec.backup.store.credentialsSecret names"
+            ))),
         }
     }
 

@@ -80,7 +80,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
     let upload = backup.store.as_ref().zip(desired.operator_image.as_ref());
     let ca = upload.and_then(|(store, _)| store.ca.as_ref());
     volumes.extend(ca.map(
-        |ca| json!({"name": "ca", "secret": {"secretName": ca.name, "items": [{"key": ca.key, "path": "ca.crt"}]}}),
+        |ca| json!({"name": "ca", "secret": {"secretName": ca.name, "items": [{"key": ca.key, "path": "ca.crt"}], "optional": true}}),
     ));
     let mut pod = match upload {
         None => pod_spec(container, json!(volumes)),
@@ -117,9 +117,17 @@ fn push(store: &DesiredStore, image: &str) -> Value {
         variable("STORE_BUCKET", bucket),
         variable("STORE_REGION", region),
         variable("STORE_PREFIX", prefix),
-        from_secret("AWS_ACCESS_KEY_ID", credentials.name.clone(), &credentials.access_key_id_key),
-        from_secret("AWS_SECRET_ACCESS_KEY", credentials.name.clone(), &credentials.secret_access_key_key),
     ];
+    let halves = [
+        ("AWS_ACCESS_KEY_ID", &credentials.access_key_id_key),
+        ("AWS_SECRET_ACCESS_KEY", &credentials.secret_access_key_key),
+    ];
+    env.extend(halves.map(|(name, key)| {
+        let mut half = from_secret(name, credentials.name.clone(), key);
+        // Without it the container says what is missing; the kubelet would wait for it until the Job's deadline.
+        half["valueFrom"]["secretKeyRef"]["optional"] = json!(true);
+        half
+    }));
     env.extend(ca.as_ref().map(|_| variable("STORE_CA_FILE", &format!("{CA}/ca.crt"))));
     env.extend(recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
     if let Some(keep) = keep {
