@@ -71,6 +71,7 @@ pub struct Objects {
     home: PathBuf,
     watchdog: Watchdog,
     server: Child,
+    scheme: &'static str,
     port: u16,
     proxy: u16,
     shared: Arc<Shared>,
@@ -92,6 +93,18 @@ impl Objects {
     /// # Errors
     /// When it cannot be built or started.
     pub fn start() -> Result<Objects> {
+        Self::serve(None)
+    }
+
+    /// The same with TLS, by a certificate that only [`Self::ca`] vouches for.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub fn start_with_tls() -> Result<Objects> {
+        Self::serve(Some(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?))
+    }
+
+    fn serve(tls: Option<rcgen::CertifiedKey<rcgen::KeyPair>>) -> Result<Objects> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tools = Tools::ensure(&Progress::stderr())?;
         let home = tempfile::tempdir()?;
@@ -104,7 +117,13 @@ impl Objects {
         // A port that was free a moment ago; the kernel gives it to no other process soon.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = File::create(home.join("log"))?;
-        let server = Command::new(&tools.versitygw)
+        let mut server = Command::new(&tools.versitygw);
+        if let Some(tls) = &tls {
+            fs::write(home.join("ca"), tls.cert.pem())?;
+            fs::write(home.join("key"), tls.signing_key.serialize_pem())?;
+            server.arg("--cert").arg(home.join("ca")).arg("--key").arg(home.join("key"));
+        }
+        let server = server
             .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet"])
             // Not every file system has attributes.
             .args(["posix", "--sidecar"])
@@ -137,7 +156,8 @@ impl Objects {
                 axum::serve(listener, router).await.expect("axum's accept loop never ends");
             }
         })?;
-        let mut objects = Objects { home, watchdog, server, port, proxy, shared, _server: background };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut objects = Objects { home, watchdog, server, scheme, port, proxy, shared, _server: background };
         let ended = blocking_until("versitygw answers", || {
             let answers = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
             let ended = objects.server.try_wait().ok().flatten().is_some();
@@ -152,7 +172,13 @@ impl Objects {
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// The file with its certificate.
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        self.home.join("ca")
     }
 
     /// Its URL with the proxy between, that has it fail.
@@ -259,7 +285,11 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let fault = shared.fault(&method, &asked);
     let has_body = [Method::PUT, Method::POST].contains(&method);
     match fault {
-        Some(Fault::Answer(status)) => return (status, "").into_response(),
+        Some(Fault::Answer(status)) => {
+            // Or the client would be cut off before it hears the answer.
+            let _ = axum::body::to_bytes(request.into_body(), usize::MAX).await;
+            return (status, "").into_response();
+        }
         Some(Fault::Hang) => shared.hangs(&method, &asked).await,
         Some(Fault::Lose) if has_body => {
             let length =
