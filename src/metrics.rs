@@ -11,11 +11,12 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{crd::Reason, lead::Lead, runtime::key::Key};
+use crate::{crd::Reason, lead::Lead};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
-type Backups = Box<dyn Fn() -> Vec<(Key, i64)> + Send + Sync>;
+/// Namespace, name, and when it was.
+type Backups = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
 
 /// The counters. Cheap to update, and not labelled by app: a thousand apps are not a thousand series. Only of dumps by schedule it
 /// has to be known whose they are.
@@ -107,7 +108,7 @@ impl Metrics {
         drop(states);
         self.last_backups.clear();
         let backups = self.backups.lock().unwrap_or_else(PoisonError::into_inner);
-        for (Key { namespace, name }, time) in backups.as_ref().map(|backups| backups()).unwrap_or_default() {
+        for (namespace, name, time) in backups.as_ref().map(|backups| backups()).unwrap_or_default() {
             self.last_backups.get_or_create(&[("namespace", namespace), ("name", name)]).set(time);
         }
         drop(backups);
@@ -132,9 +133,8 @@ mod tests {
         metrics.apps(Some(Box::new(move || {
             vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
         })));
-        metrics.backups(Some(Box::new(|| {
-            vec![(Key::new("shop", "orders"), 1_767_236_400), (Key::new("shop", "new"), 0)]
-        })));
+        let backup = |name: &str, time| ("shop".to_owned(), name.to_owned(), time);
+        metrics.backups(Some(Box::new(move || vec![backup("orders", 1_767_236_400), backup("new", 0)])));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Lead::assured());
         let text = metrics.render();

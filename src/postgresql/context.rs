@@ -54,13 +54,14 @@ impl Ctx {
 }
 
 /// When the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero: there is none yet.
-fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(Key, i64)> {
+fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
     let backup = |guard: &Arc<Guard<Postgresql>>| {
         let object = guard.object.as_ref().ok()?;
         object.spec.backup.as_ref()?.schedule.as_ref()?;
         let summary = object.status.as_ref().and_then(|status| status.backup.as_ref());
         let success = summary.and_then(|summary| summary.last_success.as_ref());
-        Some((key_of(&**guard), success.map_or(0, |time| time.0.as_second())))
+        let Key { namespace, name } = key_of(&**guard);
+        Some((namespace, name, success.map_or(0, |time| time.0.as_second())))
     };
     postgresqls.store.state().iter().filter_map(backup).collect()
 }

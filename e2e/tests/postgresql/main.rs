@@ -409,14 +409,21 @@ async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
     assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
 
     options.environment.push(("CLIENTAPP_POD_NAME".to_owned(), "itself".to_owned()));
-    let operator = e2e::lab::leading(&options).await;
+    let mut operator = e2e::lab::leading(&options).await;
     up(&tenant, "db").await;
-    patch(&tenant, "db", json!({"backup": {"request": "two"}})).await.unwrap();
+    patch(&tenant, "db", json!({"backup": {"request": "two", "schedule": "@yearly"}})).await.unwrap();
     let two = dump(&tenant, "two", DumpState::Succeeded).await;
     let made = pod(&two.job).await;
     assert_eq!(made.containers[0].image.as_deref(), Some("registry.example.com/operator:7"));
     assert_eq!(made.containers[0].args, Some(vec!["store".to_owned(), "push".to_owned()]));
     assert!(made.init_containers.unwrap()[0].image.as_ref().unwrap().contains("postgres"));
+
+    let success =
+        status(&tenant, "db", "dumped", |status| has(status, "BackedUp", "True", "Dumped")).await.backup.unwrap();
+    let metric =
+        "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"pg-store\",name=\"db\"}";
+    let time = success.last_success.unwrap().0.as_second() as f64;
+    until("it is counted", async || operator.counted(metric).is_ok_and(|counted| counted >= time)).await;
 
     // An upload that fails: no other pod comes, and its last words are told. No pod for the Job, as long as the quota lasts.
     let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": "2"}}});
