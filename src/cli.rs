@@ -21,7 +21,7 @@ use crate::{
     plugin,
     run::run,
     runtime::key::key_of,
-    telemetry, yaml,
+    store, telemetry, yaml,
 };
 
 /// Turns a ClientApp into a complete, isolated instance of a Helm-packaged web app.
@@ -56,6 +56,9 @@ enum Command {
         #[arg(value_name = "REASON")]
         names: Vec<String>,
     },
+    /// What the Jobs of dumps run: push, fetch and list dumps in S3-compatible storage.
+    #[command(hide = true)]
+    Store(Box<store::settings::StoreArgs>),
     /// Run `kubectl clientapp`, which is this binary under the name kubectl-clientapp.
     Kubectl(Box<plugin::args::Cli>),
 }
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(failed));
         }
         Command::Kubectl(cli) => return plugin::main(&cli),
+        Command::Store(args) => return store::main(&args),
         Command::Crds => definitions(),
         Command::Reasons { names } => reasons(&names),
         Command::Render { file, namespace, chart } => render(&file, &namespace, &chart),

@@ -82,6 +82,12 @@ pub struct RunArgs {
     #[command(flatten)]
     /// The HTTP API.
     pub api: ApiArgs,
+    /// The operator's own pod in its own namespace, which tells its image.
+    #[arg(long, env = "CLIENTAPP_POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+    /// The operator's own image, by which Jobs upload dumps [default: that of its pod]
+    #[arg(long, env = "CLIENTAPP_IMAGE", value_name = "IMAGE")]
+    pub image: Option<String>,
     /// Namespace of the Lease that elects the leader [default: the operator's own]
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,

@@ -23,5 +23,6 @@ pub(crate) mod postgresql;
 pub(crate) mod run;
 pub mod runtime;
 pub(crate) mod shutdown;
+pub(crate) mod store;
 pub(crate) mod telemetry;
 pub mod yaml;

@@ -15,8 +15,11 @@ use crate::{crd::Reason, lead::Lead};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+/// Namespace, name, and when it was.
+type Backups = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
 
-/// The counters. Cheap to update, and never labelled by app: a thousand apps are not a thousand series.
+/// The counters. Cheap to update, and not labelled by app: a thousand apps are not a thousand series. Only of dumps by schedule it
+/// has to be known whose they are.
 pub struct Metrics {
     registry: Registry,
     reconciles: Histogram,
@@ -24,6 +27,9 @@ pub struct Metrics {
     apps: Family<[(&'static str, String); 2], Gauge>,
     /// State and reason of `Ready` of each ClientApp, while this operator controls them.
     states: Mutex<Option<States>>,
+    last_backups: Family<[(&'static str, String); 2], Gauge>,
+    /// When the last dump of each Postgresql was complete, while this operator controls them.
+    backups: Mutex<Option<Backups>>,
     helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
     leader: Gauge,
     lead: Mutex<Option<Lead>>,
@@ -41,9 +47,16 @@ impl Default for Metrics {
         registry.register("reconcile_failures", "Reconciles that failed, by reason", failures.clone());
         registry.register_with_unit("helm", "helm processes and their time", Unit::Seconds, helm_runs.clone());
         registry.register("apps", "ClientApps by state and reason of Ready, on the leader", apps.clone());
+        let last_backups = Family::default();
+        registry.register_with_unit(
+            "postgresql_last_successful_backup_timestamp",
+            "When the last dump of a Postgresql with a schedule was complete, 0 without any, on the leader",
+            Unit::Seconds,
+            last_backups.clone(),
+        );
         registry.register("leader", "1 while this operator is the leader", leader.clone());
-        let (states, lead) = (Mutex::default(), Mutex::default());
-        Metrics { registry, reconciles, failures, apps, states, helm_runs, leader, lead }
+        let (states, lead, backups) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Metrics { registry, reconciles, failures, apps, states, last_backups, backups, helm_runs, leader, lead }
     }
 }
 
@@ -78,6 +91,11 @@ impl Metrics {
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
+    /// Where the times of the last dumps are to be had; `None`: this operator does not control the Postgresqls any more.
+    pub fn backups(&self, backups: Option<Backups>) {
+        *self.backups.lock().unwrap_or_else(PoisonError::into_inner) = backups;
+    }
+
     /// Everything, in the OpenMetrics text format.
     pub fn render(&self) -> String {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -88,6 +106,12 @@ impl Metrics {
             self.apps.get_or_create(&[("state", state), ("reason", reason)]).inc();
         }
         drop(states);
+        self.last_backups.clear();
+        let backups = self.backups.lock().unwrap_or_else(PoisonError::into_inner);
+        for (namespace, name, time) in backups.as_ref().map(|backups| backups()).unwrap_or_default() {
+            self.last_backups.get_or_create(&[("namespace", namespace), ("name", name)]).set(time);
+        }
+        drop(backups);
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -109,6 +133,8 @@ mod tests {
         metrics.apps(Some(Box::new(move || {
             vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
         })));
+        let backup = |name: &str, time| ("shop".to_owned(), name.to_owned(), time);
+        metrics.backups(Some(Box::new(move || vec![backup("orders", 1_767_236_400), backup("new", 0)])));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Lead::assured());
         let text = metrics.render();
@@ -119,10 +145,14 @@ mod tests {
             "clientapp_operator_leader 1",
             "clientapp_operator_apps{state=\"True\",reason=\"Ready\"} 2",
             "clientapp_operator_apps{state=\"False\",reason=\"InvalidSpec\"} 1",
+            "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"orders\"} 1767236400",
+            "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"new\"} 0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         metrics.apps(None);
-        assert!(!metrics.render().contains("clientapp_operator_apps{"));
+        metrics.backups(None);
+        let text = metrics.render();
+        assert!(!text.contains("clientapp_operator_apps{") && !text.contains("timestamp_seconds{"), "{text}");
     }
 }

@@ -5,6 +5,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client,
     api::ListParams,
@@ -88,10 +89,12 @@ async fn lead(
         let looked = async || lease.look().await.map_err(|error| ("LeaseUnavailable", error.to_string()));
         until(ready, Duration::from_secs(1), looked).await;
         until(ready, Duration::from_secs(2), async || served(&requests).await).await;
+        let own = async || own_image(args, &requests, &kube_config.default_namespace).await;
+        until(ready, Duration::from_secs(2), own).await
     };
-    if stop.run_until_cancelled(usable).await.is_none() {
+    let Some(image) = stop.run_until_cancelled(usable).await else {
         return Ok(());
-    }
+    };
     let _ = ready.send_replace(Ok(()));
     let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.clone()) };
     let watches = client::watches(&kube_config)?;
@@ -108,7 +111,7 @@ async fn lead(
         let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
-        let postgresqls = postgresql::run(parts, leading);
+        let postgresqls = postgresql::run(parts, image.clone(), leading);
         async { tokio::join!(apps, postgresqls, writers) }
     };
     loop {
@@ -196,6 +199,24 @@ async fn served(client: &Client) -> Result<(), (&'static str, String)> {
         }
         Err(error) => Err(("ClientAppsUnavailable", api_sentence(&error))),
     }
+}
+
+/// The image that this process runs in, as far as it can be known. kustomize changes images where they stand as such, and not in
+/// variables: the pod knows.
+async fn own_image(args: &RunArgs, client: &Client, namespace: &str) -> Result<Option<String>, (&'static str, String)> {
+    let (None, Some(name)) = (&args.image, &args.pod_name) else { return Ok(args.image.clone()) };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let containers = match pods.get(name).await {
+        Ok(pod) => pod.spec.map(|spec| spec.containers).unwrap_or_default(),
+        // Nothing but uploads needs it, and who needs those is told.
+        Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
+            tracing::warn!(pod = %name, namespace, "the operator cannot read its own pod: {}", status.message);
+            return Ok(None);
+        }
+        Err(error) => return Err(("PodUnavailable", api_sentence(&error))),
+    };
+    let own = containers.iter().find(|container| container.name == "operator").or(containers.first());
+    Ok(own.and_then(|container| container.image.clone()))
 }
 
 /// The operator's access to the cluster.

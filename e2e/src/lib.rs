@@ -12,6 +12,7 @@ pub mod helm;
 pub mod lab;
 pub mod lives;
 pub mod manifests;
+pub mod objects;
 pub mod operator;
 pub mod percona;
 pub mod plane;

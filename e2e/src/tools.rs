@@ -35,6 +35,8 @@ pub struct Tools {
     pub kwok: PathBuf,
     /// An OCI registry.
     pub registry: PathBuf,
+    /// S3-compatible storage.
+    pub versitygw: PathBuf,
 }
 
 impl Tools {
@@ -60,14 +62,24 @@ impl Tools {
             kubectl: next(),
             kwok: next(),
             registry: next(),
+            versitygw: next(),
         })
     }
 
     /// All of them.
-    pub fn paths(&self) -> [&Path; 8] {
-        let Self { etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok, registry } =
-            self;
-        [etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok, registry]
+    pub fn paths(&self) -> [&Path; 9] {
+        let Self {
+            etcd,
+            helm,
+            kube_apiserver,
+            kube_controller_manager,
+            kube_scheduler,
+            kubectl,
+            kwok,
+            registry,
+            versitygw,
+        } = self;
+        [etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok, registry, versitygw]
             .map(PathBuf::as_path)
     }
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The modules whose own modules are looked at; `crate` is the root.
-const LEVELS: &[&str] = &["crate", "api", "clientapp", "helm", "plugin", "postgresql", "postgres_writer", "runtime"];
+const LEVELS: &[&str] =
+    &["crate", "api", "clientapp", "helm", "plugin", "postgresql", "postgres_writer", "runtime", "store"];
 
 #[test]
 fn modules_have_no_circle() {

@@ -72,15 +72,15 @@ fn each_module_is_built_once_for_all_who_ask() {
         assert_eq!(output.stdout, outputs[0].stdout);
     }
     let paths = text(&outputs[0].stdout);
-    assert_eq!(paths.lines().count(), 8);
+    assert_eq!(paths.lines().count(), 9);
     for path in paths.lines().map(PathBuf::from) {
         assert!(path.starts_with(fixture.0.path()) && path.is_file(), "{path:?}");
     }
-    assert_eq!(fixture.builds(), 5, "etcd, helm, kubernetes, kwok and registry, each once");
+    assert_eq!(fixture.builds(), 6, "etcd, helm, kubernetes, kwok, registry and versitygw, each once");
 
     let again = fixture.tools().output().unwrap();
     assert_eq!((again.stdout, text(&again.stderr)), (outputs[0].stdout.clone(), String::new()));
-    assert_eq!(fixture.builds(), 5);
+    assert_eq!(fixture.builds(), 6);
 }
 
 #[test]

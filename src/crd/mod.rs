@@ -10,6 +10,7 @@ mod profile;
 pub mod quantity;
 pub mod reason;
 mod restore;
+mod store;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
@@ -27,6 +28,7 @@ pub use profile::{
 };
 pub use reason::Reason;
 pub use restore::{Drill, Dump, Restore, RestoreRecord};
+pub use store::{CaSecret, CredentialsSecret, Store, StoreKeep};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

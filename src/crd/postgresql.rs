@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{DeletionPolicy, Drill, Dump, Owned, Restore, RestoreRecord};
+use super::{DeletionPolicy, Drill, Dump, Owned, Restore, RestoreRecord, Store};
 
 /// The PostgreSQL server that the user asks for.
 #[skip_serializing_none]
@@ -157,6 +157,9 @@ pub struct Backup {
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 5 * * 0', or @weekly"))]
     pub drill: Option<String>,
+
+    /// S3-compatible storage to which the dumps go as well, off the node and the cluster.
+    pub store: Option<Store>,
 }
 
 /// What the operator last saw.
@@ -233,6 +236,8 @@ pub struct BackupSummary {
     pub dumps: Vec<Dump>,
     /// How restoring the latest dump went.
     pub drill: Option<Drill>,
+    /// Why it failed, in the last words of its pod.
+    pub failure: Option<String>,
 }
 
 /// Whether the primary can be used.
@@ -295,9 +300,9 @@ pub struct DumpRecord {
 pub enum DumpState {
     /// Its Job has not ended.
     Running,
-    /// It is on the volume for dumps.
+    /// It is on the volume for dumps, and in the store if there is one.
     Succeeded,
-    /// It failed: there is no dump.
+    /// It failed: there is no dump, or not in the store.
     Failed,
 }
 

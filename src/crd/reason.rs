@@ -129,7 +129,7 @@ reasons! {
     Disabled APP kind::POSTGRES_READY, Fine: "The spec asks for no database.", "Nothing.";
     DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; data that were migrated do not go back.", "Take the way in the message.";
     DrillFailed DB BACKED_UP, Trouble: "The latest dump could not be restored when that was tried.", "Follow the message, and make another dump: the newest is in doubt.";
-    DumpFailed DB BACKED_UP, Trouble: "A dump has failed, or has hung for six hours.", "Look at the log of the Job that is named.";
+    DumpFailed DB BACKED_UP, Trouble: "A dump has failed, or has hung for six hours; or it is on its volume, and could not be uploaded to the store.", "Do what the message says, or look at the log of the Job that is named.";
     Dumped DB BACKED_UP, Fine: "The last dump is complete.", "Nothing.";
     Dumping DB kind::READY, Progress: "The database is deleted, and the last dump is made.", "Wait.";
     DumpsMissing DB kind::READY, Stalled: "The volume with dumps that `spec.restore` names is not there, or not meant for this database.", "Follow the message; that is noticed within a minute.";
@@ -166,6 +166,8 @@ reasons! {
     NotReady BOTH kind::WORKLOADS_READY, Progress: "Pods are not ready; the message names them.", "`kubectl describe` them.";
     NotReporting APP kind::POSTGRES_READY, Trouble: "The database gets no status.", "See that the Percona operator runs and watches this namespace (`watchAllNamespaces`).";
     NotStalled ALL kind::STALLED, Fine: "Nothing has to be changed by hand.", "Nothing.";
+    OperatorImageUnknown DB kind::READY, Stalled: "Dumps are to be uploaded by the operator's own image, and the operator does not know which that is; they go to their volume only.",
+        "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
     PasswordChanged DB kind::READY, Stalled: "The given password is no longer the one in use.", "The message says how to change it in the database.";
     PasswordInvalid DB kind::READY, Stalled: "The given password cannot be used.", "Correct it; that is noticed at once.";
     PasswordSecretKeyMissing DB kind::READY, Stalled: "The Secret with the given password lacks its key.", "Complete it; that is noticed at once.";

@@ -6,6 +6,7 @@ use kube::{Client, CustomResourceExt as _, runtime::events::Recorder};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    desired::{Desired, desired},
     observed::{Basis, CredentialsView},
     watches::Watches,
 };
@@ -16,7 +17,7 @@ use crate::{
         cache::Memo,
         controller::{Objects, Parts, control},
         definition::Definition,
-        key::Key,
+        key::{Key, key_of},
         status::Statuses,
         subject::Subject,
     },
@@ -32,11 +33,18 @@ pub struct Ctx {
     pub lead: Lead,
     pub statuses: Statuses<PostgresqlStatus>,
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
+    /// The operator's own, which uploads dumps; `None`: not known.
+    pub image: Option<String>,
 }
 
 impl Ctx {
     pub fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
         self.statuses.subject(key, guard, guard.status(|object| &object.status))
+    }
+
+    /// What shall be, as far as this operator can make it so.
+    pub fn desired(&self, object: &Postgresql) -> Result<Desired, String> {
+        desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
 
     pub fn forget(&self, key: &Key) {
@@ -45,8 +53,21 @@ impl Ctx {
     }
 }
 
+/// When the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero: there is none yet.
+fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
+    let backup = |guard: &Arc<Guard<Postgresql>>| {
+        let object = guard.object.as_ref().ok()?;
+        object.spec.backup.as_ref()?.schedule.as_ref()?;
+        let summary = object.status.as_ref().and_then(|status| status.backup.as_ref());
+        let success = summary.and_then(|summary| summary.last_success.as_ref());
+        let Key { namespace, name } = key_of(&**guard);
+        Some((namespace, name, success.map_or(0, |time| time.0.as_second())))
+    };
+    postgresqls.store.state().iter().filter_map(backup).collect()
+}
+
 /// Runs the controller while the cluster knows the kind, until `stop`. Returns when its last reconcile has ended.
-pub async fn run(parts: Parts, stop: CancellationToken) {
+pub async fn run(parts: Parts, image: Option<String>, stop: CancellationToken) {
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(Postgresql::crd_name());
     let controller = async |stop: CancellationToken| {
@@ -59,8 +80,12 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
             lead: parts.lead.clone(),
             statuses: Statuses::default(),
             credentials: Memo::default(),
+            image: image.clone(),
         };
+        let counted = postgresqls.clone();
+        parts.metrics.backups(Some(Box::new(move || backups(&counted))));
         control(Arc::new(ctx), parts.clone(), (postgresqls, feed), stop).await;
+        parts.metrics.backups(None);
         tasks.close();
         tasks.wait().await;
     };

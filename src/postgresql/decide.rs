@@ -129,6 +129,7 @@ pub fn decide(desired: &Desired, observed: &Observed) -> Plan {
     if serves {
         servers(&mut plan, desired, pods);
         dumps::steps(&mut plan, desired, observed);
+        dumps::uploads(&mut plan, desired);
     }
     plan
 }

@@ -2,8 +2,9 @@
 
 use super::names;
 use crate::{
-    crd::{PasswordSecret, Postgresql, Restore, quantity},
+    crd::{CaSecret, CredentialsSecret, PasswordSecret, Postgresql, Restore, Store, StoreKeep, quantity},
     runtime::key::{Key, key_of},
+    store::seal::Recipient,
 };
 
 const REPOSITORY: &str = "docker.io/library/postgres";
@@ -54,6 +55,21 @@ pub struct DesiredBackup {
     pub on_delete: bool,
     /// When the latest one is restored, to see that it can be.
     pub drill: Option<String>,
+    pub store: Option<DesiredStore>,
+}
+
+/// Where dumps go besides their volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredStore {
+    pub endpoint: String,
+    pub bucket: String,
+    pub region: String,
+    /// With namespace and name at its end, which no other Postgresql has.
+    pub prefix: String,
+    pub credentials: CredentialsSecret,
+    pub ca: Option<CaSecret>,
+    pub recipient: Option<String>,
+    pub keep: Option<StoreKeep>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +93,8 @@ pub struct Desired {
     pub restore: Option<Restore>,
     /// uid of the claim that a cluster admin has put in the place of the data's.
     pub accepted_volume: Option<String>,
+    /// The image that uploads dumps, where the operator knows it.
+    pub operator_image: Option<String>,
 }
 
 /// Checks and completes a spec; an error begins with the field at fault. The API server refuses most of these already, but not
@@ -109,6 +127,7 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
             size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
             on_delete: backup.on_delete,
             drill: backup.drill.clone(),
+            store: backup.store.as_ref().map(|given| store(&key, given)).transpose()?,
         }),
     };
     Ok(Desired {
@@ -125,6 +144,7 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         backup,
         restore: spec.restore.clone(),
         accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
+        operator_image: None,
         key,
     })
 }
@@ -133,6 +153,26 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
     let bytes = quantity::parse_positive(text)
         .ok_or_else(|| format!("{field}: {text:?} is no quantity above zero such as 1Gi or 500Mi"))?;
     Ok(Size { text: text.to_owned(), bytes })
+}
+
+fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
+    let Store { endpoint, bucket, region, prefix, credentials_secret, ca_secret, recipient, keep } = given.clone();
+    // A letter that was mistyped shows here, and not when a dump is to be opened.
+    if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
+        return Err(format!("spec.backup.store.recipient: {problem}"));
+    }
+    let own = format!("{}/{}", key.namespace, key.name);
+    let prefix = prefix.map_or(own.clone(), |prefix| format!("{prefix}/{own}"));
+    Ok(DesiredStore {
+        endpoint,
+        bucket,
+        region,
+        prefix,
+        credentials: credentials_secret,
+        ca: ca_secret,
+        recipient,
+        keep,
+    })
 }
 
 /// A password as PostgreSQL's image takes it, or what is wrong with it, without a word of it.
@@ -193,9 +233,27 @@ pub(super) mod tests {
             (json!({"storageSize": "0"}), "spec.storageSize: "),
             (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
             (json!({"version": "13"}), "spec.version: "),
+            (stored(json!({"recipient": format!("age1{}", "q".repeat(58))})), "spec.backup.store.recipient: "),
         ] {
             let problem = of(spec).unwrap_err();
             assert!(problem.starts_with(field), "{problem}");
+        }
+    }
+
+    /// A spec with a store that is this as well.
+    pub(in crate::postgresql) fn stored(more: Value) -> Value {
+        let mut store =
+            json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
+        for (field, value) in more.as_object().unwrap() {
+            store[field] = value.clone();
+        }
+        json!({"backup": {"schedule": "@daily", "store": store}})
+    }
+
+    #[test]
+    fn where_dumps_are_stored_is_each_postgresqls_own() {
+        for (given, prefix) in [(json!({}), "ns/acme"), (json!({"prefix": "prod/eu"}), "prod/eu/ns/acme")] {
+            assert_eq!(of(stored(given)).unwrap().backup.unwrap().store.unwrap().prefix, prefix);
         }
     }
 

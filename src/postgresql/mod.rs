@@ -32,7 +32,6 @@ pub use self::context::run;
 use self::{
     context::{Ctx, Database},
     decide::{Hold, decide},
-    desired::desired,
     error::Error,
 };
 use crate::{
@@ -93,7 +92,7 @@ async fn reconcile(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
 }
 
 async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    let desired = match of.decoded().and_then(desired) {
+    let desired = match of.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
             report::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;

@@ -102,8 +102,10 @@ pub struct PodView {
     pub role: String,
     /// The Job that it is of.
     pub job: Option<String>,
-    /// The last words of its container, which has ended.
+    /// The last words of its containers, which have ended as they should.
     pub said: Option<String>,
+    /// The last line of the container that has failed.
+    pub failed: Option<String>,
     pub waiting: Option<String>,
     /// Its script has refused what is on the volume.
     pub refused: Option<Refused>,

@@ -67,7 +67,7 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
 }
 
 fn backed_up(observed: &Observed) -> Verdict {
-    let BackupSummary { last_success, last_failure, failed_job, dumps: _, drill } =
+    let BackupSummary { last_success, last_failure, failed_job, failure: why, dumps: _, drill } =
         observed.recorded.backup.clone().unwrap_or_default();
     if let Some(Drill { last_success, last_failure: Some(failure), message, .. }) = drill
         && last_success.is_none_or(|success| success.0 < failure.0)
@@ -81,9 +81,10 @@ fn backed_up(observed: &Observed) -> Verdict {
                 format!("the last good one is of {}", success.0)
             });
             let job = failed_job.unwrap_or_default();
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             Verdict::no(
                 Reason::DumpFailed,
-                format!("Job {job} has failed at {}: see `kubectl logs job/{job}`; {before}", failure.0),
+                format!("Job {job} has failed at {}{why}: see `kubectl logs job/{job}`; {before}", failure.0),
             )
         }
         (Some(success), _) => Verdict::yes(Reason::Dumped, format!("the last dump was complete at {}", success.0)),
@@ -265,7 +266,11 @@ fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<No
     let job = now.filter(|job| then.as_ref() != Some(job))?;
     // Told with the request that asked for it.
     let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
-    let message = format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`");
+    let why = after.backup.as_ref().and_then(|backup| backup.failure.as_ref());
+    let message = match why {
+        Some(why) => format!("Job {job} has failed: {why}: see `kubectl logs job/{job}`"),
+        None => format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`"),
+    };
     (!asked_for).then(|| Note::warning(format!("Dump {job}"), Reason::DumpFailed, message))
 }
 

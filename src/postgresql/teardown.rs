@@ -97,7 +97,7 @@ pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Erro
         hand_over(ctx, of, all).await?;
         return Ok(None);
     }
-    let spec = of.object().ok().and_then(|object| desired(object).ok());
+    let spec = of.object().ok().and_then(|object| ctx.desired(object).ok());
     let last = spec.as_ref().and_then(|desired| Some((desired, desired.backup.as_ref().filter(|b| b.on_delete)?)));
     if let Some((desired, backup)) = last
         && let Some(hold) = last_dump(ctx, of, desired, backup).await?

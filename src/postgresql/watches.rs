@@ -240,7 +240,8 @@ fn pod(pod: Pod) -> Entry<PodView> {
         uid: pod.uid().unwrap_or_default(),
         role: labels.get(label::ROLE).cloned().unwrap_or_default(),
         job: labels.get(JOB_NAME).cloned(),
-        said: terminated(&pod).and_then(|(_, message)| message),
+        said: said(&pod),
+        failed: failed(&pod),
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
@@ -286,6 +287,30 @@ fn refused(pod: &Pod) -> Option<Refused> {
         75 => Some(Refused::Dump),
         _ => None,
     }
+}
+
+/// What is told of a Job's pod at most.
+const WORDS: usize = 600;
+
+/// What the containers of a pod say that have ended, the first ones first: exit codes and words.
+fn ended(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
+    let status = pod.status.as_ref();
+    let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    let containers = containers.into_iter().flatten().flatten().flatten();
+    let ended = containers.filter_map(|container| container.state.as_ref()?.terminated.as_ref());
+    ended.map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
+}
+
+fn said(pod: &Pod) -> Option<String> {
+    let words = ended(pod).find(|(_, words)| !words.trim().is_empty())?.1;
+    ended(pod).all(|(code, _)| code == 0).then(|| words.trim().to_owned())
+}
+
+fn failed(pod: &Pod) -> Option<String> {
+    let (_, words) = ended(pod).find(|(code, _)| *code != 0)?;
+    let line = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let line = line.strip_prefix("error: ").unwrap_or(line).trim_end_matches('.');
+    Some(line.chars().filter(|c| !c.is_control()).take(WORDS).collect())
 }
 
 /// Exit code and last words of its container.

@@ -102,6 +102,19 @@ pub(super) const PARTS: &[Part] = &[
             version: &["--version"],
         }],
     },
+    Part {
+        name: "versitygw",
+        module: "github.com/versity/versitygw",
+        go_mod: include_str!("../../tools/versitygw/go.mod"),
+        go_sum: include_str!("../../tools/versitygw/go.sum"),
+        stamps: &["main.Version=v{version}"],
+        any_patch: false,
+        programs: &[Program {
+            name: "versitygw",
+            package: "github.com/versity/versitygw/cmd/versitygw",
+            version: &["--version"],
+        }],
+    },
 ];
 
 impl Part {
@@ -194,6 +207,7 @@ mod tests {
             ("v4.3.1+g0123456", Some(Version(4, 3, 1))),
             ("Client Version: v1.36.3\nKustomize Version: v5.8.1", Some(Version(1, 36, 3))),
             ("/bin/registry github.com/distribution/distribution/v3 v3.1.2+unknown", Some(Version(3, 1, 2))),
+            ("Version  : v1.8.0\nBuild    : norev", Some(Version(1, 8, 0))),
             ("Kubernetes v1.37.0-rc.1", None),
             ("", None),
         ] {

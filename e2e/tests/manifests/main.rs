@@ -97,11 +97,14 @@ fn the_deployment_agrees_with_the_program() {
         let of_variable = |argument: &&clap::Arg| argument.get_env().is_some_and(|name| *name == *variable.name);
         let argument = command.get_arguments().find(of_variable);
         let argument = argument.unwrap_or_else(|| panic!("the operator knows no {}", variable.name));
-        format!("--{}={}", argument.get_long().unwrap(), variable.value.unwrap())
+        // What the kubelet fills in.
+        let value = variable.value.or_else(|| Some(variable.value_from?.field_ref?.field_path));
+        format!("--{}={}", argument.get_long().unwrap(), value.unwrap())
     });
     let arguments: Vec<_> = ["run".to_owned()].into_iter().chain(flags).collect();
     let run = RunArgs::from_arg_matches(&command.clone().try_get_matches_from(arguments).unwrap()).unwrap();
 
+    assert_eq!(run.pod_name.as_deref(), Some("metadata.name"));
     let [port] = operator.ports.unwrap().try_into().unwrap();
     assert_eq!(run.health_listen.port(), u16::try_from(port.container_port).unwrap());
     let mounts: Vec<_> = operator.volume_mounts.unwrap().into_iter().map(|mount| mount.mount_path).collect();

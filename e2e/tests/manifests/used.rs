@@ -70,8 +70,10 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let lab = Lab::shared().await;
     let start = || {
         let postgres = Postgres::start().unwrap();
-        lab.start_operator(&Options { environment: postgres.environment("postgres", "people"), ..lab.options() })
-            .unwrap();
+        let mut environment = postgres.environment("postgres", "people");
+        // It looks for its pod, and does without what that would tell.
+        environment.push(("CLIENTAPP_POD_NAME".to_owned(), "not-there".to_owned()));
+        lab.start_operator(&Options { environment, ..lab.options() }).unwrap();
         postgres
     };
     let postgres = tokio::task::spawn_blocking(start).await.unwrap();
@@ -80,7 +82,9 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
 
     let mut apps = granted(&tenant.client, &["clientapp-operator", "clientapp-operator-api"]).await;
     let own = Api::<Role>::namespaced(tenant.client.clone(), manifests::NAMESPACE);
-    apps.extend(grants(own.get("clientapp-operator-lease").await.unwrap().rules.unwrap()));
+    for role in ["clientapp-operator-lease", "clientapp-operator-pod"] {
+        apps.extend(grants(own.get(role).await.unwrap().rules.unwrap()));
+    }
     let databases = granted(&tenant.client, &["clientapp-operator-postgresql"]).await;
     let rows = granted(&tenant.client, &["clientapp-operator-postgres-writer"]).await;
     let deployers = granted(&tenant.client, &[DEPLOYER]).await;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
-use e2e::lab::{Lab, Tenant};
+use e2e::lab::{Apart, Lab, Tenant};
 use e2e::wait::until;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -335,6 +335,22 @@ async fn what_cannot_be_is_refused_at_once() {
         ("db", json!({"backup": {"request": "r".repeat(64)}}), "spec.backup.request"),
         ("db", json!({"backup": {"schedule": "sometimes"}}), "five fields"),
         ("db", json!({"replicas": 0}), "spec.replicas"),
+        ("db", stored(json!({"endpoint": "s3.example.com"})), "must be an http:// or https:// URL"),
+        ("db", stored(json!({"endpoint": "https://me:x@s3.example.com"})), "nothing but a host"),
+        ("db", stored(json!({"bucket": "Dumps"})), "must be the name of a bucket"),
+        ("db", stored(json!({"bucket": "a..b"})), "must be the name of a bucket"),
+        ("db", stored(json!({"region": "eu west"})), "must be the name of a region"),
+        ("db", stored(json!({"prefix": "/a"})), "must be words"),
+        ("db", stored(json!({"prefix": "a/../b"})), "must be words"),
+        ("db", stored(json!({"recipient": "AGE-SECRET-KEY-1"})), "must be a public key of age"),
+        ("db", stored(json!({"keep": {}})), "say how many are kept"),
+        ("db", stored(json!({"keep": {"daily": -1}})), "spec.backup.store.keep.daily"),
+        (
+            "db",
+            stored(json!({"credentialsSecret": {"name": "s3", "accessKeyIdKey": "a b"}})),
+            "must be a key of a Secret",
+        ),
+        ("db", stored(json!({"credentialsSecret": null})), "spec.backup.store.credentialsSecret"),
         ("9db", json!({}), "DNS label"),
         (&"d".repeat(45), json!({}), "at most 44"),
     ] {
@@ -353,6 +369,109 @@ async fn what_cannot_be_is_refused_at_once() {
         let message = refused(patch(&tenant, "db", spec.clone()).await).await;
         assert!(message.contains(words), "{spec}: {message}");
     }
+}
+
+/// A spec of which dumps are uploaded, with this as well.
+fn stored(more: Value) -> Value {
+    let mut store =
+        json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
+    for (field, value) in more.as_object().unwrap() {
+        store[field] = value.clone();
+    }
+    json!({"backup": {"request": "one", "store": store}})
+}
+
+#[tokio::test]
+async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
+    let Apart { tenant, proxy: _proxy, mut options } = Lab::unattended().await.apart("pg-store").await;
+    // Its pod, as kustomize has changed the image.
+    let itself = json!({
+        "metadata": {"name": "itself"},
+        "spec": {
+            "containers": [{
+                "name": "operator", "image": "registry.example.com/operator:7",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"}},
+        },
+    });
+    let itself: Pod = serde_json::from_value(itself).unwrap();
+    let own: Api<Pod> = Api::namespaced(tenant.client.clone(), e2e::manifests::NAMESPACE);
+    own.create(&PostParams::default(), &itself).await.unwrap();
+
+    // An operator that does not know its image says so, and dumps onto the volume.
+    let operator = e2e::lab::leading(&options).await;
+    create(&tenant, "db", stored(json!({}))).await.unwrap();
+    let message = held(&tenant, "db", "OperatorImageUnknown").await;
+    assert!(message.contains("CLIENTAPP_POD_NAME"), "{message}");
+    let one = dump(&tenant, "one", DumpState::Succeeded).await;
+    let pod = async |job: &str| tenant.api::<Job>().get(job).await.unwrap().spec.unwrap().template.spec.unwrap();
+    assert_eq!(pod(&one.job).await.containers[0].name, "dump");
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+
+    options.environment.push(("CLIENTAPP_POD_NAME".to_owned(), "itself".to_owned()));
+    let mut operator = e2e::lab::leading(&options).await;
+    up(&tenant, "db").await;
+    patch(&tenant, "db", json!({"backup": {"request": "two", "schedule": "@yearly"}})).await.unwrap();
+    let two = dump(&tenant, "two", DumpState::Succeeded).await;
+    let made = pod(&two.job).await;
+    assert_eq!(made.containers[0].image.as_deref(), Some("registry.example.com/operator:7"));
+    assert_eq!(made.containers[0].args, Some(vec!["store".to_owned(), "push".to_owned()]));
+    assert!(made.init_containers.unwrap()[0].image.as_ref().unwrap().contains("postgres"));
+
+    let success =
+        status(&tenant, "db", "dumped", |status| has(status, "BackedUp", "True", "Dumped")).await.backup.unwrap();
+    let metric =
+        "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"pg-store\",name=\"db\"}";
+    let time = success.last_success.unwrap().0.as_second() as f64;
+    until("it is counted", async || operator.counted(metric).is_ok_and(|counted| counted >= time)).await;
+
+    // An upload that fails: no other pod comes, and its last words are told. No pod for the Job, as long as the quota lasts.
+    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": "2"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    let pods = tenant.api::<Pod>().list(&ListParams::default()).await.unwrap();
+    for done in pods.iter().filter(|pod| pod.labels().contains_key("batch.kubernetes.io/job-name")) {
+        delete::<Pod>(&tenant, &done.name_any()).await;
+        gone::<Pod>(&tenant, &done.name_any()).await;
+    }
+    let job = tenant.api::<Job>().get(&two.job).await.unwrap();
+    let failed = |name: &str| -> Pod {
+        let mut labels = job.spec.clone().unwrap().template.metadata.unwrap().labels.unwrap();
+        labels.insert("batch.kubernetes.io/job-name".to_owned(), name.to_owned());
+        let spec = json!({"containers": [{"name": "store", "image": "x"}], "nodeSelector": {"none": "such"}});
+        serde_json::from_value(json!({"metadata": {"name": "failed", "labels": labels}, "spec": spec})).unwrap()
+    };
+    // It counts, and so the Job gets none.
+    tenant.api::<Pod>().create(&PostParams::default(), &failed("not-yet")).await.unwrap();
+    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    let counted =
+        |quota: Option<&ResourceQuota>| (quota?.status.as_ref()?.used.as_ref()?.get("pods")?.0 == "2").then_some(());
+    tenant.wait_for("full", "counted", counted).await;
+    patch(&tenant, "db", json!({"backup": {"request": "three"}})).await.unwrap();
+    let three = dump(&tenant, "three", DumpState::Running).await;
+    let begun = |job: Option<&Job>| job?.status.as_ref()?.start_time.clone();
+    tenant.wait_for(&three.job, "begun", begun).await;
+    let labels = json!({"metadata": {"labels": {"batch.kubernetes.io/job-name": three.job}}});
+    tenant.api::<Pod>().patch("failed", &PatchParams::default(), &Patch::Merge(&labels)).await.unwrap();
+    let words = "stored dump a\nerror: cannot write s3://dumps/x: the storage fails (507 Insufficient Storage)\n";
+    let ended = json!({"status": {"phase": "Failed", "containerStatuses": [{
+        "name": "store", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 1, "message": words}},
+    }]}});
+    tenant.api::<Pod>().patch_status("failed", &PatchParams::default(), &Patch::Merge(&ended)).await.unwrap();
+    let now = "2026-01-01T00:00:00Z";
+    let failed = json!({"status": {"conditions": [
+        {"type": "FailureTarget", "status": "True", "reason": "PodFailurePolicy", "message": "x", "lastTransitionTime": now},
+        {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "x", "lastTransitionTime": now},
+    ]}});
+    tenant.api::<Job>().patch_status(&three.job, &PatchParams::default(), &Patch::Merge(&failed)).await.unwrap();
+    let why = "cannot write s3://dumps/x: the storage fails (507 Insufficient Storage)";
+    let told = dump(&tenant, "three", DumpState::Failed).await.message.unwrap();
+    assert!(told.contains(why), "{told}");
+    let backup =
+        |status: &PostgresqlStatus| status.backup.as_ref().and_then(|backup| backup.failure.as_deref()) == Some(why);
+    status(&tenant, "db", "said why", backup).await;
+    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
 }
 
 #[tokio::test]

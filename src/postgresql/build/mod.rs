@@ -118,9 +118,8 @@ fn from_secret(variable: &str, secret: String, key: &str) -> Value {
     json!({"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
 }
 
-/// A pod that runs as the image's `postgres` (999 in the official images since 9.0), with nothing it could do beyond that.
-fn pod_spec(container: Value, volumes: Value) -> Value {
-    let mut container = container;
+/// A container that can do nothing beyond what its user may.
+fn confined(mut container: Value) -> Value {
     // What a script says when it refuses is the pod's message.
     container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     container["securityContext"] = json!({
@@ -128,6 +127,12 @@ fn pod_spec(container: Value, volumes: Value) -> Value {
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": true,
     });
+    container
+}
+
+/// A pod that runs as the image's `postgres` (999 in the official images since 9.0), with nothing it could do beyond that.
+fn pod_spec(container: Value, volumes: Value) -> Value {
+    let container = confined(container);
     json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,

@@ -42,6 +42,27 @@ fn documents() {
     insta::assert_yaml_snapshot!(documents);
 }
 
+/// Dumps that are uploaded, with all that can be said of it.
+fn uploaded() -> Desired {
+    let spec = crate::postgresql::desired::tests::stored(json!({
+        "prefix": "prod", "region": "eu-central-1", "caSecret": {"name": "ca"}, "keep": {"daily": 7, "monthly": 12},
+        "recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
+    }));
+    Desired { operator_image: Some("operator:1".to_owned()), ..of(spec) }
+}
+
+#[test]
+fn the_job_that_uploads() {
+    let desired = uploaded();
+    let job = backup::dump(&desired, desired.backup.as_ref().unwrap(), "now");
+    insta::assert_yaml_snapshot!(job.document["spec"]);
+    // An operator that does not know its image dumps nevertheless.
+    let unknown = Desired { operator_image: None, ..desired };
+    let job = backup::dump(&unknown, unknown.backup.as_ref().unwrap(), "now");
+    let pod = &job.document["spec"]["template"]["spec"];
+    assert_eq!((&pod["containers"][0]["name"], &pod["initContainers"]), (&json!("dump"), &Value::Null));
+}
+
 #[test]
 fn without_standbys_and_dumps_there_is_one_server() {
     let objects = objects(&of(json!({})), &Observed::default(), "uid-2");

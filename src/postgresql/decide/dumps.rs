@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Plan, Step, primary};
 use crate::{
-    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState},
+    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
     postgresql::{
         build::backup,
         desired::Desired,
@@ -24,7 +24,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     {
         let job = names::dump(&desired.key.name, request);
         if let Some(view) = job_view(observed, &job) {
-            return Some(seen(desired, request, job, view));
+            return Some(seen(desired, observed, request, job, view));
         }
         // Its Job was deleted before it ended, and is made again.
         if recorded.is_some_and(|recorded| recorded.request == *request) {
@@ -37,7 +37,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
         return Some(recorded.clone());
     }
     Some(match job_view(observed, &recorded.job) {
-        Some(view) => seen(desired, &recorded.request, recorded.job.clone(), view),
+        Some(view) => seen(desired, observed, &recorded.request, recorded.job.clone(), view),
         None => DumpRecord {
             state: DumpState::Failed,
             message: Some(format!(
@@ -51,18 +51,25 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
 
 const AGAIN: &str = "delete the Job for another try, or put another word into spec.backup.request";
 
-fn seen(desired: &Desired, request: &str, job: String, view: &JobView) -> DumpRecord {
+fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view: &JobView) -> DumpRecord {
     let (state, message) = match view.succeeded {
         None => (DumpState::Running, None),
         Some(true) => (DumpState::Succeeded, None),
         Some(false) => {
             let namespace = &desired.key.namespace;
-            let message = format!("Job {job} has failed: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
+            let why = words(observed, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
+            let message = format!("Job {job} has failed{why}: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
             (DumpState::Failed, Some(message))
         }
     };
     let (started_at, completed_at) = (view.started.clone(), view.ended.clone());
     DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
+}
+
+/// What a Job's pods say as long as they are there: of its success, or why it failed.
+fn words<'a>(observed: &'a Observed, job: &str, succeeded: bool) -> Option<&'a str> {
+    let pods = observed.pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
+    pods.filter_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() }).next()
 }
 
 /// How the dumps went, whatever asked for them: what is known, and what their Jobs add to it.
@@ -81,7 +88,7 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
             continue;
         };
         let summary = summary.get_or_insert_default();
-        let said = observed.pods.iter().find(|pod| pod.job.as_ref() == Some(name)).and_then(|pod| pod.said.as_deref());
+        let said = words(observed, name, *succeeded);
         if *is_drill {
             drilled(summary.drill.get_or_insert_default(), name, *succeeded, ended, said);
             continue;
@@ -91,11 +98,15 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
             *last = Some(ended.clone());
             if !succeeded {
                 summary.failed_job = Some(name.clone());
+                summary.failure = None;
             }
         }
         // Its pod may show later than the Job.
         if let Some(said) = said.filter(|_| *succeeded && summary.last_success.as_ref() == Some(ended)) {
             summary.dumps = said.lines().filter_map(dump).collect();
+        }
+        if !succeeded && summary.failure.is_none() && summary.failed_job.as_ref() == Some(name) {
+            summary.failure = said.map(str::to_owned);
         }
     }
     summary
@@ -145,6 +156,15 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         {
             plan.steps.push(Step::Delete { id: id.clone(), uid: uid.clone() });
         }
+    }
+}
+
+/// Uploads are what is missing first where something is; dumps go on.
+pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
+    let store = desired.backup.as_ref().and_then(|backup| backup.store.as_ref());
+    if store.is_some() && desired.operator_image.is_none() {
+        let message = "spec.backup.store: dumps go to their volume only, since the operator does not know its own image, which uploads them: the cluster admin sets CLIENTAPP_POD_NAME as manifests/deployment.yaml does, or CLIENTAPP_IMAGE";
+        plan.hold(Reason::OperatorImageUnknown, message.to_owned());
     }
 }
 

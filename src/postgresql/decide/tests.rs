@@ -19,7 +19,7 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
 pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
     let waiting = waiting.map(str::to_owned);
     let (name, uid, role) = (name.to_owned(), "p".to_owned(), role.to_owned());
-    PodView { name, uid, role, job: None, said: None, waiting, refused: None, closed: None }
+    PodView { name, uid, role, job: None, said: None, failed: None, waiting, refused: None, closed: None }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;

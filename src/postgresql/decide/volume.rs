@@ -238,7 +238,7 @@ fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
             ),
         ),
         Some(Refused::Dump) => {
-            let said = pod.and_then(|pod| pod.said.as_deref()).unwrap_or("the dump cannot be restored");
+            let said = pod.and_then(|pod| pod.failed.as_deref()).unwrap_or("the dump cannot be restored");
             (Reason::RestoreFailed, format!("{said}; change spec.restore, or delete Job {job} for another try"))
         }
         None => {

@@ -63,6 +63,40 @@ fn what_a_pod_has_refused() {
 }
 
 #[test]
+fn what_a_jobs_pod_says() {
+    let container = |name: &str, code: i32, message: &str| {
+        json!({
+            "name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": code, "message": message}},
+        })
+    };
+    let long = "x".repeat(3000);
+    for (init, main, expected) in [
+        (container("dump", 0, "a 1 2\nb 3 4\n"), container("store", 0, "stored"), Ok(Some("a 1 2\nb 3 4"))),
+        (container("dump", 0, ""), container("store", 0, "stored"), Ok(Some("stored"))),
+        (container("dump", 0, ""), container("store", 0, ""), Ok(None)),
+        (
+            container("dump", 1, "first\npg_dump: error: no\n\n"),
+            container("store", 0, ""),
+            Err(Some("pg_dump: error: no")),
+        ),
+        (
+            container("dump", 0, "dumped"),
+            container("store", 1, "stored a\nerror: full, make room.\n"),
+            Err(Some("full, make room")),
+        ),
+        (container("dump", 0, ""), container("store", 1, ""), Err(None)),
+        (container("dump", 0, ""), container("store", 1, &long), Err(Some(&long[..WORDS]))),
+    ] {
+        let status = json!({"initContainerStatuses": [init], "containerStatuses": [main]});
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+        let found = (said(&pod), failed(&pod));
+        let owned = |words: Option<&str>| words.map(str::to_owned);
+        assert_eq!(found, (expected.ok().and_then(owned), expected.err().and_then(owned)));
+    }
+}
+
+#[test]
 fn how_and_when_a_job_ended() {
     let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
     let time = |text: &str| serde_json::from_value(json!(text)).ok();

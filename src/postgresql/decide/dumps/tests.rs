@@ -119,6 +119,7 @@ fn how_the_dumps_went() {
         last_success: time(2),
         last_failure: time(2),
         failed_job: Some("x".to_owned()),
+        failure: Some("y".to_owned()),
         ..none()
     });
     for (job, succeeded, ended) in [
@@ -141,14 +142,26 @@ fn how_the_dumps_went() {
     assert_eq!(summary(&desired, &observed), Some(expected.clone()));
     // What is on the volume, by the pod of the newest; it may show late.
     let said = "20260102T000000Z-b 1234 7\n20260101T000000Z-a 900 0\nanything else";
-    for (job, dumps) in [("acme-backup-0", 0), ("acme-backup-2", 0), ("acme-backup-1", 2)] {
-        let pod = PodView { job: Some(job.to_owned()), said: Some(said.to_owned()), ..pod("acme-x", "backup", None) };
-        observed.pods.push(pod);
+    let pod = |job: &str, said: &str| {
+        let (job, said) = (Some(job.to_owned()), Some(said.to_owned()));
+        PodView { job, said, ..pod("acme-x", "backup", None) }
+    };
+    for (job, dumps) in [("acme-backup-0", 0), ("acme-backup-1", 2)] {
+        observed.pods.push(pod(job, said));
         let dumps = &[("20260102T000000Z-b", 1234, 7), ("20260101T000000Z-a", 900, 0)][..dumps];
         let dumps = dumps.iter().map(|&(name, bytes, tables)| Dump { name: name.to_owned(), bytes, tables });
         let expected = BackupSummary { dumps: dumps.collect(), ..expected.clone() };
         assert_eq!(summary(&desired, &observed), Some(expected), "{job}");
     }
+    // Why one has failed comes to be known later as well, and outlives the pod.
+    observed.recorded.backup = Some(expected.clone());
+    let failed = Some("the storage is full".to_owned());
+    observed.pods = vec![PodView { failed, said: None, ..pod("acme-backup-2", "") }];
+    let told = BackupSummary { failure: Some("the storage is full".to_owned()), ..expected };
+    assert_eq!(summary(&desired, &observed), Some(told.clone()));
+    observed.recorded.backup = Some(told.clone());
+    observed.pods.clear();
+    assert_eq!(summary(&desired, &observed), Some(told));
 }
 
 #[test]
@@ -163,28 +176,23 @@ fn how_the_drills_went() {
     let why = word("the dump is damaged; see `kubectl logs job/acme-drill-5`");
     let failed = Drill { last_failure: time(5), message: why.clone(), ..restored.clone() };
     let unknown = word("the latest dump cannot be restored; see `kubectl logs job/acme-drill-5`");
+    let unseen = Drill { message: unknown, ..failed.clone() };
     for (what, before, succeeded, ended, said, after) in [
         ("the first", None, true, time(2), Some("d 3"), &restored),
         ("the same", Some(&restored), true, time(2), Some("d 3"), &restored),
         ("an older one", Some(&restored), true, time(1), Some("c 2"), &restored),
         ("its pod is not seen yet", Some(&restored), true, time(4), None, &unnamed),
         ("it fails", Some(&restored), false, time(5), Some("the dump is damaged"), &failed),
-        (
-            "it fails, and its pod is not seen",
-            Some(&restored),
-            false,
-            time(5),
-            None,
-            &Drill { message: unknown, ..failed.clone() },
-        ),
+        ("it fails, and its pod is not seen", Some(&restored), false, time(5), None, &unseen),
         ("its pod is gone", Some(&failed), false, time(5), None, &failed),
     ] {
         let backup = BackupSummary { drill: before.cloned(), last_success: time(9), ..BackupSummary::default() };
         observed.recorded.backup = Some(backup.clone());
         let detail = Detail::Job(JobView { succeeded: Some(succeeded), ended, is_drill: true, ..JobView::default() });
         observed.objects.insert((Kind::Job, "acme-drill-5".to_owned()), view(None, detail));
-        let said = said.map(str::to_owned);
-        observed.pods = vec![PodView { job: word("acme-drill-5"), said, ..pod("acme-x", "drill", None) }];
+        let words = said.map(str::to_owned);
+        let (said, failed) = if succeeded { (words, None) } else { (None, words) };
+        observed.pods = vec![PodView { job: word("acme-drill-5"), said, failed, ..pod("acme-x", "drill", None) }];
         let expected = BackupSummary { drill: Some(after.clone()), ..backup };
         assert_eq!(summary(&desired, &observed), Some(expected), "{what}");
     }
@@ -208,6 +216,18 @@ fn a_dump_holds_nothing_up() {
 }
 
 #[test]
+fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
+    let of = |image: Option<&str>| Desired {
+        operator_image: image.map(str::to_owned),
+        ..of(crate::postgresql::desired::tests::stored(json!({})))
+    };
+    for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
+        let desired = of(image);
+        assert_eq!(reason(&decide(&desired, &settled(&desired))), expected);
+    }
+}
+
+#[test]
 fn a_failure_says_what_to_do() {
     let desired = of(on("one"));
     let mut observed = settled(&desired);
@@ -217,4 +237,10 @@ fn a_failure_says_what_to_do() {
         message,
         "Job acme-dump-7692c3ad35 has failed: see `kubectl logs -n ns job/acme-dump-7692c3ad35`; delete the Job for another try, or put another word into spec.backup.request"
     );
+    let mut pod = crate::postgresql::decide::tests::pod("acme-dump-7692c3ad35-x", "backup", Some("x"));
+    pod.job = Some("acme-dump-7692c3ad35".to_owned());
+    pod.failed = Some("the storage is full".to_owned());
+    observed.pods.push(pod);
+    let message = record(&desired, &observed).unwrap().message.unwrap();
+    assert!(message.starts_with("Job acme-dump-7692c3ad35 has failed: the storage is full: see"), "{message}");
 }

@@ -292,8 +292,8 @@ fn a_database_from_a_dump() {
         observed.objects.insert(data(), claim("a", made_for));
         if let Some(job) = job {
             observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
-            let (job, said) = (Some(name.clone()), Some("the dump is damaged".to_owned()));
-            observed.pods.push(PodView { refused, job, said, ..pod("x", "initialize", Some("y")) });
+            let (job, failed) = (Some(name.clone()), Some("the dump is damaged".to_owned()));
+            observed.pods.push(PodView { refused, job, failed, ..pod("x", "initialize", Some("y")) });
         }
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), expected, "{what}");

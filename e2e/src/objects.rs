@@ -1,0 +1,344 @@
+//! S3-compatible storage on the loopback: versitygw on a directory, where each object is a file; and a proxy before it, by which
+//! it fails when told to.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, bail};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use tokio::sync::watch;
+
+use crate::background::Background;
+use crate::plane::watchdog::Watchdog;
+use crate::progress::Progress;
+use crate::tools::Tools;
+use crate::wait::{PATIENCE, blocking_until};
+
+/// The name of the one bucket.
+pub const BUCKET: &str = "dumps";
+/// Half of the credentials.
+pub const ACCESS_KEY: &str = "access-canary";
+/// The other half.
+pub const SECRET_KEY: &str = "secret-canary/+x";
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The storage does not get it; the answer is this.
+    Answer(StatusCode),
+    /// The connection is lost when half of the request, or where it has no body of the answer, has come.
+    Lose,
+    /// It is not answered for as long as the rule is there.
+    Hang,
+    /// A byte of the answer is another one.
+    Change,
+}
+
+/// Which requests meet a fault.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    method: Method,
+    part: String,
+    fault: Fault,
+    left: usize,
+}
+
+impl Rule {
+    /// Requests of a method with this in `path?query range`.
+    #[must_use]
+    pub fn new(method: Method, part: impl Into<String>, fault: Fault) -> Rule {
+        Rule { method, part: part.into(), fault, left: usize::MAX }
+    }
+
+    /// No more of them than so many.
+    #[must_use]
+    pub fn times(self, times: usize) -> Rule {
+        Rule { left: times, ..self }
+    }
+}
+
+/// The storage. Dropping it ends it.
+pub struct Objects {
+    home: PathBuf,
+    watchdog: Watchdog,
+    server: Child,
+    scheme: &'static str,
+    port: u16,
+    proxy: u16,
+    shared: Arc<Shared>,
+    _server: Background,
+}
+
+struct Shared {
+    rules: Mutex<Vec<Rule>>,
+    /// Changes with the rules.
+    changed: watch::Sender<()>,
+    met: watch::Sender<usize>,
+    http: reqwest::Client,
+    port: u16,
+}
+
+impl Objects {
+    /// Starts it with an empty bucket.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub fn start() -> Result<Objects> {
+        Self::serve(None)
+    }
+
+    /// The same with TLS, by a certificate that only [`Self::ca`] vouches for.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub fn start_with_tls() -> Result<Objects> {
+        Self::serve(Some(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?))
+    }
+
+    fn serve(tls: Option<rcgen::CertifiedKey<rcgen::KeyPair>>) -> Result<Objects> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tools = Tools::ensure(&Progress::stderr())?;
+        let home = tempfile::tempdir()?;
+        let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
+        // From here on the watchdog removes it, in any event.
+        let home = home.keep();
+        for directory in ["objects", "attributes", &format!("objects/{BUCKET}")] {
+            fs::create_dir(home.join(directory))?;
+        }
+        // A port that was free a moment ago; the kernel gives it to no other process soon.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let log = File::create(home.join("log"))?;
+        let mut server = Command::new(&tools.versitygw);
+        if let Some(tls) = &tls {
+            fs::write(home.join("ca"), tls.cert.pem())?;
+            fs::write(home.join("key"), tls.signing_key.serialize_pem())?;
+            server.arg("--cert").arg(home.join("ca")).arg("--key").arg(home.join("key"));
+        }
+        let server = server
+            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet"])
+            // Not every file system has attributes.
+            .args(["posix", "--sidecar"])
+            .args([home.join("attributes"), home.join("objects")])
+            .env_clear()
+            .envs([("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)])
+            .process_group(watchdog.group())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start versitygw")?;
+
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let proxy = listener.local_addr()?.port();
+        let shared = Arc::new(Shared {
+            rules: Mutex::default(),
+            changed: watch::Sender::default(),
+            met: watch::Sender::default(),
+            http: reqwest::Client::builder().no_proxy().build()?,
+            port,
+        });
+        let background = Background::spawn("objects", {
+            let shared = shared.clone();
+            || async move {
+                let router = Router::new().fallback(handle).with_state(shared);
+                let listener = tokio::net::TcpListener::from_std(listener);
+                let listener = listener.expect("a runtime takes a nonblocking listener");
+                axum::serve(listener, router).await.expect("axum's accept loop never ends");
+            }
+        })?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut objects = Objects { home, watchdog, server, scheme, port, proxy, shared, _server: background };
+        let ended = blocking_until("versitygw answers", || {
+            let answers = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+            let ended = objects.server.try_wait().ok().flatten().is_some();
+            (answers || ended).then_some(ended)
+        });
+        if ended {
+            bail!("versitygw does not start:\n{}", fs::read_to_string(objects.home.join("log")).unwrap_or_default());
+        }
+        Ok(objects)
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// The file with its certificate.
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        self.home.join("ca")
+    }
+
+    /// Its URL with the proxy between, that has it fail.
+    #[must_use]
+    pub fn faulty_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.proxy)
+    }
+
+    /// The file that an object is, or the directory of those whose keys begin so.
+    #[must_use]
+    pub fn file(&self, key: &str) -> PathBuf {
+        self.home.join("objects").join(BUCKET).join(key)
+    }
+
+    /// The keys of all objects that begin so, without that.
+    ///
+    /// # Panics
+    /// When they cannot be read.
+    #[must_use]
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        let root = self.file(prefix);
+        let mut keys = Vec::new();
+        let mut open = vec![root.clone()];
+        while let Some(directory) = open.pop() {
+            let Ok(entries) = fs::read_dir(&directory) else { continue };
+            for entry in entries {
+                let path = entry.expect("an entry").path();
+                match path.is_dir() {
+                    true => open.push(path),
+                    false => keys.push(path.strip_prefix(&root).expect("it is below").display().to_string()),
+                }
+            }
+        }
+        keys.sort();
+        keys
+    }
+
+    /// From now on these rules hold, of which the first that fits counts, and no others.
+    pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
+        *self.shared.rules() = rules.into_iter().collect();
+        self.shared.changed.send_replace(());
+    }
+
+    /// How many requests have met a fault so far.
+    #[must_use]
+    pub fn met(&self) -> usize {
+        *self.shared.met.borrow()
+    }
+
+    /// Waits until more requests than so many have met a fault.
+    ///
+    /// # Panics
+    /// When that takes longer than [`PATIENCE`].
+    pub fn met_more_than(&self, so_many: usize) {
+        blocking_until("a request meets a fault", || self.met() > so_many);
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.watchdog.act();
+        let _ = self.server.wait();
+        self.watchdog.wait();
+    }
+}
+
+impl Shared {
+    fn rules(&self) -> std::sync::MutexGuard<'_, Vec<Rule>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the request meets, which then counts.
+    fn fault(&self, method: &Method, asked: &str) -> Option<Fault> {
+        let mut rules = self.rules();
+        let fits = |rule: &&mut Rule| rule.left > 0 && rule.method == *method && asked.contains(&rule.part);
+        let rule = rules.iter_mut().find(fits)?;
+        rule.left -= 1;
+        let fault = rule.fault;
+        drop(rules);
+        self.met.send_modify(|met| *met += 1);
+        Some(fault)
+    }
+
+    /// Returns when no rule holds it back any more.
+    async fn hangs(&self, method: &Method, asked: &str) {
+        let mut changed = self.changed.subscribe();
+        let held = |rule: &Rule| rule.fault == Fault::Hang && rule.method == *method && asked.contains(&rule.part);
+        while self.rules().iter().any(held) {
+            // The sender lives in `self`.
+            _ = changed.changed().await;
+        }
+    }
+}
+
+/// The connection's task ends, and the connection with it, without a word on standard error.
+fn lost() -> ! {
+    std::panic::resume_unwind(Box::new("the connection is lost"))
+}
+
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let range = request.headers().get(header::RANGE).and_then(|range| range.to_str().ok()).unwrap_or_default();
+    let asked = format!("{} {range}", request.uri());
+    let method = request.method().clone();
+    let fault = shared.fault(&method, &asked);
+    let has_body = [Method::PUT, Method::POST].contains(&method);
+    match fault {
+        Some(Fault::Answer(status)) => {
+            // Or the client would be cut off before it hears the answer.
+            let _ = axum::body::to_bytes(request.into_body(), usize::MAX).await;
+            return (status, "").into_response();
+        }
+        Some(Fault::Hang) => shared.hangs(&method, &asked).await,
+        Some(Fault::Lose) if has_body => {
+            let length =
+                request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+            let (mut read, half) = (0, length.unwrap_or(0) / 2);
+            let mut body = request.into_body().into_data_stream();
+            while let Some(Ok(data)) = body.next().await {
+                read += data.len();
+                if read >= half {
+                    break;
+                }
+            }
+            lost()
+        }
+        _ => {}
+    }
+    match forward(&shared, request).await {
+        Ok((mut parts, body)) => {
+            let half = body.slice(..body.len() / 2);
+            let body = match fault {
+                Some(Fault::Lose) => {
+                    let first = futures::stream::iter([Ok::<_, std::io::Error>(half)]);
+                    Body::from_stream(first.chain(futures::stream::once(async { lost() })))
+                }
+                Some(Fault::Change) if !body.is_empty() => {
+                    let mut changed = body.to_vec();
+                    let middle = changed.len() / 2;
+                    changed[middle] ^= 1;
+                    Body::from(changed)
+                }
+                _ => Body::from(body),
+            };
+            parts.headers.remove(header::TRANSFER_ENCODING);
+            Response::from_parts(parts, body)
+        }
+        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
+    }
+}
+
+/// With all its headers, which are signed.
+async fn forward(shared: &Shared, request: Request) -> Result<(axum::http::response::Parts, Bytes)> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let url = format!("http://127.0.0.1:{}{path}", shared.port);
+    let body = axum::body::to_bytes(body, usize::MAX).await?;
+    let answer =
+        shared.http.request(parts.method, url).headers(parts.headers).body(body).timeout(PATIENCE).send().await?;
+    let mut answered = Response::builder().status(answer.status());
+    *answered.headers_mut().context("a response")? = answer.headers().clone();
+    let body = answer.bytes().await?;
+    Ok((answered.body(())?.into_parts().0, body))
+}

@@ -1,0 +1,268 @@
+//! The storage: one bucket, below one prefix. An **effect**.
+//!
+//! Whatever size an object has, a few parts of it are in memory. Each request is about one part, so that one that is lost is
+//! made again.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use object_store::{
+    BackoffConfig, Certificate, ClientOptions, MultipartUpload, ObjectStore, ObjectStoreExt as _, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder},
+    path::Path,
+};
+use sha2::{Digest as _, Sha256};
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    error::Error,
+    settings::{Hidden, Place},
+};
+use crate::runtime::key::hex;
+
+/// What is sent or read at once, at least: S3 takes no parts below 5 MiB but the last.
+const PART: u64 = 8 << 20;
+/// S3 takes no more parts of one object.
+const PARTS: u64 = 10_000;
+/// How many parts are on their way at the same time.
+const AT_ONCE: usize = 3;
+const CONNECT: Duration = Duration::from_secs(10);
+/// What says that a dump is complete is far smaller.
+const SMALL: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub struct Bucket {
+    storage: Arc<AmazonS3>,
+    /// For people.
+    name: String,
+    prefix: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Without the prefix.
+    pub key: String,
+    pub size: u64,
+    pub modified: Timestamp,
+}
+
+/// What an object consists of, as it is written.
+pub enum Piece {
+    Part(Vec<u8>),
+    /// Without it, what was written is not whole.
+    End,
+}
+
+/// Parts of what becomes so large are so large.
+pub fn part_size(whole: u64) -> u64 {
+    PART.max((whole / (PARTS - 1) + 1).next_multiple_of(1 << 20))
+}
+
+impl Bucket {
+    pub(super) fn open(place: &Place) -> Result<Bucket, Error> {
+        let mut options =
+            ClientOptions::new().with_allow_http(true).with_timeout(place.timeout).with_connect_timeout(CONNECT);
+        if let Some(file) = &place.ca_file {
+            let pem = std::fs::read(file).map_err(Error::file("read", file))?;
+            let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
+            let none = || Error::Settings(format!("{}: a PEM file with certificates is expected", file.display()));
+            for certificate in certificates.ok_or_else(none)? {
+                options = options.with_root_certificate(certificate);
+            }
+        }
+        let retry = RetryConfig {
+            backoff: BackoffConfig::default(),
+            max_retries: if place.patience.is_zero() { 0 } else { usize::MAX },
+            retry_timeout: place.patience,
+        };
+        let storage = AmazonS3Builder::new()
+            .with_endpoint(&place.endpoint.0)
+            .with_bucket_name(&place.bucket)
+            .with_region(&place.region)
+            .with_access_key_id(Hidden::variable("AWS_ACCESS_KEY_ID")?.reveal())
+            .with_secret_access_key(Hidden::variable("AWS_SECRET_ACCESS_KEY")?.reveal())
+            // In this form every storage knows the bucket, and a certificate for one host is enough.
+            .with_virtual_hosted_style_request(false)
+            // Not every storage has the other.
+            .with_disable_bulk_delete(true)
+            .with_client_options(options)
+            .with_retry(retry)
+            .build()
+            .map_err(|error| Error::Settings(format!("the storage cannot be used: {error}")))?;
+        Ok(Bucket { storage: Arc::new(storage), name: place.bucket.clone(), prefix: place.prefix.0.clone() })
+    }
+
+    /// An object, for people.
+    pub fn place(&self, key: &str) -> String {
+        format!("s3://{}/{}/{key}", self.name, self.prefix)
+    }
+
+    fn path(&self, key: &str) -> Path {
+        Path::from(format!("{}/{key}", self.prefix))
+    }
+
+    fn failed(&self, operation: &'static str, key: &str) -> impl FnOnce(object_store::Error) -> Error + use<> {
+        Error::storage(operation, self.place(key))
+    }
+
+    pub async fn list(&self) -> Result<Vec<Object>, Error> {
+        let below = format!("{}/", self.prefix);
+        let listed = self.storage.list(Some(&Path::from(self.prefix.as_str())));
+        let listed = listed.try_filter_map(async |found| {
+            let key = found.location.as_ref().strip_prefix(&below).map(str::to_owned);
+            let modified = Timestamp::from_second(found.last_modified.timestamp()).unwrap_or_default();
+            Ok(key.map(|key| Object { key, size: found.size, modified }))
+        });
+        listed.try_collect().await.map_err(self.failed("list", ""))
+    }
+
+    /// A small object.
+    pub async fn get(&self, key: &str) -> Result<Bytes, Error> {
+        self.get_small(key).await.map_err(self.failed("read", key))
+    }
+
+    /// A small object; `None`: it is not there.
+    pub async fn get_opt(&self, key: &str) -> Result<Option<Bytes>, Error> {
+        match self.get_small(key).await {
+            Ok(text) => Ok(Some(text)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("read", key)(error)),
+        }
+    }
+
+    async fn get_small(&self, key: &str) -> object_store::Result<Bytes> {
+        let found = self.storage.get(&self.path(key)).await?;
+        // What is longer is not what was written here.
+        if found.meta.size > SMALL {
+            return Ok(Bytes::new());
+        }
+        found.bytes().await
+    }
+
+    pub async fn put(&self, key: &str, text: Vec<u8>) -> Result<(), Error> {
+        self.storage.put(&self.path(key), text.into()).await.map(|_| ()).map_err(self.failed("write", key))
+    }
+
+    pub async fn delete(&self, key: &str) -> Result<(), Error> {
+        match self.storage.delete(&self.path(key)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failed("delete", key)(error)),
+        }
+    }
+
+    /// Writes an object of the pieces that come. It is there when all of them are, or not at all.
+    pub async fn upload(
+        &self,
+        key: &str,
+        mut pieces: mpsc::Receiver<Piece>,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
+        let first = match pieces.recv().await {
+            Some(Piece::Part(first)) => first,
+            Some(Piece::End) => return self.put(key, Vec::new()).await,
+            None => return Err(Error::Cut),
+        };
+        let second = match pieces.recv().await {
+            Some(Piece::Part(second)) => second,
+            Some(Piece::End) => return self.put(key, first).await,
+            None => return Err(Error::Cut),
+        };
+        let mut upload = self.storage.put_multipart(&self.path(key)).await.map_err(self.failed("write", key))?;
+        let sent = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Error::Stopped),
+            sent = self.parts(key, upload.as_mut(), [first, second], pieces) => sent,
+        };
+        let written = match sent {
+            Ok(()) => upload.complete().await.map(|_| ()).map_err(self.failed("write", key)),
+            Err(error) => Err(error),
+        };
+        if written.is_err() {
+            // Its parts would be paid for. Where this fails too, the bucket's lifecycle has to take them away.
+            let _ = upload.abort().await;
+        }
+        written
+    }
+
+    async fn parts(
+        &self,
+        key: &str,
+        upload: &mut dyn MultipartUpload,
+        first: [Vec<u8>; 2],
+        mut pieces: mpsc::Receiver<Piece>,
+    ) -> Result<(), Error> {
+        let mut on_their_way = JoinSet::new();
+        for part in first {
+            on_their_way.spawn(upload.put_part(part.into()));
+        }
+        let mut ended = false;
+        while !ended || !on_their_way.is_empty() {
+            if ended || on_their_way.len() == AT_ONCE {
+                match on_their_way.join_next().await {
+                    Some(Ok(sent)) => sent.map_err(self.failed("write", key))?,
+                    Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
+                    None => {}
+                }
+                continue;
+            }
+            match pieces.recv().await.ok_or(Error::Cut)? {
+                Piece::Part(part) => _ = on_their_way.spawn(upload.put_part(part.into())),
+                Piece::End => ended = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// How large an object is; `None`: it is not there.
+    pub async fn size(&self, key: &str) -> Result<Option<u64>, Error> {
+        match self.storage.head(&self.path(key)).await {
+            Ok(found) => Ok(Some(found.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("read", key)(error)),
+        }
+    }
+
+    /// Reads so much of an object, in order.
+    pub async fn download(&self, key: &str, size: u64, to: &mpsc::Sender<Bytes>) -> Result<(), Error> {
+        let path = self.path(key);
+        let ranges = (0..size).step_by(PART as usize).map(|start| start..size.min(start + PART));
+        let parts = ranges.map(|range| self.storage.get_range(&path, range));
+        let mut parts = futures::stream::iter(parts).buffered(AT_ONCE);
+        while let Some(part) = parts.next().await {
+            to.send(part.map_err(self.failed("read", key))?).await.map_err(|_| Error::Cut)?;
+        }
+        Ok(())
+    }
+
+    /// The sum of so much of an object, as it is read.
+    pub async fn sum(&self, key: &str, size: u64) -> Result<String, Error> {
+        let (sender, mut parts) = mpsc::channel::<Bytes>(1);
+        let summed = tokio::task::spawn_blocking(move || {
+            let mut sum = Sha256::new();
+            while let Some(part) = parts.blocking_recv() {
+                sum.update(&part);
+            }
+            hex(&sum.finalize())
+        });
+        let downloaded = self.download(key, size, &sender).await;
+        drop(sender);
+        let sum = summed.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+        downloaded.map(|()| sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_has_no_more_parts_than_s3_takes() {
+        for (whole, size) in [(0, PART), (PART, PART), (70 << 30, PART), (100 << 30, 11 << 20), (5 << 40, 525 << 20)] {
+            assert_eq!(part_size(whole), size, "{whole}");
+            assert!(whole.div_ceil(part_size(whole)) <= PARTS);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The dumps in a bucket. Pure, but for [`read`] and [`one`], which read them.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    bucket::{Bucket, Object},
+    dump::{self, About, Name},
+    error::Error,
+    keep::Candidate,
+};
+
+/// What this version writes and reads.
+const FORMAT: u32 = 1;
+/// How many are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// What is written when all files of a dump are in the bucket, and were read back. It is public as the bucket is: names of
+/// databases and sums of what is encrypted are not in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub format: u32,
+    pub name: Name,
+    #[serde(flatten)]
+    pub about: About,
+    /// Of the files as they were dumped.
+    pub bytes: u64,
+    /// The public key for which they are encrypted.
+    pub recipient: Option<String>,
+    /// Where the files are.
+    pub folder: String,
+    pub files: Vec<Stored>,
+}
+
+/// A file as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    pub name: String,
+    pub size: u64,
+    pub sha256: String,
+}
+
+impl Entry {
+    pub fn new(dump: &dump::Dump, folder: String, recipient: Option<String>, files: Vec<Stored>) -> Entry {
+        let (name, about, bytes) = (dump.name.clone(), dump.about.clone(), dump.bytes());
+        Entry { format: FORMAT, name, about, bytes, recipient, folder, files }
+    }
+
+    /// The key of a file.
+    pub fn key_of(&self, file: &Stored) -> String {
+        file_key(&self.name, &self.folder, &file.name, self.recipient.is_some())
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = String> {
+        self.files.iter().map(|file| self.key_of(file))
+    }
+
+    pub fn candidate(&self) -> Candidate {
+        candidate(&self.name, &self.about)
+    }
+
+    fn parse(text: &[u8], name: &Name) -> Result<Entry, String> {
+        let entry: Entry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let folder = !entry.folder.is_empty() && entry.folder.bytes().all(|c| c.is_ascii_alphanumeric());
+        match entry {
+            Entry { format, .. } if format != FORMAT => {
+                Err(format!("it is of format {format}, which a newer version has written"))
+            }
+            Entry { name: ref said, .. } if said != name => Err(format!("it speaks of {said}")),
+            _ if !folder || !entry.files.iter().all(|file| dump::is_file(&file.name)) => {
+                Err("it names no dump's files".to_owned())
+            }
+            _ if entry.files.iter().all(|file| file.name != dump::SUMS) => Err("it names no sums".to_owned()),
+            entry => Ok(entry),
+        }
+    }
+}
+
+pub fn candidate(name: &Name, about: &About) -> Candidate {
+    Candidate { name: name.clone(), system: about.system.clone(), has_data: about.tables > 0 }
+}
+
+/// The key of what says that a dump is complete.
+pub fn entry_key(name: &Name) -> String {
+    format!("{name}.json")
+}
+
+/// The key of a file. Its suffix is for who opens it without the operator.
+pub fn file_key(name: &Name, folder: &str, file: &str, encrypted: bool) -> String {
+    format!("{name}/{folder}/{file}{}", if encrypted { ".age" } else { "" })
+}
+
+/// What is in the bucket.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Complete dumps, newest first.
+    pub entries: Vec<Entry>,
+    /// What says that it is complete, and is not; and why.
+    pub damaged: Vec<(Name, String)>,
+    /// Files of uploads that did not come to their end.
+    pub loose: Vec<Object>,
+}
+
+impl Catalog {
+    /// The newest one with data; or where none has any, the newest one.
+    pub fn latest(&self) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.about.tables > 0).or(self.entries.first())
+    }
+}
+
+/// Reads them all.
+pub async fn read(bucket: &Bucket) -> Result<Catalog, Error> {
+    let objects = bucket.list().await?;
+    let names: Vec<_> = objects.iter().filter_map(|object| Name::parse(object.key.strip_suffix(".json")?)).collect();
+    let read = futures::stream::iter(names).map(async |name| read_one(bucket, name).await);
+    let read: Vec<_> = read.buffer_unordered(AT_ONCE).try_collect().await?;
+    Ok(sort_out(objects, read))
+}
+
+async fn read_one(bucket: &Bucket, name: Name) -> Result<(Name, Result<Entry, String>), Error> {
+    let text = bucket.get(&entry_key(&name)).await?;
+    let parsed = Entry::parse(&text, &name);
+    Ok((name, parsed))
+}
+
+/// Reads one; `None`: it is not there.
+pub async fn one(bucket: &Bucket, name: &Name) -> Result<Option<Entry>, Error> {
+    let key = entry_key(name);
+    let Some(text) = bucket.get_opt(&key).await? else { return Ok(None) };
+    let damaged = |problem| Error::Damaged { place: bucket.place(&key), problem };
+    Entry::parse(&text, name).map(Some).map_err(damaged)
+}
+
+/// What is complete, and what only says so. **Pure.**
+fn sort_out(objects: Vec<Object>, read: Vec<(Name, Result<Entry, String>)>) -> Catalog {
+    let mut catalog = Catalog::default();
+    let mut files: BTreeMap<_, _> = objects.into_iter().map(|object| (object.key.clone(), object)).collect();
+    for (name, entry) in read {
+        files.remove(&entry_key(&name));
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(problem) => {
+                // Whatever it was meant to say: what is there of it is left for who looks at it.
+                files.retain(|key, _| !key.starts_with(&format!("{name}/")));
+                catalog.damaged.push((name, problem));
+                continue;
+            }
+        };
+        let mut missing = None;
+        for file in &entry.files {
+            let found = files.remove(&entry.key_of(file)).map(|object| object.size);
+            if found != Some(file.size) {
+                missing.get_or_insert_with(|| match found {
+                    None => format!("{} is not there", entry.key_of(file)),
+                    Some(size) => format!("{} has {size} bytes instead of {}", entry.key_of(file), file.size),
+                });
+            }
+        }
+        match missing {
+            None => catalog.entries.push(entry),
+            Some(problem) => catalog.damaged.push((name, problem)),
+        }
+    }
+    catalog.entries.sort_by(|one, other| other.name.cmp(&one.name));
+    catalog.damaged.sort();
+    // Not what a user, or a Postgresql with a longer prefix, has put there.
+    let of_a_dump = |key: &str| key.split('/').next().and_then(Name::parse).is_some();
+    catalog.loose = files.into_values().filter(|object| of_a_dump(&object.key)).collect();
+    catalog
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn entry(name: &str, tables: u64) -> Entry {
+        let about = About { system: "1".to_owned(), postgres: "17.10".to_owned(), tables };
+        let stored = |name: &str| Stored { name: name.to_owned(), size: 4, sha256: "x".to_owned() };
+        let (name, files) = (Name::parse(name).unwrap(), vec![stored("5.dump"), stored(dump::SUMS)]);
+        Entry { format: FORMAT, name, about, bytes: 8, recipient: None, folder: "f".to_owned(), files }
+    }
+
+    fn objects(keys: &[&str]) -> Vec<Object> {
+        let object = |key: &&str| Object { key: (*key).to_owned(), size: 4, modified: Timestamp::UNIX_EPOCH };
+        keys.iter().map(object).collect()
+    }
+
+    const A: &str = "20260101T030000Z-a";
+    const B: &str = "20260102T030000Z-b";
+
+    #[test]
+    fn half_an_upload_is_no_dump() {
+        let a = entry("20260101T030000Z-a", 1);
+        let whole = ["20260101T030000Z-a.json", "20260101T030000Z-a/f/5.dump", "20260101T030000Z-a/f/SHA256SUMS"];
+        for (what, keys, read, complete, damaged, loose) in [
+            ("whole", &whole[..], vec![Ok(a.clone())], 1, 0, 0),
+            ("a file is missing", &whole[..2], vec![Ok(a.clone())], 0, 1, 0),
+            ("it does not say so", &whole[1..], vec![], 0, 0, 2),
+            ("it says nonsense", &whole, vec![Err("x".to_owned())], 0, 1, 0),
+            (
+                "another upload of it",
+                &[whole[0], whole[1], whole[2], "20260101T030000Z-a/g/5.dump"],
+                vec![Ok(a.clone())],
+                1,
+                0,
+                1,
+            ),
+            ("what is another's", &["ns/db/20260101T030000Z-a/f/5.dump", "notes", "x/y"], vec![], 0, 0, 0),
+        ] {
+            let read = read.into_iter().map(|entry| (a.name.clone(), entry)).collect();
+            let catalog = sort_out(objects(keys), read);
+            let counts = (catalog.entries.len(), catalog.damaged.len(), catalog.loose.len());
+            assert_eq!(counts, (complete, damaged, loose), "{what}");
+        }
+        let mut other = objects(&whole);
+        other[1].size = 3;
+        let catalog = sort_out(other, vec![(a.name.clone(), Ok(a.clone()))]);
+        assert_eq!(catalog.damaged[0].1, "20260101T030000Z-a/f/5.dump has 3 bytes instead of 4");
+    }
+
+    #[test]
+    fn the_latest_has_data_if_any_has() {
+        for (dumps, latest) in [(&[(A, 1), (B, 1)], B), (&[(A, 1), (B, 0)], A), (&[(A, 0), (B, 0)], B)] {
+            let mut catalog = Catalog::default();
+            catalog.entries = dumps.iter().rev().map(|(name, tables)| entry(name, *tables)).collect();
+            assert_eq!(catalog.latest().unwrap().name.as_str(), latest);
+        }
+        assert!(Catalog::default().latest().is_none());
+    }
+
+    #[test]
+    fn what_a_bucket_says_is_not_believed() {
+        let good = entry(A, 1);
+        let name = good.name.clone();
+        let parse = |entry: &Entry| Entry::parse(&serde_json::to_vec(entry).unwrap(), &name);
+        assert_eq!(parse(&good), Ok(good.clone()));
+        let changed = |change: fn(&mut Entry)| {
+            let mut entry = good.clone();
+            change(&mut entry);
+            parse(&entry).unwrap_err()
+        };
+        for (change, problem) in [
+            ((|entry| entry.format = 2) as fn(&mut Entry), "newer version"),
+            (|entry| entry.name = Name::parse(B).unwrap(), "it speaks of"),
+            (|entry| entry.folder = "..".to_owned(), "no dump's files"),
+            (|entry| entry.files[0].name = "../../passwd".to_owned(), "no dump's files"),
+            (|entry| drop(entry.files.pop()), "no sums"),
+        ] {
+            let said = changed(change);
+            assert!(said.contains(problem), "{said}");
+        }
+        assert!(Entry::parse(b"{", &name).is_err());
+    }
+}

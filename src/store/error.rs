@@ -1,0 +1,151 @@
+//! What can go wrong, in sentences for who reads the pod's last words. Pure.
+
+use std::{
+    error::Error as _,
+    path::{Path, PathBuf},
+};
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+use super::dump::Name;
+
+/// What is true of every upload that fails.
+const LATER: &str = "The dump stays on its volume, and the next one takes it along";
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Settings(String),
+    #[error("cannot {operation} {}: {source}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{} is no secret key of age: a line that begins with AGE-SECRET-KEY-1 is expected", .0.display())]
+    NoIdentity(PathBuf),
+    #[error("cannot {operation} {place}: {}", told(source))]
+    Storage { operation: &'static str, place: String, source: Box<object_store::Error> },
+    /// What was read is not what was written.
+    #[error(
+        "{place} reads back as something else than was written there ({problem}): the storage, or what is between, changes data. {LATER}"
+    )]
+    NotAsWritten { place: String, problem: &'static str },
+    #[error(
+        "{place} is damaged ({problem}): fetch another dump, or the version of this object from before if the bucket has versions"
+    )]
+    Damaged { place: String, problem: String },
+    #[error("{place} was not encrypted for this key, or is damaged at its beginning: {problem}")]
+    WrongKey { place: String, problem: String },
+    #[error("dump {name} is encrypted for {recipient}: give the file with its secret key (--identity-file)")]
+    KeyNeeded { name: Name, recipient: String },
+    #[error("there is no whole dump in {}", .0.display())]
+    NoDump(PathBuf),
+    #[error("there is no complete dump {which} in {place}: `store list` prints those that are there")]
+    NotThere { which: String, place: String },
+    #[error("dump {name} in {} is damaged: {problem}", path.display())]
+    DamagedHere { name: Name, path: PathBuf, problem: String },
+    #[error("{} is there, and is not the dump of that name ({problem}): move it away", path.display())]
+    InTheWay { path: PathBuf, problem: String },
+    #[error("another process is at work on {}", .0.display())]
+    Busy(PathBuf),
+    #[error("encryption: {0}")]
+    Encrypt(String),
+    #[error("stopped before the end. {LATER}")]
+    Stopped,
+    /// The other end of a pipe within this process has ended, and says why.
+    #[error("the other side has ended")]
+    Cut,
+}
+
+impl Error {
+    pub fn file(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::File { operation, path, source }
+    }
+
+    pub fn storage(operation: &'static str, place: String) -> impl FnOnce(object_store::Error) -> Error {
+        move |source| Error::Storage { operation, place, source: Box::new(source) }
+    }
+}
+
+/// What the storage said, and what to do. The library's own sentence would quote the answer's whole body, which repeats what was
+/// signed, and the URL.
+fn told(error: &object_store::Error) -> String {
+    let said = error.to_string();
+    let answer = answer(&said);
+    match (status(error, &said), transport(error)) {
+        (Some(404), _) => format!("it is not there{answer}: is the bucket's name right?"),
+        (Some(401 | 403), _) => {
+            format!("the storage refuses it{answer}: look at the credentials, and at what they may do in the bucket")
+        }
+        (Some(_), _) => format!("the storage fails{answer}: it may be full, overloaded or misconfigured. {LATER}"),
+        (None, Some(HttpErrorKind::Timeout)) => format!("the storage does not answer in time. {LATER}"),
+        (None, Some(HttpErrorKind::Connect)) => format!(
+            "the storage cannot be reached ({}): look at the endpoint, the network and, with https, the certificate",
+            root(error)
+        ),
+        (None, Some(_)) => format!("the connection to the storage was lost ({}). {LATER}", root(error)),
+        (None, None) => format!("the storage does not speak as S3 does ({})", first_line(&root(error))),
+    }
+}
+
+/// The status of the answer. Of a list, the library has it in its sentence only.
+fn status(error: &object_store::Error, said: &str) -> Option<u16> {
+    use object_store::Error as Storage;
+    match error {
+        Storage::NotFound { .. } => Some(404),
+        Storage::PermissionDenied { .. } => Some(403),
+        Storage::Unauthenticated { .. } => Some(401),
+        _ => said.split_once("status code: ")?.1.split(' ').next()?.parse().ok(),
+    }
+}
+
+/// Status and code of the answer, to be told. Nothing else of it: it quotes the request.
+fn answer(text: &str) -> String {
+    let status = text.split_once("status code: ").map(|(_, rest)| rest.split(':').next().unwrap_or_default());
+    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+    let word = |text: &&str| text.len() < 64 && text.bytes().all(|c| c.is_ascii_alphanumeric() || b" -".contains(&c));
+    let parts: Vec<_> = [status, code].into_iter().flatten().filter(word).collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
+
+fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
+    let mut source = error.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<HttpError>() {
+            return Some(error.kind());
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// The innermost reason.
+fn root(error: &object_store::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_answer_only_status_and_code_are_told() {
+        for (text, expected) in [
+            ("Server returned non-2xx status code: 507 Insufficient Storage: ", " (507 Insufficient Storage)"),
+            (
+                "x status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>canary</AWSAccessKeyId>",
+                " (403 Forbidden, SignatureDoesNotMatch)",
+            ),
+            ("x <Code>a <b> c</Code>", ""),
+            ("anything else", ""),
+        ] {
+            assert_eq!(answer(text), expected);
+        }
+    }
+}

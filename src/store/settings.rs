@@ -1,0 +1,288 @@
+//! What is asked for: flags and environment, checked once. Credentials come by the environment alone, since every process of a
+//! machine can read another's arguments.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{Args, Subcommand};
+
+use super::{
+    dump::Name,
+    error::Error,
+    keep::Keep,
+    seal::{Identity, Recipient},
+};
+
+/// Dumps in S3-compatible storage.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArgs {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub(super) enum Command {
+    /// Upload each dump of a directory that the bucket lacks, and take from the bucket what is not to be kept.
+    Push(PushArgs),
+    /// Download a dump into a directory.
+    Fetch(FetchArgs),
+    /// Print the dumps in the bucket, newest first, as one JSON object a line.
+    List(ListArgs),
+}
+
+/// Where dumps are stored. The credentials are the environment's AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Place {
+    /// URL of the storage.
+    #[arg(long, env = "STORE_ENDPOINT", value_name = "URL")]
+    pub endpoint: Endpoint,
+    #[arg(long, env = "STORE_BUCKET")]
+    pub bucket: String,
+    /// What the names of all objects begin with.
+    #[arg(long, env = "STORE_PREFIX")]
+    pub prefix: Prefix,
+    #[arg(long, env = "STORE_REGION", default_value = "us-east-1")]
+    pub region: String,
+    /// PEM file with certificates that are trusted beside the system's.
+    #[arg(long, env = "STORE_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// How long a request that fails is tried again, in seconds.
+    #[arg(long, env = "STORE_PATIENCE", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
+    pub patience: Duration,
+    /// How long one request may take, in seconds. No request is about more than a few MiB.
+    #[arg(long, env = "STORE_TIMEOUT", default_value = "120", value_parser = seconds, value_name = "SECONDS")]
+    pub timeout: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct PushArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// Directory with dumps.
+    #[arg(long, env = "DUMPS", value_name = "DIR")]
+    dumps: PathBuf,
+    /// Public key of age for which dumps are encrypted.
+    #[arg(long, env = "STORE_RECIPIENT", value_name = "KEY")]
+    recipient: Option<Recipient>,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+/// What is kept in the bucket. With nothing of it everything is, and no right to delete is needed.
+#[derive(Args, Clone, Debug)]
+struct KeepArgs {
+    /// The newest dumps.
+    #[arg(long, env = "STORE_KEEP_LAST", default_value_t = 0, value_name = "N")]
+    keep_last: u32,
+    /// The newest dump of each of so many days.
+    #[arg(long, env = "STORE_KEEP_DAILY", default_value_t = 0, value_name = "N")]
+    keep_daily: u32,
+    /// The newest dump of each of so many weeks.
+    #[arg(long, env = "STORE_KEEP_WEEKLY", default_value_t = 0, value_name = "N")]
+    keep_weekly: u32,
+    /// The newest dump of each of so many months.
+    #[arg(long, env = "STORE_KEEP_MONTHLY", default_value_t = 0, value_name = "N")]
+    keep_monthly: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct FetchArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// Name of the dump; `latest` is the newest one with data.
+    #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
+    which: Which,
+    /// Directory in which the dump's own is made.
+    #[arg(long, env = "DUMPS", value_name = "DIR")]
+    into: PathBuf,
+    /// File with the secret key of age that opens what is encrypted.
+    #[arg(long, env = "STORE_IDENTITY_FILE", value_name = "FILE")]
+    identity_file: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    pub place: Place,
+}
+
+#[derive(Debug)]
+pub(super) struct Push {
+    pub dumps: PathBuf,
+    pub recipient: Option<Recipient>,
+    /// `None`: everything is kept.
+    pub keep: Option<Keep>,
+}
+
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub which: Which,
+    pub into: PathBuf,
+    pub identity: Option<Identity>,
+}
+
+/// Which dump is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Latest,
+    Named(Name),
+}
+
+impl PushArgs {
+    pub fn checked(&self) -> Result<Push, Error> {
+        let KeepArgs { keep_last: last, keep_daily: daily, keep_weekly: weekly, keep_monthly: monthly } = self.keep;
+        let keep = Keep { last, daily, weekly, monthly };
+        Ok(Push {
+            dumps: self.dumps.clone(),
+            recipient: self.recipient.clone(),
+            keep: (keep != Keep::default()).then_some(keep),
+        })
+    }
+}
+
+impl FetchArgs {
+    pub fn checked(&self) -> Result<Fetch, Error> {
+        let identity = match &self.identity_file {
+            None => None,
+            Some(file) => {
+                let text = std::fs::read_to_string(file).map_err(Error::file("read", file))?;
+                let identity = Identity::parse(&text).ok_or_else(|| Error::NoIdentity(file.clone()))?;
+                Some(identity)
+            }
+        };
+        Ok(Fetch { which: self.which.clone(), into: self.into.clone(), identity })
+    }
+}
+
+impl FromStr for Which {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Which, Self::Err> {
+        match text {
+            "latest" => Ok(Which::Latest),
+            name => Name::parse(name)
+                .map(Which::Named)
+                .ok_or("neither `latest` nor a name such as 20260101T030000Z-abcde: `store list` prints them"),
+        }
+    }
+}
+
+/// Scheme and host of the storage. It does not hold credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint(pub String);
+
+impl FromStr for Endpoint {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Endpoint, Self::Err> {
+        let text = text.trim_end_matches('/');
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let fits =
+            |host: &str| !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:[]".contains(&c));
+        match host {
+            Some(host) if fits(host) => Ok(Endpoint(text.to_owned())),
+            _ => Err("an http:// or https:// URL with nothing but a host and a port is expected"),
+        }
+    }
+}
+
+/// What the names of all objects begin with, without a slash at either end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Prefix(pub String);
+
+impl FromStr for Prefix {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Prefix, Self::Err> {
+        let fits = |part: &str| {
+            !["", ".", ".."].contains(&part) && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
+        };
+        match text.split('/').all(fits) {
+            true => Ok(Prefix(text.to_owned())),
+            false => Err("words of letters, digits, '.', '_' and '-' with '/' between them are expected"),
+        }
+    }
+}
+
+/// A text that does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Hidden(String);
+
+impl Hidden {
+    /// Of the environment; an empty variable is none.
+    pub fn variable(name: &str) -> Result<Hidden, Error> {
+        match std::env::var(name) {
+            Ok(value) if !value.is_empty() => Ok(Hidden(value)),
+            Err(std::env::VarError::NotUnicode(_)) => Err(Error::Settings(format!("{name} is not UTF-8"))),
+            _ => Err(Error::Settings(format!(
+                "{name} is not set: it is half of the storage's credentials, and comes from the Secret that spec.backup.store.credentialsSecret names"
+            ))),
+        }
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    match text.parse() {
+        Ok(seconds @ 0..=86400) => Ok(Duration::from_secs(seconds)),
+        _ => Err("seconds up to 86400 are expected"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints() {
+        for (text, fits) in [
+            ("https://s3.example.com", true),
+            ("http://minio.storage.svc:9000/", true),
+            ("http://[::1]:9000", true),
+            ("s3.example.com", false),
+            ("ftp://s3.example.com", false),
+            ("https://", false),
+            ("https://me:secret@s3.example.com", false),
+            ("https://s3.example.com/path", false),
+            ("https://s3.example.com?x=y", false),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().is_ok(), fits, "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixes() {
+        for (text, fits) in [
+            ("ns/db", true),
+            ("backups/prod.eu/ns/db", true),
+            ("", false),
+            ("/ns/db", false),
+            ("ns/db/", false),
+            ("a//b", false),
+            ("a/../b", false),
+            ("a b", false),
+        ] {
+            assert_eq!(text.parse::<Prefix>().is_ok(), fits, "{text}");
+        }
+    }
+
+    #[test]
+    fn which_one() {
+        assert_eq!("latest".parse(), Ok(Which::Latest));
+        assert!("20260101T030000Z-abcde".parse::<Which>().is_ok());
+        assert!("../x".parse::<Which>().is_err());
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        assert_eq!(format!("{:?}", Hidden("canary".to_owned())), "…");
+    }
+}
