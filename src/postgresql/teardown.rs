@@ -169,10 +169,13 @@ async fn last_dump(
             } else if *succeeded == Some(true) {
                 return Ok(None);
             } else if *succeeded == Some(false) && !deleting {
+                let said = ctx.watches.pods(key).into_iter().filter_map(|pod| pod.failed);
+                let why =
+                    said.filter(|(of, _)| *of == job).map(|(_, why)| format!(": {why}")).next().unwrap_or_default();
                 return Ok(Some(Hold {
                     reason: Reason::LastDumpFailed,
                     message: format!(
-                        "Job {job}, the last dump, has failed, and nothing is deleted: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
+                        "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
                         key.namespace
                     ),
                 }));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     bucket::{Bucket, Object},
-    dump::{self, About, Name},
+    dump::{self, About, Damaged, Name},
     error::Error,
     keep::Candidate,
 };
@@ -97,8 +97,7 @@ pub fn file_key(name: &Name, folder: &str, file: &str, encrypted: bool) -> Strin
 pub struct Catalog {
     /// Complete dumps, newest first.
     pub entries: Vec<Entry>,
-    /// What says that it is complete, and is not; and why.
-    pub damaged: Vec<(Name, String)>,
+    pub damaged: Vec<Damaged>,
     /// Files of uploads that did not come to their end.
     pub loose: Vec<Object>,
 }
@@ -225,8 +224,8 @@ mod tests {
     #[test]
     fn the_latest_has_data_if_any_has() {
         for (dumps, latest) in [(&[(A, 1), (B, 1)], B), (&[(A, 1), (B, 0)], A), (&[(A, 0), (B, 0)], B)] {
-            let mut catalog = Catalog::default();
-            catalog.entries = dumps.iter().rev().map(|(name, tables)| entry(name, *tables)).collect();
+            let entries = dumps.iter().rev().map(|(name, tables)| entry(name, *tables)).collect();
+            let catalog = Catalog { entries, ..Catalog::default() };
             assert_eq!(catalog.latest().unwrap().name.as_str(), latest);
         }
         assert!(Catalog::default().latest().is_none());

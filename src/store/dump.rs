@@ -97,6 +97,9 @@ impl About {
     }
 }
 
+/// What says that it is a dump, and is not whole; and why.
+pub type Damaged = (Name, String);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
     pub name: Name,
@@ -120,7 +123,7 @@ impl Dump {
 }
 
 /// The dumps in a directory, newest first, and what is wrong with those that are not whole.
-pub fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<(Name, String)>)> {
+pub fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<Damaged>)> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         names.extend(entry?.file_name().to_str().and_then(Name::parse));

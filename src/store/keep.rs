@@ -18,6 +18,9 @@ pub struct Keep {
     pub monthly: u32,
 }
 
+/// How many are kept, each of another period.
+type Rule = (u32, fn(Date) -> String);
+
 /// What is decided on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
@@ -58,7 +61,7 @@ fn chosen<'a>(names: impl Iterator<Item = &'a Name> + Clone, keep: Keep) -> BTre
     let Keep { last, daily, weekly, monthly } = keep;
     // Whatever is asked for, the newest one stays.
     let mut chosen: BTreeSet<_> = names.clone().take(last.max(1) as usize).collect();
-    let rules: [(u32, fn(Date) -> String); 3] = [
+    let rules: [Rule; 3] = [
         (daily, |date| date.to_string()),
         (weekly, |date| format!("{}-{}", date.iso_week_date().year(), date.iso_week_date().week())),
         (monthly, |date| format!("{}-{}", date.year(), date.month())),

@@ -110,10 +110,22 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
 
 /// The container that uploads what is on the volume: the operator's own image, by which no tenant's image sees credentials.
 fn push(store: &DesiredStore, image: &str) -> Value {
-    let DesiredStore { endpoint, bucket, region, prefix, credentials, ca, recipient, keep } = store;
-    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let mut env = access(store);
+    env.push(variable("DUMPS", DUMPS));
+    env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
+    if let Some(keep) = &store.keep {
+        let counts = [("LAST", keep.last), ("DAILY", keep.daily), ("WEEKLY", keep.weekly), ("MONTHLY", keep.monthly)];
+        env.extend(counts.map(|(age, count)| variable(&format!("STORE_KEEP_{age}"), &count.to_string())));
+    }
+    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
+    mounts.extend(store.ca.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true})));
+    json!({"name": "store", "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+}
+
+/// How a container of the operator's image reaches the store.
+fn access(store: &DesiredStore) -> Vec<Value> {
+    let DesiredStore { endpoint, bucket, region, prefix, credentials, ca, recipient: _, keep: _ } = store;
     let mut env = vec![
-        variable("DUMPS", DUMPS),
         variable("STORE_ENDPOINT", endpoint),
         variable("STORE_BUCKET", bucket),
         variable("STORE_REGION", region),
@@ -130,12 +142,9 @@ fn push(store: &DesiredStore, image: &str) -> Value {
         half
     }));
     env.extend(ca.as_ref().map(|_| variable("STORE_CA_FILE", &format!("{CA}/ca.crt"))));
-    env.extend(recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
-    if let Some(keep) = keep {
-        let counts = [("LAST", keep.last), ("DAILY", keep.daily), ("WEEKLY", keep.weekly), ("MONTHLY", keep.monthly)];
-        env.extend(counts.map(|(age, count)| variable(&format!("STORE_KEEP_{age}"), &count.to_string())));
-    }
-    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
-    mounts.extend(ca.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true})));
-    json!({"name": "store", "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+    env
+}
+
+fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value})
 }
