@@ -1,8 +1,10 @@
 //! Stage 2, **pure**: the spec, checked once; later stages never read the raw one.
 
+use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
+
 use super::names;
 use crate::{
-    crd::{PasswordSecret, Postgresql, Restore, quantity},
+    crd::{Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, parameters, quantity},
     runtime::key::{Key, key_of},
 };
 
@@ -72,6 +74,12 @@ pub struct Desired {
     pub version: String,
     /// Servers beside the primary.
     pub standbys: i32,
+    /// Of each server, and of what makes the database.
+    pub resources: Option<Resources>,
+    pub scheduling: Scheduling,
+    pub parameters: Parameters,
+    /// Who may connect besides the pods of the namespace; `None`: every pod of the cluster.
+    pub peers: Option<Vec<NetworkPolicyPeer>>,
     pub backup: Option<DesiredBackup>,
     /// The dump that the database is made from.
     pub restore: Option<Restore>,
@@ -111,6 +119,20 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
             drill: backup.drill.clone(),
         }),
     };
+    let resources = spec.resources.clone().filter(|resources| !resources.is_empty());
+    if let Some(problem) = resources.as_ref().and_then(Resources::problem) {
+        return Err(format!("spec.resources.{problem}"));
+    }
+    if let Some(problem) = parameters::problem(&spec.parameters) {
+        return Err(format!("spec.parameters: {problem}"));
+    }
+    let peers = spec.network_policy.as_ref().filter(|access| access.enabled).map(|access| access.from.clone());
+    if peers.iter().flatten().any(|peer| *peer == NetworkPolicyPeer::default()) {
+        // It would be every pod of the cluster.
+        return Err(
+            "spec.networkPolicy.from: must have a podSelector, a namespaceSelector or an ipBlock each".to_owned()
+        );
+    }
     Ok(Desired {
         uid: postgresql.metadata.uid.clone().unwrap_or_default(),
         user: spec.default_user.clone(),
@@ -122,6 +144,10 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{tag}")),
         version: spec.version.clone(),
         standbys: spec.replicas - 1,
+        resources,
+        scheduling: spec.scheduling.clone().unwrap_or_default(),
+        parameters: spec.parameters.clone(),
+        peers,
         backup,
         restore: spec.restore.clone(),
         accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
@@ -193,6 +219,10 @@ pub(super) mod tests {
             (json!({"storageSize": "0"}), "spec.storageSize: "),
             (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
             (json!({"version": "13"}), "spec.version: "),
+            (json!({"resources": {"limits": {"cpu": "much"}}}), "spec.resources.limits.cpu: "),
+            (json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}), "spec.resources.requests.cpu: "),
+            (json!({"parameters": {"work_mem": "4MB", "fsync": "off"}}), "spec.parameters: fsync cannot be set here"),
+            (json!({"networkPolicy": {"from": [{}]}}), "spec.networkPolicy.from: "),
         ] {
             let problem = of(spec).unwrap_err();
             assert!(problem.starts_with(field), "{problem}");

@@ -405,7 +405,7 @@ async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) 
 /// it is the proof that the dump was taken, and another pass, should the finalizer not come off in this one, asks for it.
 async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
     let last = names::last_dump(&of.key.name);
-    for kind in [Kind::Job, Kind::Service, Kind::ConfigMap] {
+    for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
         for object in ours(ctx, of, kind).await? {
             let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
             if kind != Kind::Job || name != last {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, REPORT, claim_spec, from_secret, labels, object, pod_labels, pod_spec};
+use super::{Object, REPORT, claim_spec, from_secret, labels, object, placement, pod_labels, pod_spec};
 use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::{Desired, DesiredBackup},
@@ -78,6 +78,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
     ]);
     let mut pod = pod_spec(container, volumes);
     pod["restartPolicy"] = json!("Never");
+    placement::job(desired, &mut pod);
     json!({
         "backoffLimit": 2,
         "activeDeadlineSeconds": DEADLINE_SECONDS,
