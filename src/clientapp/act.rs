@@ -95,10 +95,13 @@ async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,
     object: &DesiredObject,
-    Apply { backups, uid }: &Apply,
+    Apply { backups, isolated, uid }: &Apply,
 ) -> Result<(), Error> {
     let DesiredObject { provider, name, .. } = object;
-    let document = object.document(*backups).applied(app.uid(), uid.as_deref());
+    let mut document = object.document(*backups).applied(app.uid(), uid.as_deref());
+    if *isolated {
+        provider.isolate(&mut document);
+    }
     let api = destroy::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
     // An apply would take over what the cache does not show yet; whose that is, the next pass sees.

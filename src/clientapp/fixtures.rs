@@ -111,6 +111,7 @@ pub fn database(desired: &Desired) -> Option<DatabaseObject> {
         postgres_version: Some(object.postgres_version),
         storage_bytes: Some(object.storage_bytes),
         backups: desired.upgrade.backup,
+        isolated: true,
         backup_waits_for: None,
         state: DatabaseState::Ready,
         last_backup: None,

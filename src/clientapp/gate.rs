@@ -63,15 +63,18 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
     }
     let Some(found) = found else {
         let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
-        let apply = Apply { backups: desired.upgrade.backup, uid: None };
+        let apply = Apply { backups: desired.upgrade.backup, isolated: true, uid: None };
         return Gate { apply: Some(apply), hold: Some(hold) };
     };
     if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {
         return gate;
     }
     let backups = desired.upgrade.backup || found.backups;
-    let apply = (found.digest.as_ref() != Some(&object.document(backups).digest))
-        .then(|| Apply { backups, uid: Some(found.uid.clone()) });
+    let apply = (found.digest.as_ref() != Some(&object.document(backups).digest)).then(|| Apply {
+        backups,
+        isolated: found.isolated,
+        uid: Some(found.uid.clone()),
+    });
     let silent_at = found.created.map(|created| created + SILENT_AFTER);
     let name = &address.secret;
     let (reason, message) = match &found.state {

@@ -18,6 +18,8 @@ pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 pub struct Apply {
     /// With room for backups or without.
     pub backups: bool,
+    /// Closed for pods of other namespaces, where its kind can be: as it is, and from the beginning.
+    pub isolated: bool,
     /// Of the object that is there; `None`: it is made.
     pub uid: Option<String>,
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{Backup, Restore};
+use super::{Backup, Parameters, Resources, Restore};
 
 /// The instance that the tenant asks for.
 #[skip_serializing_none]
@@ -139,6 +139,8 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external names the database of the provider external: that provider needs it, and no other has it").field_path(".external"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; Percona's clusters are backed up before upgrades, by upgrade.backup").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; Percona's clusters have them in patroni.dynamicConfiguration, and an existing database in its own configuration").field_path(".parameters"))]
+#[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are of a database that is made for this instance, and an existing one has its own").field_path(".resources"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone").field_path(".restore"))]
 #[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("ask for a dump now with `kubectl clientapp backup`; here it is said when dumps are taken").field_path(".backup.request"))]
 #[x_kube(validation = Rule::new("!has(self.restore) || !self.adopt").message("restore makes a new database, and adopt goes on with the old one: choose").field_path(".restore"))]
@@ -181,6 +183,15 @@ pub struct Postgres {
     /// The dump that the database is made from, in place of an empty one, for the provider `standalone`. It counts until the
     /// database is made, and never after.
     pub restore: Option<Restore>,
+
+    /// Requests and limits of each PostgreSQL instance, for the providers `percona` and `standalone`. A change restarts the
+    /// database.
+    pub resources: Option<Resources>,
+
+    /// Settings of PostgreSQL, such as `{max_connections: "200"}`, for the provider `standalone`. A change restarts the database.
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
+    #[schemars(schema_with = "super::parameters::schema")]
+    pub parameters: Parameters,
 
     /// The existing database, for the provider `external`; `version`, `storageSize` and `instances` do not apply to it.
     pub external: Option<ExternalPostgres>,
@@ -541,6 +552,8 @@ impl Default for Postgres {
             adopt: false,
             backup: None,
             restore: None,
+            resources: None,
+            parameters: Parameters::new(),
             external: None,
         }
     }

@@ -3,6 +3,7 @@
 mod clientapp;
 pub mod conditions;
 mod guard;
+pub mod parameters;
 pub mod percona;
 mod postgres_writer;
 mod postgresql;
@@ -10,6 +11,7 @@ mod profile;
 pub mod quantity;
 pub mod reason;
 mod restore;
+mod server;
 mod store;
 
 pub use clientapp::{
@@ -17,6 +19,7 @@ pub use clientapp::{
     InstalledChart, Inventory, Owned, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
 };
 pub use guard::{Guard, decode_strictly};
+pub use parameters::Parameters;
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
 pub use postgresql::{
     ActivePod, Backup, BackupSummary, DumpRecord, DumpState, PasswordSecret, Phase, Postgresql, PostgresqlSpec,
@@ -28,6 +31,7 @@ pub use profile::{
 };
 pub use reason::Reason;
 pub use restore::{Drill, Dump, Restore, RestoreRecord};
+pub use server::{NetworkAccess, Resources, Scheduling};
 pub use store::{CaSecret, CredentialsSecret, Store, StoreKeep};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{DeletionPolicy, Drill, Dump, Owned, Restore, RestoreRecord, Store};
+use super::{
+    DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling, Store,
+};
 
 /// The PostgreSQL server that the user asks for.
 #[skip_serializing_none]
@@ -93,6 +95,23 @@ pub struct PostgresqlSpec {
     #[serde(default = "super::number::<1>")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
+
+    /// Requests and limits of each server, and of the Jobs that make or restore the database. A change restarts the servers.
+    pub resources: Option<Resources>,
+
+    /// On which nodes the servers and Jobs may run. A change restarts the servers.
+    pub scheduling: Option<Scheduling>,
+
+    /// Settings of PostgreSQL, such as `{max_connections: "200", shared_buffers: 256MB}`, for the primary and the standbys; they
+    /// are above those of ALTER SYSTEM. A change restarts the servers. What the operator needs for itself, what could lose data or
+    /// open the server, and what runs other programs is refused.
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
+    #[schemars(schema_with = "super::parameters::schema")]
+    pub parameters: Parameters,
+
+    /// A NetworkPolicy for the pods of this Postgresql: all pods of this namespace may connect, and who else is named. Absent:
+    /// there is none, and every pod of the cluster may.
+    pub network_policy: Option<NetworkAccess>,
 
     /// Dumps of the whole server onto a volume of their own.
     pub backup: Option<Backup>,

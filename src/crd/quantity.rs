@@ -1,10 +1,15 @@
 //! Kubernetes quantities, as far as storage sizes need them. Pure.
 
 /// The quantity in bytes, or `None` where it is not one (`8Gb`, an empty string) or not above zero.
+pub fn parse_positive(text: &str) -> Option<f64> {
+    parse(text).filter(|value| *value > 0.0)
+}
+
+/// The quantity, or `None` where it is not one (`8Gb`, an empty string) or below zero.
 ///
 /// The grammar is that of `k8s.io/apimachinery/pkg/api/resource.Quantity`: a decimal number with an optional
 /// binary (`Ki` … `Ei`) or decimal (`m`, `k` … `E`) suffix, or a decimal exponent.
-pub fn parse_positive(text: &str) -> Option<f64> {
+pub fn parse(text: &str) -> Option<f64> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '+')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let scale = match suffix {
@@ -30,12 +35,12 @@ pub fn parse_positive(text: &str) -> Option<f64> {
         }
     };
     let value = number.strip_prefix('+').unwrap_or(number).parse::<f64>().ok()? * scale;
-    (value.is_finite() && value > 0.0).then_some(value)
+    value.is_finite().then_some(value)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse_positive;
+    use super::{parse, parse_positive};
 
     #[test]
     fn sizes() {
@@ -57,5 +62,6 @@ mod tests {
         ] {
             assert_eq!(parse_positive(text), bytes, "{text}");
         }
+        assert_eq!((parse("0"), parse("0.1"), parse("-1")), (Some(0.0), Some(0.1), None));
     }
 }

@@ -118,7 +118,10 @@ pub fn decide(desired: &Desired, observed: &Observed) -> Plan {
         apply(&mut plan, object, objects.get(&object.id));
     }
     for (id, view) in objects {
-        let removable = matches!(id.0, Kind::Service | Kind::StatefulSet | Kind::CronJob);
+        let removable = matches!(
+            id.0,
+            Kind::Service | Kind::StatefulSet | Kind::CronJob | Kind::PodDisruptionBudget | Kind::NetworkPolicy
+        );
         let superfluous = removable && view.owner == Owner::Ours && !view.deleting;
         if superfluous && wanted.iter().all(|object| object.id != *id) {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
@@ -272,14 +275,19 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
         Some(ObjectView { deleting: true, .. }) => {
             plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to make it anew"));
         }
-        Some(view) if view.digest.as_ref() == Some(&object.digest) && !scaled(object, &view.detail) => {}
+        Some(view) if view.digest.as_ref() == Some(&object.digest) && !edited(object, &view.detail) => {}
         _ => plan.steps.push(Step::Apply(object.clone())),
     }
 }
 
-/// A user scaled a StatefulSet: a second pod of the primary's would begin a database of its own.
-fn scaled(object: &Object, detail: &Detail) -> bool {
-    matches!(detail, Detail::StatefulSet { replicas, .. } if object.document["spec"]["replicas"] != *replicas)
+/// A user scaled a StatefulSet: a second pod of the primary's would begin a database of its own. Or edited who may connect, or what
+/// a drain may take.
+fn edited(object: &Object, detail: &Detail) -> bool {
+    match detail {
+        Detail::StatefulSet { replicas, .. } => object.document["spec"]["replicas"] != *replicas,
+        Detail::Spec(spec) => object.document["spec"] != *spec,
+        Detail::None | Detail::Claim { .. } | Detail::Job(_) => false,
+    }
 }
 
 /// Sizes of volumes that differ by less than this are equal: bytes are whole.
@@ -332,6 +340,10 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
     let pod = names::primary_pod(&desired.key.name);
     match primary(desired, pods) {
         None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
+        // It has last words.
+        Some(PodView { waiting: Some(why), said: Some(_), .. }) => {
+            plan.hold(Reason::ServerFails, format!("pod {pod}: {why}"));
+        }
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),
         Some(_) => {}
     }

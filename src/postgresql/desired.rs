@@ -1,8 +1,13 @@
 //! Stage 2, **pure**: the spec, checked once; later stages never read the raw one.
 
+use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
+
 use super::names;
 use crate::{
-    crd::{CaSecret, CredentialsSecret, PasswordSecret, Postgresql, Restore, Store, StoreKeep, quantity},
+    crd::{
+        CaSecret, CredentialsSecret, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store,
+        StoreKeep, parameters, quantity,
+    },
     runtime::key::{Key, key_of},
     store::seal::Recipient,
 };
@@ -88,6 +93,12 @@ pub struct Desired {
     pub version: String,
     /// Servers beside the primary.
     pub standbys: i32,
+    /// Of each server, and of what makes the database.
+    pub resources: Option<Resources>,
+    pub scheduling: Scheduling,
+    pub parameters: Parameters,
+    /// Who may connect besides the pods of the namespace; `None`: every pod of the cluster.
+    pub peers: Option<Vec<NetworkPolicyPeer>>,
     pub backup: Option<DesiredBackup>,
     /// The dump that the database is made from.
     pub restore: Option<Restore>,
@@ -130,6 +141,20 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
             store: backup.store.as_ref().map(|given| store(&key, given)).transpose()?,
         }),
     };
+    let resources = spec.resources.clone().filter(|resources| !resources.is_empty());
+    if let Some(problem) = resources.as_ref().and_then(Resources::problem) {
+        return Err(format!("spec.resources.{problem}"));
+    }
+    if let Some(problem) = parameters::problem(&spec.parameters) {
+        return Err(format!("spec.parameters: {problem}"));
+    }
+    let peers = spec.network_policy.as_ref().filter(|access| access.enabled).map(|access| access.from.clone());
+    if peers.iter().flatten().any(|peer| *peer == NetworkPolicyPeer::default()) {
+        // It would be every pod of the cluster.
+        return Err(
+            "spec.networkPolicy.from: must have a podSelector, a namespaceSelector or an ipBlock each".to_owned()
+        );
+    }
     Ok(Desired {
         uid: postgresql.metadata.uid.clone().unwrap_or_default(),
         user: spec.default_user.clone(),
@@ -141,6 +166,10 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{tag}")),
         version: spec.version.clone(),
         standbys: spec.replicas - 1,
+        resources,
+        scheduling: spec.scheduling.clone().unwrap_or_default(),
+        parameters: spec.parameters.clone(),
+        peers,
         backup,
         restore: spec.restore.clone(),
         accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
@@ -234,6 +263,10 @@ pub(super) mod tests {
             (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
             (json!({"version": "13"}), "spec.version: "),
             (stored(json!({"recipient": format!("age1{}", "q".repeat(58))})), "spec.backup.store.recipient: "),
+            (json!({"resources": {"limits": {"cpu": "much"}}}), "spec.resources.limits.cpu: "),
+            (json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}), "spec.resources.requests.cpu: "),
+            (json!({"parameters": {"work_mem": "4MB", "fsync": "off"}}), "spec.parameters: fsync cannot be set here"),
+            (json!({"networkPolicy": {"from": [{}]}}), "spec.networkPolicy.from: "),
         ] {
             let problem = of(spec).unwrap_err();
             assert!(problem.starts_with(field), "{problem}");

@@ -23,6 +23,7 @@ pub mod observed;
 pub mod report;
 pub mod teardown;
 pub mod watches;
+mod words;
 
 use std::time::Duration;
 

@@ -44,6 +44,10 @@ names! {
     /// The CronJob that dumps, and the volume with the dumps.
     backup = "{name}-backup";
     last_dump = "{name}-last-dump";
+    /// The PodDisruptionBudget of the standbys.
+    disruption = "{name}-standby";
+    /// The NetworkPolicy of all pods.
+    network_policy = "{name}-access";
     /// The CronJob that restores the latest dump into a scratch volume.
     drill = "{name}-drill";
 }

@@ -7,10 +7,13 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         batch::v1::{CronJob, Job},
         core::v1::{ConfigMap, PersistentVolumeClaim, Service},
+        networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::api::ApiResource;
+use serde_json::Value;
 
 use super::desired::Desired;
 use crate::crd::{PostgresqlStatus, Reason, Restore};
@@ -23,6 +26,8 @@ pub enum Kind {
     PersistentVolumeClaim,
     CronJob,
     Job,
+    PodDisruptionBudget,
+    NetworkPolicy,
 }
 
 impl Kind {
@@ -34,6 +39,8 @@ impl Kind {
             Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
             Kind::CronJob => ApiResource::erase::<CronJob>(&()),
             Kind::Job => ApiResource::erase::<Job>(&()),
+            Kind::PodDisruptionBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
+            Kind::NetworkPolicy => ApiResource::erase::<NetworkPolicy>(&()),
         }
     }
 }
@@ -75,6 +82,8 @@ pub enum Detail {
         made_for: Option<String>,
     },
     Job(JobView),
+    /// Its spec, of an object that says who may do what: a user's edit is put back.
+    Spec(Value),
 }
 
 /// How far a Job is, in its own words.

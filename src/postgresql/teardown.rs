@@ -20,7 +20,7 @@ use super::{
     act,
     build::{backup, network, secrets, servers},
     context::{Ctx, Database},
-    decide::{Hold, volume::LOST},
+    decide::{Hold, dumps::words, volume::LOST},
     desired::{Desired, DesiredBackup, desired},
     error::Error,
     names,
@@ -169,9 +169,8 @@ async fn last_dump(
             } else if *succeeded == Some(true) {
                 return Ok(None);
             } else if *succeeded == Some(false) && !deleting {
-                let said = ctx.watches.pods(key).into_iter().filter_map(|pod| pod.failed);
-                let why =
-                    said.filter(|(of, _)| *of == job).map(|(_, why)| format!(": {why}")).next().unwrap_or_default();
+                let pods = ctx.watches.pods(key);
+                let why = words(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
                 return Ok(Some(Hold {
                     reason: Reason::LastDumpFailed,
                     message: format!(
@@ -408,7 +407,7 @@ async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) 
 /// it is the proof that the dump was taken, and another pass, should the finalizer not come off in this one, asks for it.
 async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
     let last = names::last_dump(&of.key.name);
-    for kind in [Kind::Job, Kind::Service, Kind::ConfigMap] {
+    for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
         for object in ours(ctx, of, kind).await? {
             let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
             if kind != Kind::Job || name != last {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
+    core::v1::{ConfigMap, ContainerStateTerminated, PersistentVolumeClaim, Pod, Secret, Service},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
+use serde_json::json;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -19,6 +22,7 @@ use super::{
     },
     names,
     observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, SecretMeta},
+    words,
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
@@ -48,7 +52,7 @@ pub struct Watches {
     postgresqls: Objects<Postgresql>,
     pub secrets: Arc<Cache<SecretMeta>>,
     pods: Arc<Cache<PodView>>,
-    made: [Arc<Cache<Made>>; 6],
+    made: [Arc<Cache<Made>>; 8],
 }
 
 impl Watches {
@@ -97,6 +101,20 @@ impl Watches {
                     Objects::trigger,
                 ),
                 feeder.all("jobs", ours(), |job| made(&job, Kind::Job, progress(&job)), Objects::trigger),
+                feeder.all(
+                    "poddisruptionbudgets",
+                    ours(),
+                    |budget: PodDisruptionBudget| {
+                        made(&budget, Kind::PodDisruptionBudget, Detail::Spec(json!(budget.spec)))
+                    },
+                    Objects::trigger,
+                ),
+                feeder.all(
+                    "networkpolicies",
+                    ours(),
+                    |policy: NetworkPolicy| made(&policy, Kind::NetworkPolicy, Detail::Spec(json!(policy.spec))),
+                    Objects::trigger,
+                ),
             ],
             postgresqls,
         })
@@ -262,6 +280,9 @@ fn waiting(pod: &Pod) -> Option<String> {
     if let Some(why) = terminated(pod).and_then(|(_, message)| message).filter(|_| refused(pod).is_some()) {
         return Some(why);
     }
+    if let Some(why) = ended(pod) {
+        return Some(why);
+    }
     let container = status.container_statuses.iter().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone().unwrap_or_default();
@@ -293,7 +314,7 @@ fn refused(pod: &Pod) -> Option<Refused> {
 const WORDS: usize = 600;
 
 /// What the containers of a pod say that have ended, the first ones first: exit codes and words.
-fn ended(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
+fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let status = pod.status.as_ref();
     let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
     let containers = containers.into_iter().flatten().flatten().flatten();
@@ -302,22 +323,40 @@ fn ended(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
 }
 
 fn said(pod: &Pod) -> Option<String> {
-    let words = ended(pod).find(|(_, words)| !words.trim().is_empty())?.1;
-    ended(pod).all(|(code, _)| code == 0).then(|| words.trim().to_owned())
+    let words = endings(pod).find(|(_, words)| !words.trim().is_empty())?.1;
+    endings(pod).all(|(code, _)| code == 0).then(|| words.trim().to_owned())
 }
 
 fn failed(pod: &Pod) -> Option<String> {
-    let (_, words) = ended(pod).find(|(code, _)| *code != 0)?;
+    let (_, words) = endings(pod).find(|(code, _)| *code != 0)?;
     let line = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     let line = line.strip_prefix("error: ").unwrap_or(line).trim_end_matches('.');
     Some(line.chars().filter(|c| !c.is_control()).take(WORDS).collect())
 }
 
-/// Exit code and last words of its container.
-fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
+/// That its container has ended by itself, and why. It may have been started again since; whether it ends once more is not known
+/// before it is ready.
+fn ended(pod: &Pod) -> Option<String> {
+    let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
+    let words = message.as_deref().and_then(words::sentence);
+    match (exit_code, reason.as_deref()) {
+        (0, _) => None,
+        (_, Some("OOMKilled")) => Some(
+            "it was ended for needing more memory than it may have (OOMKilled): see spec.resources.limits".to_owned(),
+        ),
+        _ => words.map(|words| format!("it has ended with exit code {exit_code}: {words}")),
+    }
+}
+
+fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
     let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
     let states = [container.state.as_ref(), container.last_state.as_ref()];
-    let terminated = states.into_iter().flatten().find_map(|state| state.terminated.as_ref())?;
+    states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
+}
+
+/// Exit code and last words of its container.
+fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
+    let terminated = termination(pod)?;
     let message = terminated.message.as_deref().map(|message| message.trim().to_owned());
     Some((terminated.exit_code, message.filter(|message| !message.is_empty())))
 }

@@ -10,6 +10,7 @@ use e2e::wait::blocking_until;
 use super::*;
 
 mod restore;
+mod settings;
 
 const PASSWORD: &str = "n&w 'pass\\word";
 const REPLICATION: &str = "ReplicationCanary";
@@ -535,11 +536,13 @@ struct Standby<'a> {
     primary: u16,
     port: u16,
     pod: Option<Pod>,
+    /// More settings, as arguments.
+    settings: &'static str,
 }
 
 impl<'a> Standby<'a> {
     fn of(primary: &Server<'a>) -> Standby<'a> {
-        Standby { node: primary.node, primary: primary.port, port: port(), pod: None }
+        Standby { node: primary.node, primary: primary.port, port: port(), pod: None, settings: "" }
     }
 
     fn command(&self, script: &str) -> Command {
@@ -556,8 +559,9 @@ impl<'a> Standby<'a> {
     }
 
     fn serve(&self) -> Command {
-        let port = self.port;
-        self.command(&format!("exec sh $SCRIPTS/standby.sh -c port={port} -c unix_socket_directories=$HOME"))
+        let Standby { port, settings, .. } = self;
+        let script = format!("exec sh $SCRIPTS/standby.sh -c port={port} -c unix_socket_directories=$HOME {settings}");
+        self.command(&script)
     }
 
     fn start(&mut self) {

@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{BackupRecord, BackupState, ClientApp, Guard, Postgres, PostgresProvider, annotation, label, quantity},
+    crd::{
+        BackupRecord, BackupState, ClientApp, Guard, Postgres, PostgresProvider, Resources, annotation, label,
+        parameters, quantity,
+    },
     destroy::permit::Kind,
     runtime::{
         cache::{Cache, Entry},
@@ -73,6 +76,9 @@ pub(crate) trait Provider: Sync {
 
     /// The database object, with room for backups or without.
     fn document(&self, app: &Key, postgres: &Postgres, config: &Config, backups: bool) -> Value;
+
+    /// Says in a document that no pod of another namespace reaches the database, where its kind can say that.
+    fn isolate(&self, _document: &mut Value) {}
 
     /// Starts the watches that tell how databases are.
     fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched;
@@ -210,6 +216,12 @@ pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config) -> Result<Des
     if let Some(unsupported) = provider.unsupported(&postgres.version, config) {
         return Err(invalid("spec.postgres.version", format!("{unsupported}, not {:?}", postgres.version)));
     }
+    if let Some(problem) = postgres.resources.as_ref().and_then(Resources::problem) {
+        return Err(invalid("spec.postgres.resources", problem));
+    }
+    if let Some(problem) = parameters::problem(&postgres.parameters) {
+        return Err(invalid("spec.postgres.parameters", problem));
+    }
     let storage_bytes = quantity::parse_positive(&postgres.storage_size)
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
     let document = |backups: bool| {
@@ -274,6 +286,8 @@ pub(crate) struct DatabaseObject {
     pub(crate) storage_bytes: Option<f64>,
     /// It has room for backups that this operator made.
     pub(crate) backups: bool,
+    /// It says who may connect. One that was made before that could be said does not: its clients may be anywhere.
+    pub(crate) isolated: bool,
     /// What it has to be before a backup can begin; `None`: one can begin now.
     pub(crate) backup_waits_for: Option<&'static str>,
     pub(crate) state: DatabaseState,

@@ -111,7 +111,7 @@ impl Provider for Percona {
         // A volume as large as the data's, which pgBackRest packs.
         let repository = json!({"name": BACKUP_REPOSITORY, "volume": {"volumeClaimSpec": claim}});
         let room = json!({"enabled": true, "pgbackrest": {"image": PGBACKREST_IMAGE, "repos": [repository]}});
-        let spec = json!({
+        let mut spec = json!({
             "crVersion": config.percona_cr_version,
             "postgresVersion": major,
             "image": postgres_image(&postgres.version),
@@ -121,6 +121,9 @@ impl Provider for Percona {
             // The schema asks for the block; with it disabled no pgBackRest, and so no image of it, is needed.
             "backups": if backups { room } else { json!({"enabled": false}) },
         });
+        if let Some(resources) = &postgres.resources {
+            spec["instances"][0]["resources"] = json!(resources);
+        }
         let mut cluster = document(&(FACTS.resource)(), app, &app.database(), spec);
         if backups {
             cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});

@@ -77,7 +77,17 @@ impl Provider for Standalone {
         if let Some(restore) = &postgres.restore {
             spec["restore"] = json!(restore);
         }
+        if let Some(resources) = &postgres.resources {
+            spec["resources"] = json!(resources);
+        }
+        if !postgres.parameters.is_empty() {
+            spec["parameters"] = json!(postgres.parameters);
+        }
         document(&(FACTS.resource)(), app, &app.database(), spec)
+    }
+
+    fn isolate(&self, document: &mut Value) {
+        document["spec"]["networkPolicy"] = json!({});
     }
 
     fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched {
@@ -123,6 +133,7 @@ fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
     DatabaseObject {
         postgres_version: postgresql.spec.version.parse().ok(),
         storage_bytes: quantity::parse_positive(&postgresql.spec.storage_size),
+        isolated: postgresql.spec.network_policy.is_some(),
         state: match status.phase {
             None => DatabaseState::Silent,
             Some(Phase::Up) => DatabaseState::Ready,

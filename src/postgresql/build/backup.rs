@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, REPORT, claim_spec, confined, from_secret, labels, object, pod_labels, pod_spec};
+use super::{Object, REPORT, claim_spec, confined, from_secret, labels, object, placement, pod_labels, pod_spec};
 use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::{Desired, DesiredBackup, DesiredStore},
@@ -92,6 +92,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
         }
     };
     pod["restartPolicy"] = json!("Never");
+    placement::job(desired, &mut pod);
     let mut spec = json!({
         "backoffLimit": 2,
         "activeDeadlineSeconds": DEADLINE_SECONDS,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     Object, REPORT,
     backup::DUMPS,
-    claim_spec, object, pod_labels, pod_spec,
+    claim_spec, give_resources, object, placement, pod_labels, pod_spec,
     secrets::PASSWORD,
     servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
@@ -97,14 +97,21 @@ pub(super) fn pod(
     }
     let environment: Vec<_> =
         environment.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-    let container = json!({
+    let mut container = json!({
         "name": "initialize",
         "image": desired.image,
         "command": ["sh", "/scripts/initialize.sh"],
         "env": environment,
         "volumeMounts": mounts,
     });
+    give_resources(desired, &mut container);
     let mut pod = pod_spec(container, json!(volumes));
+    // A drill runs beside the servers.
+    if role == ROLE {
+        placement::primary(desired, &mut pod)
+    } else {
+        placement::job(desired, &mut pod)
+    }
     pod["restartPolicy"] = json!("Never");
     json!({"metadata": {"labels": pod_labels(desired, role)}, "spec": pod})
 }

@@ -4,6 +4,8 @@ pub mod backup;
 pub mod drill;
 pub mod initialize;
 pub mod network;
+mod placement;
+pub mod policies;
 pub mod secrets;
 pub mod servers;
 
@@ -42,8 +44,10 @@ pub fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec
         network::scripts(desired),
         network::headless(desired),
         network::client(desired),
-        servers::primary(desired, &observed.objects, replication, None),
     ];
+    objects.extend(policies::network_policy(desired));
+    objects.push(servers::primary(desired, &observed.objects, replication, None));
+    objects.extend(policies::disruption(desired));
     if desired.standbys > 0 {
         objects.push(network::read_only(desired));
         objects.push(servers::standby(desired, &observed.objects, replication));
@@ -112,6 +116,13 @@ fn claim_spec(desired: &Desired, storage: &str) -> Value {
         spec["storageClassName"] = json!(class);
     }
     spec
+}
+
+/// What a container of the database has at hand. Where nothing is said, it stays as it is.
+fn give_resources(desired: &Desired, container: &mut Value) {
+    if let Some(resources) = &desired.resources {
+        container["resources"] = json!(resources);
+    }
 }
 
 fn from_secret(variable: &str, secret: String, key: &str) -> Value {

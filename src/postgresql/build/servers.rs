@@ -2,12 +2,22 @@
 //!
 //! Primary and standbys are two: one script that decides by ordinal whether to begin an empty database or to copy another's
 //! could be wrong once, and a change of the standbys would restart the primary.
+//!
+//! Settings are the same for both. PostgreSQL wants some of them (`max_connections` and what else the log's reader needs) on a standby
+//! to be at least what the primary has, and the two StatefulSets restart their pods in no order. That does no harm: a standby that has
+//! less than what it reads stops replaying until it is restarted itself, and one that starts with less than what it has replayed takes
+//! what its files say instead (`standby.sh`), where it would end for good.
+//!
+//! `podManagementPolicy: Parallel` is not about speed: under `OrderedReady` a StatefulSet does not replace a pod that is not ready, so
+//! that a setting with which no server starts could be corrected only by deleting the pod.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Object, claim_spec, labels, network::PORT, object, pod_labels, pod_spec, selector};
+use super::{
+    Object, claim_spec, give_resources, labels, network::PORT, object, placement, pod_labels, pod_spec, selector,
+};
 use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::Desired,
@@ -101,6 +111,13 @@ fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &
     }
 }
 
+/// Each setting as an argument of its own, which no shell reads: whatever a value is, it ends with the argument. Kubernetes itself
+/// would put a variable of the container in the place of `$(NAME)`, and takes `$$` for `$`.
+fn arguments(desired: &Desired) -> Vec<String> {
+    let settings = desired.parameters.iter().map(|(name, value)| format!("{name}={}", value.replace('$', "$$")));
+    settings.flat_map(|setting| ["-c".to_owned(), setting]).collect()
+}
+
 fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'_>, mut container: Value) -> Object {
     let name = &desired.key.name;
     container["ports"] = json!([{"name": "postgresql", "containerPort": PORT, "protocol": "TCP"}]);
@@ -123,7 +140,13 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         // A container's own is too small for parallel queries.
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]);
+    give_resources(desired, &mut container);
+    if !desired.parameters.is_empty() {
+        container["args"] = json!(arguments(desired));
+    }
     let mut pod = pod_spec(container, volumes);
+    let place = if set.role == "primary" { placement::primary } else { placement::standby };
+    place(desired, &mut pod);
     // A shutdown writes out what is in memory.
     pod["terminationGracePeriodSeconds"] = json!(120);
     let mut annotations = json!({REPLICATION_ANNOTATION: set.replication});

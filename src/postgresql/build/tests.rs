@@ -1,3 +1,4 @@
+use k8s_openapi::api::{networking::v1::NetworkPolicySpec, policy::v1::PodDisruptionBudgetSpec};
 use serde_json::{Value, json};
 
 use super::*;
@@ -70,6 +71,147 @@ fn without_standbys_and_dumps_there_is_one_server() {
     let expected =
         "ConfigMap acme-witness, ConfigMap acme-scripts, Service acme-headless, Service acme, StatefulSet acme";
     assert_eq!(ids.join(", "), expected);
+}
+
+/// Most of what a user can say of pods and their surroundings.
+fn production() -> Desired {
+    of(json!({
+        "replicas": 3,
+        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "scheduling": {
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "databases", "operator": "Exists", "effect": "NoSchedule"}],
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
+                ]}},
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "shop"}}},
+                ]},
+            },
+        },
+        "parameters": {"max_connections": "200", "log_line_prefix": "%m '$(PGDATA)' \"$HOME\" $$ "},
+        "networkPolicy": {"from": [
+            {"namespaceSelector": {"matchLabels": {"team": "reports"}, "matchExpressions": []}},
+            {"ipBlock": {"cidr": "10.0.0.0/8", "except": []}},
+        ]},
+        "backup": {"schedule": "@daily", "onDelete": true, "drill": "@weekly"},
+    }))
+}
+
+/// Of each pod what a plain one has not, and what is there beside pods.
+#[test]
+fn documents_of_production() {
+    let picked = everything(&production()).into_iter().filter_map(|Object { id: (kind, name), document, .. }| {
+        let spec = &document["spec"];
+        let template = [&spec["jobTemplate"]["spec"], spec].into_iter().map(|spec| &spec["template"]["spec"]);
+        let shown = match template.into_iter().find(|pod| pod.is_object()) {
+            Some(pod) => {
+                let container = &pod["containers"][0];
+                let of_pod = ["nodeSelector", "tolerations", "affinity"].map(|field| (field, &pod[field]));
+                let shown = of_pod.into_iter().chain(["args", "resources"].map(|field| (field, &container[field])));
+                shown.filter(|(_, value)| !value.is_null()).map(|(field, value)| (field, value.clone())).collect()
+            }
+            None if matches!(kind, Kind::PodDisruptionBudget | Kind::NetworkPolicy) => spec.clone(),
+            None => return None,
+        };
+        Some(json!({format!("{kind} {name}"): shown}))
+    });
+    insta::assert_yaml_snapshot!(picked.collect::<Vec<_>>());
+}
+
+/// What Kubernetes makes of an argument: `$$` is `$`, and `$(NAME)` a variable of the container.
+fn expanded(argument: &str) -> String {
+    assert!(!argument.replace("$$", "").contains("$("), "a variable would be put into {argument}");
+    argument.replace("$$", "$")
+}
+
+#[test]
+fn a_setting_is_one_argument_whatever_it_says() {
+    for value in ["200", "a b", "$(PGDATA)", "$$(PGDATA)", "$$$(PGDATA)", "$", "'; -c fsync=off", "\"x\" \\ `id`", ""] {
+        let desired = of(json!({"parameters": {"log_line_prefix": value, "work_mem": "4MB"}}));
+        let set = servers::primary(&desired, &Observed::default().objects, "r", None);
+        let arguments = &set.document["spec"]["template"]["spec"]["containers"][0]["args"];
+        let arguments: Vec<String> = serde_json::from_value(arguments.clone()).unwrap();
+        let arguments: Vec<_> = arguments.iter().map(|argument| expanded(argument)).collect();
+        assert_eq!(arguments, ["-c", &format!("log_line_prefix={value}"), "-c", "work_mem=4MB"]);
+    }
+}
+
+/// An upgrade of the operator restarts no primary: what nothing is said of is not in its pod.
+#[test]
+fn a_primary_is_as_it_was_where_nothing_is_said() {
+    let digest = |spec: Value| primary(spec, &Observed::default(), "uid-2");
+    let plain = servers::primary(&of(json!({})), &Observed::default().objects, "r", None);
+    let pod = &plain.document["spec"]["template"]["spec"];
+    for field in ["nodeSelector", "tolerations", "affinity"] {
+        assert_eq!(pod[field], Value::Null, "{field}");
+    }
+    for field in ["args", "resources"] {
+        assert_eq!(pod["containers"][0][field], Value::Null, "{field}");
+    }
+    for nothing in [
+        json!({"resources": {}, "scheduling": {}, "parameters": {}}),
+        json!({"resources": {"requests": {}}, "scheduling": {"affinity": {}}, "networkPolicy": {"enabled": false}}),
+        json!({"networkPolicy": {}, "replicas": 9}),
+    ] {
+        assert_eq!(digest(nothing.clone()), digest(json!({})), "{nothing}");
+    }
+    assert_ne!(digest(json!({"parameters": {"work_mem": "4MB"}})), digest(json!({})));
+}
+
+/// They are compared with what the API server stores.
+#[test]
+fn what_is_put_back_is_written_as_it_is_stored() {
+    let of_kind = |kind: Kind| {
+        let found = everything(&production()).into_iter().find(|object| object.id.0 == kind);
+        found.unwrap().document["spec"].clone()
+    };
+    let policy = of_kind(Kind::NetworkPolicy);
+    let stored: NetworkPolicySpec = serde_json::from_value(policy.clone()).unwrap();
+    assert_eq!(json!(stored), policy);
+    let budget = of_kind(Kind::PodDisruptionBudget);
+    let stored: PodDisruptionBudgetSpec = serde_json::from_value(budget.clone()).unwrap();
+    assert_eq!(json!(stored), budget);
+}
+
+#[test]
+fn budget_and_policy_are_made_where_they_are_of_use() {
+    let kinds = |spec: Value| {
+        let kinds = objects(&of(spec), &Observed::default(), "r").into_iter().map(|object| object.id.0);
+        kinds.filter(|kind| matches!(kind, Kind::PodDisruptionBudget | Kind::NetworkPolicy)).collect::<Vec<_>>()
+    };
+    for (spec, expected) in [
+        (json!({}), &[][..]),
+        (json!({"replicas": 2}), &[]),
+        (json!({"replicas": 3}), &[Kind::PodDisruptionBudget]),
+        (json!({"networkPolicy": {}}), &[Kind::NetworkPolicy]),
+        (json!({"networkPolicy": {"enabled": false, "from": [{"podSelector": {}}]}}), &[]),
+    ] {
+        assert_eq!(kinds(spec.clone()), expected, "{spec}");
+    }
+    // No peer at all is not the same as every peer.
+    let alone = policies::network_policy(&of(json!({"networkPolicy": {}}))).unwrap();
+    assert_eq!(alone.document["spec"]["ingress"], json!([{"from": [{"podSelector": {}}]}]));
+}
+
+#[test]
+fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
+    let own = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"role": "db"}}},
+    ]});
+    let desired = of(json!({"replicas": 2, "scheduling": {"affinity": {"podAntiAffinity": own}}}));
+    let found = Observed::default().objects;
+    for set in [servers::primary(&desired, &found, "r", None), servers::standby(&desired, &found, "r")] {
+        assert_eq!(set.document["spec"]["template"]["spec"]["affinity"], json!({"podAntiAffinity": own}));
+    }
+    // A Job beside them might find no node with it.
+    let dump = backup::dump(
+        &of(json!({"backup": {"request": "a"}, "scheduling": {"affinity": {"podAntiAffinity": own}}})),
+        &full().backup.unwrap(),
+        "a",
+    );
+    assert_eq!(dump.document["spec"]["template"]["spec"]["affinity"], Value::Null);
 }
 
 #[test]

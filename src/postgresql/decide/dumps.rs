@@ -12,7 +12,7 @@ use crate::{
         build::backup,
         desired::Desired,
         names,
-        observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, SecretView},
+        observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, PodView, SecretView},
     },
 };
 
@@ -57,7 +57,7 @@ fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view
         Some(true) => (DumpState::Succeeded, None),
         Some(false) => {
             let namespace = &desired.key.namespace;
-            let why = words(observed, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
+            let why = words(&observed.pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
             let message = format!("Job {job} has failed{why}: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
             (DumpState::Failed, Some(message))
         }
@@ -67,8 +67,8 @@ fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view
 }
 
 /// What a Job's pods say as long as they are there: of its success, or why it failed.
-fn words<'a>(observed: &'a Observed, job: &str, succeeded: bool) -> Option<&'a str> {
-    let pods = observed.pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
+pub fn words<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
+    let pods = pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
     pods.filter_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() }).next()
 }
 
@@ -88,7 +88,7 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
             continue;
         };
         let summary = summary.get_or_insert_default();
-        let said = words(observed, name, *succeeded);
+        let said = words(&observed.pods, name, *succeeded);
         if *is_drill {
             drilled(summary.drill.get_or_insert_default(), name, *succeeded, ended, said);
             continue;

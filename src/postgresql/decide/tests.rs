@@ -47,6 +47,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             Kind::PersistentVolumeClaim => {
                 Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()), made_for: None }
             }
+            Kind::PodDisruptionBudget | Kind::NetworkPolicy => Detail::Spec(object.document["spec"].clone()),
             _ => Detail::None,
         };
         observed.objects.insert(object.id.clone(), view(Some(object.digest), detail));
@@ -80,7 +81,11 @@ pub(super) fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
 
 #[test]
 fn what_is_as_it_should_be_is_left_alone() {
-    for spec in [json!({}), json!({"replicas": 3}), json!({"backup": {"schedule": "@daily", "onDelete": true}})] {
+    for spec in [
+        json!({}),
+        json!({"replicas": 3, "networkPolicy": {}}),
+        json!({"backup": {"schedule": "@daily", "onDelete": true}}),
+    ] {
         let desired = of(spec);
         assert_eq!(decide(&desired, &settled(&desired)), Plan::default(), "{desired:?}");
     }
@@ -118,6 +123,7 @@ type Row<'a> = (&'a str, Value, fn(&mut Observed), &'a [&'a str], Option<(&'stat
 fn what_is_different_has_its_consequence() {
     let none = || json!({});
     let two = || json!({"storageSize": "2Gi"});
+    let closed = || json!({"networkPolicy": {}});
     let dumps = json!({"backup": {"onDelete": true, "size": "2Gi"}});
     let superfluous: fn(&mut Observed) =
         |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None)));
@@ -135,6 +141,42 @@ fn what_is_different_has_its_consequence() {
         ("a CronJob is superfluous", none(), superfluous, &["delete CronJob acme-backup"], None),
         ("dumps are not", none(), |w| add(w, "acme-backup", Owner::Ours), &[], None),
         ("the pod is not ready", none(), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
+        (
+            "the server ends",
+            none(),
+            |w| (w.pods[0].waiting, w.pods[0].said) = (Some("x".into()), Some("y".into())),
+            &[],
+            Some(("ServerFails", false)),
+        ),
+        ("it has ended once", none(), |w| w.pods[0].said = Some("y".into()), &[], None),
+        (
+            "a policy was edited",
+            closed(),
+            |w| at(w, policy()).detail = EDITED,
+            &["apply NetworkPolicy acme-access"],
+            None,
+        ),
+        (
+            "a policy is gone",
+            closed(),
+            |w| drop(w.objects.remove(&policy())),
+            &["apply NetworkPolicy acme-access"],
+            None,
+        ),
+        (
+            "a policy is superfluous",
+            none(),
+            |w| drop(w.objects.insert(policy(), view(None, EDITED))),
+            &["delete NetworkPolicy acme-access"],
+            None,
+        ),
+        (
+            "so is a budget",
+            json!({"replicas": 2}),
+            |w| drop(w.objects.insert((Kind::PodDisruptionBudget, "acme-standby".to_owned()), view(None, EDITED))),
+            &["delete PodDisruptionBudget acme-standby"],
+            None,
+        ),
         ("there is no pod", none(), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
         ("a claim that only looks like one of its own", none(), |w| add(w, "another", theirs()), &[], None),
         (
@@ -171,11 +213,16 @@ fn theirs() -> Owner {
     Owner::Other("x".to_owned())
 }
 
+const EDITED: Detail = Detail::Spec(Value::Null);
 const SCALED: Detail = Detail::StatefulSet { replicas: 2, storage: None };
 
 /// A claim of this name.
 fn add(observed: &mut Observed, name: &str, owner: Owner) {
     observed.objects.insert(claim_id(name), ObjectView { owner, ..claim(9.0 * GI, Some("9Gi")) });
+}
+
+fn policy() -> Id {
+    (Kind::NetworkPolicy, "acme-access".to_owned())
 }
 
 fn service() -> Id {
@@ -255,7 +302,7 @@ fn a_dispute_about_a_password_stops_nothing_else() {
 /// Whatever is missing, doing what the plan says ends with nothing left to do.
 #[test]
 fn every_loss_is_made_good() {
-    let desired = of(json!({"replicas": 3, "backup": {"schedule": "@daily"}}));
+    let desired = of(json!({"replicas": 3, "networkPolicy": {}, "backup": {"schedule": "@daily"}}));
     let whole = settled(&desired);
     for missing in whole.objects.keys().filter(|(kind, _)| *kind != Kind::PersistentVolumeClaim) {
         let mut observed = whole.clone();

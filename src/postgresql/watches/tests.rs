@@ -45,11 +45,23 @@ fn why_a_pod_is_not_ready() {
 fn what_a_pod_has_refused() {
     let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
     let ready = json!([{"type": "Ready", "status": "True"}]);
+    let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "x"}});
     let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     for (conditions, state, last_state, expected, waiting) in [
         (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
         (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
-        (json!([]), looping, ended(1), None, Some("CrashLoopBackOff")),
+        (json!([]), looping.clone(), ended(1), None, Some("it has ended with exit code 1: as it is")),
+        // It was started again, and may be at it.
+        (json!([]), json!({"running": {}}), ended(1), None, Some("it has ended with exit code 1: as it is")),
+        (json!([]), looping.clone(), ended(0), None, Some("CrashLoopBackOff")),
+        (json!([]), looping.clone(), json!({"terminated": {"exitCode": 2}}), None, Some("CrashLoopBackOff")),
+        (
+            json!([]),
+            looping,
+            killed,
+            None,
+            Some("it was ended for needing more memory than it may have (OOMKilled): see spec.resources.limits"),
+        ),
         (ready, json!({"running": {}}), ended(71), None, None),
     ] {
         let container = json!({

@@ -14,5 +14,6 @@ if [ "$found" != "$major" ]; then
     echo "the volume has a database of PostgreSQL $found, and this is $major: it is left as it is" >&2
     exit 72
 fi
-# So much is kept for a standby that is away; after more it begins anew.
-exec postgres -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c wal_keep_size=128MB -c max_slot_wal_keep_size=256MB "$@"
+# So much is kept for a standby that is away; after more it begins anew. The last of two settings of one name counts: a user may
+# have more kept, and opens nothing.
+exec postgres -c wal_keep_size=128MB -c max_slot_wal_keep_size=256MB "$@" -c "hba_file=$HBA_FILE" -c "listen_addresses=*"

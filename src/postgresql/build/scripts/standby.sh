@@ -86,6 +86,19 @@ elif theirs=$(echo 'SELECT system_identifier FROM pg_control_system()' | ask); t
     fi
 fi
 
-exec postgres -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c "primary_slot_name=$slot" \
-    -c "primary_conninfo=$primary passfile=$PGPASSFILE application_name=$HOSTNAME" \
-    "$@"
+# Of these a standby needs as much as the primary had when it wrote what is read here next, and ends with less: where a setting was
+# lowered it would never get to read that. It has less from its next start on.
+while read -r setting named; do
+    had=$(control "$named setting")
+    has=$(postgres -C "$setting" "$@" </dev/null)
+    [ -z "$had" ] || [ "$has" -ge "$had" ] || set -- "$@" -c "$setting=$had"
+done <<'SETTINGS'
+max_connections max_connections
+max_worker_processes max_worker_processes
+max_wal_senders max_wal_senders
+max_prepared_transactions max_prepared_xacts
+max_locks_per_transaction max_locks_per_xact
+SETTINGS
+
+exec postgres "$@" -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c "primary_slot_name=$slot" \
+    -c "primary_conninfo=$primary passfile=$PGPASSFILE application_name=$HOSTNAME"

@@ -1,0 +1,54 @@
+//! On which nodes pods run. Pure.
+
+use k8s_openapi::api::core::v1::Affinity;
+use serde_json::{Value, json};
+
+use crate::{
+    crd::{Scheduling, label},
+    postgresql::desired::Desired,
+};
+
+/// The primary, and the Job that makes its database: where the volume is, the server has to be able to run.
+pub fn primary(desired: &Desired, pod: &mut Value) {
+    place(desired, pod, desired.scheduling.affinity.clone().unwrap_or_default());
+}
+
+/// A standby, if possible on a node that has no other server of this Postgresql: with the node only one of them is gone.
+///
+/// The scheduler heeds the wish of a standby that is there when it places a primary, too. So the primary's pod does not say it, and
+/// neither an upgrade of the operator nor a first standby restarts it.
+pub fn standby(desired: &Desired, pod: &mut Value) {
+    let mut affinity = desired.scheduling.affinity.clone().unwrap_or_default();
+    affinity.pod_anti_affinity.get_or_insert_with(|| {
+        let servers = json!({
+            "matchLabels": {label::POSTGRESQL: desired.key.name},
+            "matchExpressions": [{"key": label::ROLE, "operator": "In", "values": ["primary", "standby"]}],
+        });
+        let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": servers});
+        let apart = json!({
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}],
+        });
+        serde_json::from_value(apart).unwrap_or_default()
+    });
+    place(desired, pod, affinity);
+}
+
+/// A Job beside the servers. What keeps servers apart is not meant for it: it might find no node.
+pub fn job(desired: &Desired, pod: &mut Value) {
+    let node_affinity = desired.scheduling.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
+    place(desired, pod, Affinity { node_affinity, ..Affinity::default() });
+}
+
+/// Fields that say nothing are left out, so that the pods of a Postgresql without them stay as they are.
+fn place(desired: &Desired, pod: &mut Value, affinity: Affinity) {
+    let Scheduling { node_selector, tolerations, affinity: _ } = &desired.scheduling;
+    if !node_selector.is_empty() {
+        pod["nodeSelector"] = json!(node_selector);
+    }
+    if !tolerations.is_empty() {
+        pod["tolerations"] = json!(tolerations);
+    }
+    if affinity != Affinity::default() {
+        pod["affinity"] = json!(affinity);
+    }
+}
