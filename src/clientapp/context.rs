@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Client, Resource as _,
-    runtime::{events::Recorder, watcher::Event},
-};
+use kube::{Client, Resource as _, runtime::watcher::Event};
 use tokio::sync::SetOnce;
 
 use super::{
@@ -28,6 +25,7 @@ use crate::{
     lead::Lead,
     metrics::Metrics,
     runtime::{
+        events::Recorder,
         finalizer,
         key::{Key, key_of},
         subject::Subject,

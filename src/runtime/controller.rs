@@ -14,7 +14,6 @@ use kube::{
     runtime::{
         Config, Controller, WatchStreamExt as _,
         controller::Action,
-        events::Recorder,
         reflector::{self, ObjectRef, Store, store::Writer},
         watcher::{self, Event},
     },
@@ -28,6 +27,7 @@ use tracing::Instrument as _;
 use super::{
     backoff::Backoff,
     error::Disposition,
+    events::Recorder,
     key::{Key, key_of},
     panic::{Panic, caught},
     watch::{driven, interrupted, stored_objects},
