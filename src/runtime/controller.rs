@@ -30,7 +30,7 @@ use super::{
     events::Recorder,
     key::{Key, key_of},
     panic::{Panic, caught},
-    watch::{driven, interrupted, stored_objects},
+    watch::{driven, in_pages, interrupted, stored_objects},
 };
 use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 
@@ -179,14 +179,14 @@ pub async fn control<K: Kind>(
     let (seen, wrote) = (driver.clone(), driver.clone());
     // While the watch lists anew: what there was before.
     let mut before = Vec::new();
-    let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), watcher::Config::default())
+    let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), in_pages(watcher::Config::default()))
         .default_backoff()
         .reflect(writer)
         .inspect(move |event| match event {
             Ok(event) => seen.see(event, &mut before),
             Err(error) => interrupted(&K::Object::plural(&()), error),
         });
-    let changed = stored_objects(stream, move |object| wrote.kind.wrote(object));
+    let changed = stored_objects(stream, store.clone(), move |object| wrote.kind.wrote(object));
     let controller = Controller::for_stream(changed, store.clone())
         .with_config(Config::default().concurrency(CONCURRENT))
         .reconcile_on(triggered)
