@@ -92,7 +92,9 @@ impl Ctx {
         if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
             self.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
         }
-        self.watches.trigger_hostname_waiters(&key);
+        for waiter in self.hostnames.waiters().iter().filter(|waiter| **waiter != key) {
+            self.watches.apps.trigger(waiter);
+        }
     }
 
     /// What claims hosts for the Ingresses of an app's release.
