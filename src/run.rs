@@ -10,7 +10,6 @@ use kube::{
     Api, Client,
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
-    runtime::events::{Recorder, Reporter},
 };
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +26,7 @@ use crate::{
     lease::Lease,
     metrics::Metrics,
     postgres_writer, postgresql,
-    runtime::{client, controller::Parts, error::api_sentence},
+    runtime::{client, controller::Parts, error::api_sentence, events::Recorder},
     shutdown,
 };
 
@@ -96,7 +95,6 @@ async fn lead(
         return Ok(());
     };
     let _ = ready.send_replace(Ok(()));
-    let reporter = Reporter { controller: "clientapp-operator".to_owned(), instance: Some(holder.clone()) };
     let watches = client::watches(&kube_config)?;
     let forwarding = client::forwarding(&kube_config)?;
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
@@ -105,9 +103,9 @@ async fn lead(
         let (repository, chart) = (args.chart_repository.clone(), args.chart.chart.clone());
         let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
-        let tools = clientapp::Tools { config, helm, gateway, charts, holder };
         let client = client::led(&requests, &lead);
-        let recorder = Recorder::new(client.clone(), reporter.clone());
+        let recorder = Recorder::new(client.clone(), holder.clone());
+        let tools = clientapp::Tools { config, helm, gateway, charts, holder };
         let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());

@@ -139,7 +139,7 @@ impl Bench<'_> {
                 for arm in order {
                     let before = self.cpu()?;
                     let time = match arm {
-                        "operator" => self.ours(&client, &ours[round.clone()], version).await?,
+                        "operator" => self.ours(&ours[round.clone()], version).await?,
                         _ => self.bare(&bare[round.clone()], version)?,
                     };
                     times.entry((what, arm)).or_default().push(time.as_secs_f64());
@@ -220,7 +220,10 @@ impl Bench<'_> {
     }
 
     /// The operator: all objects at once, then waiting until every status has the release.
-    async fn ours(&self, client: &Client, names: &[String], version: &str) -> Result<Duration> {
+    async fn ours(&self, names: &[String], version: &str) -> Result<Duration> {
+        // Its own: the connections of the round before have been idle for as long as bare helm ran, which is when the API server
+        // closes them.
+        let client = &self.plane.client().await?;
         let watch = watcher(Api::<ClientApp>::all(client.clone()), watcher::Config::default());
         let mut apps = Box::pin(watch.default_backoff().applied_objects());
         let mut open: std::collections::BTreeSet<_> = names.iter().cloned().collect();

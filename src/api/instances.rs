@@ -23,7 +23,7 @@ use crate::{
     runtime::{
         cache::{Cache, Entry},
         key::{Key, key_of},
-        watch::keep,
+        watch::{in_pages, keep},
     },
 };
 
@@ -43,7 +43,7 @@ impl Instances {
     /// Starts the watch. It ends with `stop`.
     pub(crate) fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
         let instances = Arc::new(Instances::default());
-        let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), watcher::Config::default());
+        let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), in_pages(watcher::Config::default()));
         let kept = instances.clone();
         let feed = async move { keep("clientapps", events, &kept.0, entry, |_| {}).await };
         tasks.spawn(stop.clone().run_until_cancelled_owned(feed));

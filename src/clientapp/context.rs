@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Client, Resource as _,
-    runtime::{events::Recorder, watcher::Event},
-};
+use kube::{Client, Resource as _, runtime::watcher::Event};
 use tokio::sync::SetOnce;
 
 use super::{
@@ -28,6 +25,7 @@ use crate::{
     lead::Lead,
     metrics::Metrics,
     runtime::{
+        events::Recorder,
         finalizer,
         key::{Key, key_of},
         subject::Subject,
@@ -94,7 +92,9 @@ impl Ctx {
         if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
             self.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
         }
-        self.watches.trigger_hostname_waiters(&key);
+        for waiter in self.hostnames.waiters().iter().filter(|waiter| **waiter != key) {
+            self.watches.apps.trigger(waiter);
+        }
     }
 
     /// What claims hosts for the Ingresses of an app's release.

@@ -9,7 +9,10 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    crd::{ClientApp, Guard},
+    crd::{
+        ClientApp, Guard, Reason,
+        conditions::{find, kind},
+    },
     helm::ingress::overlap,
     runtime::key::{Key, key_of},
 };
@@ -24,12 +27,16 @@ struct Index {
     by_host: HashMap<String, BTreeSet<Key>>,
     /// The claimed hosts with `*.`.
     wildcards: BTreeSet<String>,
+    /// The apps that wait for a host.
+    waiters: BTreeSet<Key>,
 }
 
 #[derive(Clone, Default)]
 struct Claims {
     uid: String,
     created: Option<Timestamp>,
+    /// Whether its status says that another app has its host.
+    waits: bool,
     /// By the spec, and whether the app serves it.
     spec: Option<(String, bool)>,
     /// Of the release, as it is on record.
@@ -54,6 +61,7 @@ impl Claims {
 
 impl Index {
     fn put(&mut self, key: &Key, claims: Option<Claims>) {
+        self.waiters.remove(key);
         if let Some(before) = self.apps.remove(key) {
             for host in before.hosts() {
                 let Some(holders) = self.by_host.get_mut(host) else { continue };
@@ -65,6 +73,9 @@ impl Index {
             }
         }
         let Some(claims) = claims else { return };
+        if claims.waits {
+            self.waiters.insert(key.clone());
+        }
         for host in claims.hosts() {
             self.by_host.entry(host.clone()).or_default().insert(key.clone());
             if host.starts_with("*.") {
@@ -101,6 +112,7 @@ impl Hostnames {
             let serves = status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(&host);
             (host, serves)
         });
+        let waits = find(&status.conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::HostnameConflict);
         let carried = status.inventory.into_iter().flat_map(|inventory| inventory.hosts).collect();
         let uid = app.metadata.uid.clone().unwrap_or_default();
         let created = app.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -108,11 +120,16 @@ impl Hostnames {
         let mut index = self.lock();
         let before = index.apps.get(&key).filter(|before| before.uid == uid);
         let written = before.map(|before| before.written.clone()).unwrap_or_default();
-        index.put(&key, Some(Claims { uid, created, spec, carried, written }));
+        index.put(&key, Some(Claims { uid, created, waits, spec, carried, written }));
     }
 
     pub fn gone(&self, key: &Key) {
         self.lock().put(key, None);
+    }
+
+    /// The apps that wait for a host which another app has.
+    pub fn waiters(&self) -> BTreeSet<Key> {
+        self.lock().waiters.clone()
     }
 
     /// Another ClientApp that has a host: the app that serves it already, else the oldest that asks for it.
@@ -164,6 +181,26 @@ mod tests {
             "spec": {"hostname": hostname}, "status": status,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_a_host_is_known_as_long_as_it_waits() {
+        let hostnames = Hostnames::default();
+        let waiters = || hostnames.waiters().into_iter().map(|key| key.name).collect::<Vec<_>>();
+        let ready = |reason: &str| {
+            json!({"conditions": [{
+                "type": "Ready", "status": "False", "reason": reason, "message": "", "lastTransitionTime": EARLY,
+            }]})
+        };
+        for name in ["one", "two"] {
+            hostnames.seen(&app(name, "a.example.com", EARLY, ready("HostnameConflict")));
+        }
+        hostnames.seen(&app("three", "a.example.com", EARLY, ready("Upgrading")));
+        assert_eq!(waiters(), ["one", "two"]);
+        hostnames.seen(&app("one", "b.example.com", EARLY, ready("Upgrading")));
+        assert_eq!(waiters(), ["two"]);
+        hostnames.gone(&Key::new("tenants", "two"));
+        assert!(waiters().is_empty());
     }
 
     const EARLY: &str = "2026-01-01T00:00:00Z";

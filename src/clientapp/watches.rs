@@ -20,11 +20,7 @@ use super::{
     observed::Workload,
 };
 use crate::{
-    crd::{
-        ClientApp, Guard, Profile, Reason, annotation,
-        conditions::{find, kind},
-        label,
-    },
+    crd::{ClientApp, Guard, Profile, annotation, label},
     destroy::permit,
     helm::command::{DIGEST_LABEL, REVISION_LABEL},
     runtime::{
@@ -178,23 +174,11 @@ impl Watches {
         let secrets = self.secrets.group(release).into_iter();
         secrets.filter_map(|(key, secret)| Some((key.name, secret.revision?))).collect()
     }
-
-    /// Asks for a reconcile of the apps that wait for a hostname, now that another app has changed.
-    pub fn trigger_hostname_waiters(&self, changed: &Key) {
-        self.apps.trigger_where(|app| {
-            let status = app.object.as_ref().ok().and_then(|app| app.status.as_ref());
-            let ready = status.and_then(|status| find(&status.conditions, kind::READY));
-            ready.is_some_and(|ready| ready.reason == Reason::HostnameConflict) && key_of(app) != *changed
-        });
-    }
 }
 
 /// A Secret is a release's, and then the release's name comes here; or a Secret that an app makes or waits for by name.
 fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
-    apps.trigger_where(|app| {
-        if app.metadata.namespace.as_deref() != Some(&secret.namespace) {
-            return false;
-        }
+    apps.trigger_in(&secret.namespace, |app| {
         let key = key_of(app);
         let spec = app.object.as_ref().ok().map(|app| &app.spec);
         let given = spec.and_then(|spec| spec.admin_secret.as_ref());
@@ -208,14 +192,12 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
 
 /// A deletion may wait for a claim to be gone. An app that lives puts its own on record when its workloads are ready.
 fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
-    apps.trigger_where(|app| {
-        app.metadata.deletion_timestamp.is_some() && app.metadata.namespace.as_ref() == Some(&namespace.name)
-    });
+    apps.trigger_in(&namespace.name, |app| app.metadata.deletion_timestamp.is_some());
 }
 
 /// Helm acts for all apps of the namespace by it.
 fn deployer_changed(apps: &Objects<ClientApp>, deployer: &Key) {
-    apps.trigger_where(|app| app.metadata.namespace.as_ref() == Some(&deployer.namespace));
+    apps.trigger_in(&deployer.namespace, |_| true);
 }
 
 fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {

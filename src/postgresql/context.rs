@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::{Client, CustomResourceExt as _, runtime::events::Recorder};
+use kube::{Client, CustomResourceExt as _};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -17,6 +17,7 @@ use crate::{
         cache::Memo,
         controller::{Objects, Parts, control},
         definition::Definition,
+        events::Recorder,
         key::{Key, key_of},
         status::Statuses,
         subject::Subject,

@@ -153,10 +153,7 @@ impl Watches {
 
 /// A Secret is one that a Postgresql makes, or waits for by name.
 fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
-    postgresqls.trigger_where(|postgresql| {
-        if postgresql.metadata.namespace.as_deref() != Some(&secret.namespace) {
-            return false;
-        }
+    postgresqls.trigger_in(&secret.namespace, |postgresql| {
         let name = postgresql.name_any();
         let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
         names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)

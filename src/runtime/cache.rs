@@ -4,7 +4,7 @@
 //! thing it belongs to (a release, a cluster), so that a reconcile reads a handful of entries and no request.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::Hash,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -36,14 +36,15 @@ struct Contents<V> {
 }
 
 struct Index<V> {
-    objects: BTreeMap<Key, (Option<Key>, V)>,
-    /// The same once more, each behind its group.
-    grouped: BTreeMap<(Key, Key), V>,
+    /// Boxed, since a good part of the places of a map is free.
+    objects: BTreeMap<Key, Box<(Option<Key>, V)>>,
+    /// Their names once more, each behind its group.
+    grouped: BTreeSet<(Key, Key)>,
 }
 
 impl<V> Default for Index<V> {
     fn default() -> Self {
-        Index { objects: BTreeMap::new(), grouped: BTreeMap::new() }
+        Index { objects: BTreeMap::new(), grouped: BTreeSet::new() }
     }
 }
 
@@ -52,13 +53,13 @@ impl<V: Clone> Index<V> {
         self.remove(&key);
         let Some(value) = value else { return };
         if let Some(group) = &group {
-            self.grouped.insert((group.clone(), key.clone()), value.clone());
+            self.grouped.insert((group.clone(), key.clone()));
         }
-        self.objects.insert(key, (group, value));
+        self.objects.insert(key, Box::new((group, value)));
     }
 
     fn remove(&mut self, key: &Key) {
-        if let Some((Some(group), _)) = self.objects.remove(key) {
+        if let Some((Some(group), _)) = self.objects.remove(key).map(|object| *object) {
             self.grouped.remove(&(group, key.clone()));
         }
     }
@@ -130,20 +131,20 @@ impl<V: Clone> Cache<V> {
     }
 
     pub fn get(&self, key: &Key) -> Option<V> {
-        self.lock().live.objects.get(key).map(|(_, value)| value.clone())
+        self.lock().live.objects.get(key).map(|object| object.1.clone())
     }
 
     /// All objects, in the order of their names.
     pub fn all(&self) -> Vec<(Key, V)> {
-        self.lock().live.objects.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect()
+        self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
     /// The objects of a group, in the order of their names.
     pub fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
         let first = (group.clone(), Key::new("", ""));
-        let members = contents.live.grouped.range(first..).take_while(|((of, _), _)| of == group);
-        members.map(|((_, key), value)| (key.clone(), value.clone())).collect()
+        let members = contents.live.grouped.range(first..).take_while(|(of, _)| of == group);
+        members.filter_map(|(_, key)| Some((key.clone(), contents.live.objects.get(key)?.1.clone()))).collect()
     }
 
     /// Tells of every change, without saying which.

@@ -1,9 +1,10 @@
 //! The one controller of every kind: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     fmt::Debug,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,6 @@ use kube::{
     runtime::{
         Config, Controller, WatchStreamExt as _,
         controller::Action,
-        events::Recorder,
         reflector::{self, ObjectRef, Store, store::Writer},
         watcher::{self, Event},
     },
@@ -28,9 +28,10 @@ use tracing::Instrument as _;
 use super::{
     backoff::Backoff,
     error::Disposition,
+    events::Recorder,
     key::{Key, key_of},
     panic::{Panic, caught},
-    watch::{driven, interrupted, stored_objects},
+    watch::{driven, in_pages, interrupted, stored_objects},
 };
 use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 
@@ -106,6 +107,8 @@ pub struct Parts {
 /// The objects of a kind, decodable or not, and the way to ask for a reconcile of some of them.
 pub struct Objects<K: Object> {
     pub store: Store<Guard<K>>,
+    /// Their names, those of a namespace side by side: most changes concern objects of one namespace.
+    names: Arc<Mutex<BTreeSet<Key>>>,
     triggers: mpsc::UnboundedSender<ObjectRef<Guard<K>>>,
 }
 
@@ -117,7 +120,7 @@ pub struct Feed<K: Object> {
 
 impl<K: Object> Clone for Objects<K> {
     fn clone(&self) -> Self {
-        Objects { store: self.store.clone(), triggers: self.triggers.clone() }
+        Objects { store: self.store.clone(), names: self.names.clone(), triggers: self.triggers.clone() }
     }
 }
 
@@ -129,7 +132,7 @@ impl<K: Object> Objects<K> {
     pub fn new() -> (Objects<K>, Feed<K>) {
         let (store, writer) = reflector::store();
         let (triggers, triggered) = mpsc::unbounded();
-        (Objects { store, triggers }, Feed { writer, triggered })
+        (Objects { store, names: Arc::default(), triggers }, Feed { writer, triggered })
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Guard<K>>> {
@@ -141,9 +144,23 @@ impl<K: Object> Objects<K> {
         let _ = self.triggers.unbounded_send(reference(key));
     }
 
-    /// Asks for a reconcile of the objects of which this is true.
+    fn names(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a reconcile of the objects in a namespace of which this is true.
+    pub fn trigger_in(&self, namespace: &str, concerned: impl Fn(&Guard<K>) -> bool) {
+        let (names, first) = (self.names(), Key::new(namespace, ""));
+        for key in names.range(first..).take_while(|key| key.namespace == namespace) {
+            if self.get(key).is_some_and(|object| concerned(&object)) {
+                self.trigger(key);
+            }
+        }
+    }
+
+    /// Asks for a reconcile of the objects of which this is true. The store waits while each of them is asked.
     pub fn trigger_where(&self, concerned: impl Fn(&Guard<K>) -> bool) {
-        for object in self.store.state().iter().filter(|object| concerned(object)) {
+        for object in self.store.state_filter(concerned) {
             self.trigger(&key_of(object.as_ref()));
         }
     }
@@ -179,14 +196,14 @@ pub async fn control<K: Kind>(
     let (seen, wrote) = (driver.clone(), driver.clone());
     // While the watch lists anew: what there was before.
     let mut before = Vec::new();
-    let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), watcher::Config::default())
+    let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), in_pages(watcher::Config::default()))
         .default_backoff()
         .reflect(writer)
         .inspect(move |event| match event {
             Ok(event) => seen.see(event, &mut before),
             Err(error) => interrupted(&K::Object::plural(&()), error),
         });
-    let changed = stored_objects(stream, move |object| wrote.kind.wrote(object));
+    let changed = stored_objects(stream, store.clone(), move |object| wrote.kind.wrote(object));
     let controller = Controller::for_stream(changed, store.clone())
         .with_config(Config::default().concurrency(CONCURRENT))
         .reconcile_on(triggered)
@@ -215,13 +232,18 @@ impl<K: Kind> Driver<K> {
                     }
                 }
             }
-            Event::Apply(_) | Event::InitApply(_) => {}
+            Event::Apply(object) | Event::InitApply(object) => _ = self.objects.names().insert(key_of(object)),
         }
         self.kind.seen(event);
     }
 
     fn gone(&self, object: &Guard<K::Object>) {
-        self.wake(&self.backoff.succeeded(&key_of(object)));
+        let key = key_of(object);
+        // Else it was made anew.
+        if self.objects.get(&key).is_none() {
+            self.objects.names().remove(&key);
+        }
+        self.wake(&self.backoff.succeeded(&key));
     }
 
     async fn reconcile(&self, object: &Guard<K::Object>) -> Action {
@@ -261,5 +283,34 @@ impl<K: Kind> Driver<K> {
 
     fn wake(&self, keys: &[Key]) {
         keys.iter().for_each(|key| self.objects.trigger(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::crd::ClientApp;
+
+    #[test]
+    fn a_change_in_a_namespace_asks_only_what_is_there() {
+        let (objects, Feed { mut writer, mut triggered }) = Objects::<ClientApp>::new();
+        for (namespace, name) in [("a", "x"), ("b", "x"), ("b", "y"), ("b-c", "x")] {
+            let object = json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"hostname": "x.example"}});
+            let object: Guard<ClientApp> = serde_json::from_value(object).unwrap();
+            objects.names().insert(key_of(&object));
+            writer.apply_watcher_event(&Event::Apply(object));
+        }
+        let asked = RefCell::new(Vec::new());
+        objects.trigger_in("b", |object| {
+            asked.borrow_mut().push(key_of(object));
+            object.metadata.name.as_deref() == Some("y")
+        });
+        assert_eq!(asked.into_inner(), [Key::new("b", "x"), Key::new("b", "y")]);
+        assert_eq!(triggered.try_recv().unwrap(), reference(&Key::new("b", "y")));
+        assert!(triggered.try_recv().is_err());
     }
 }

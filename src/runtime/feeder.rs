@@ -13,7 +13,7 @@ use super::{
     controller::{Object, Objects},
     definition::Definition,
     key::Key,
-    watch::{forbidden, keep},
+    watch::{forbidden, in_pages, keep},
 };
 
 /// Asks for a reconcile of the objects that a change concerns: of the group that what has changed is filed under, or else of itself.
@@ -48,7 +48,7 @@ impl<K: Object> Feeder<'_, K> {
     ) -> Arc<Cache<V>> {
         let cache = Arc::new(Cache::default());
         let (fed, objects) = (cache.clone(), self.objects.clone());
-        let stream = watcher(Api::<S>::all(self.client.clone()), config);
+        let stream = watcher(Api::<S>::all(self.client.clone()), in_pages(config));
         self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
         cache
     }
@@ -156,7 +156,7 @@ impl<V: Clone + Send> Optional<V> {
         let fed = async {
             loop {
                 definition.until(true).await;
-                let stream = watcher(Api::<S>::all(client.clone()), watcher::Config::default());
+                let stream = watcher(Api::<S>::all(client.clone()), in_pages(watcher::Config::default()));
                 let stream = stream.inspect(|event| note(event.as_ref().err()));
                 let told = |change| told(reconciled, &change, changed);
                 tokio::select! {

@@ -1,6 +1,6 @@
 //! Statuses of any kind: written, and remembered for as long as the watch is late. An **effect**.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc};
 
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -18,9 +18,8 @@ const FIELD_MANAGER: &str = "clientapp-operator/status";
 
 /// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
 /// would not know of it, and do the same again at once.
-pub struct Statuses<S>(Memo<Key, Written<S>>);
+pub struct Statuses<S>(Memo<Key, Arc<Written<S>>>);
 
-#[derive(Clone)]
 struct Written<S> {
     uid: String,
     resource_version: Option<u64>,
@@ -37,7 +36,7 @@ impl<S: Clone + Default> Statuses<S> {
     /// Remembers a status that was written, and the version of the object that has it.
     fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
         let resource_version = resource_version.and_then(|version| version.parse().ok());
-        self.0.put(key.clone(), Written { uid: uid.to_owned(), resource_version, status: status.clone() });
+        self.0.put(key.clone(), Arc::new(Written { uid: uid.to_owned(), resource_version, status: status.clone() }));
     }
 
     /// The object's status: as the watch has it, or as it was written since.
@@ -46,7 +45,7 @@ impl<S: Clone + Default> Statuses<S> {
         let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
         let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
         match written {
-            Some(written) if late(&written) => written.status,
+            Some(written) if late(&written) => written.status.clone(),
             _ => seen.unwrap_or_default(),
         }
     }

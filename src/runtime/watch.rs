@@ -5,11 +5,24 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::{
     Resource, ResourceExt as _,
     core::Status,
-    runtime::{WatchStreamExt as _, reflector::Store, watcher},
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{Lookup, ObjectRef, Store},
+        watcher,
+    },
 };
 use tokio_util::sync::CancellationToken;
 
 use super::cache::{Cache, Change, Entry};
+
+/// Objects of a list that are decoded at a time. With its managed fields, which are trees, an object takes some fifty KiB for that
+/// moment, and at the start a dozen kinds are listed at once.
+const PAGE: u32 = 100;
+
+/// What every watch is begun with.
+pub fn in_pages(config: watcher::Config) -> watcher::Config {
+    config.page_size(PAGE)
+}
 
 /// Takes one watch into a cache for good, and tells of each change.
 pub async fn keep<K, V: Clone>(
@@ -31,7 +44,7 @@ pub async fn keep<K, V: Clone>(
 /// Drives a controller of these objects until it ends, which it does after `stop`.
 pub async fn driven<K>(controller: impl Future<Output = ()>, objects: &Store<K>, stop: &CancellationToken)
 where
-    K: kube::runtime::reflector::Lookup + Clone + 'static,
+    K: Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
     // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
@@ -53,26 +66,28 @@ where
 /// since what was between its versions and those of the watch before is not known.
 pub fn stored_objects<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    store: Store<K>,
     wrote: impl Fn(&K) -> bool,
-) -> impl Stream<Item = watcher::Result<K>> {
+) -> impl Stream<Item = watcher::Result<K>>
+where
+    K: Lookup<DynamicType = ()> + Clone + 'static,
+{
+    // By name: the store has the objects of a list, and a second copy of all of them would be as large.
     let mut listed = Vec::new();
     events.flat_map(move |event| {
-        let stored = match event {
-            Ok(watcher::Event::Init) => {
-                listed.clear();
-                Vec::new()
-            }
-            Ok(watcher::Event::InitApply(object)) => {
-                listed.push(Ok(object));
-                Vec::new()
-            }
-            Ok(watcher::Event::InitDone) => std::mem::take(&mut listed),
-            Ok(watcher::Event::Apply(object)) if wrote(&object) => Vec::new(),
-            Ok(watcher::Event::Apply(object)) => vec![Ok(object)],
-            Ok(watcher::Event::Delete(_)) => Vec::new(),
-            Err(error) => vec![Err(error)],
-        };
-        futures::stream::iter(stored)
+        let (mut complete, mut other) = (Vec::new(), None);
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => listed.push(ObjectRef::from_obj(&object)),
+            Ok(watcher::Event::InitDone) => complete = std::mem::take(&mut listed),
+            Ok(watcher::Event::Apply(object)) => other = (!wrote(&object)).then_some(Ok(object)),
+            Ok(watcher::Event::Delete(_)) => {}
+            Err(error) => other = Some(Err(error)),
+        }
+        let store = store.clone();
+        let complete =
+            complete.into_iter().filter_map(move |name| store.get(&name)).map(|object| Ok(K::clone(&object)));
+        futures::stream::iter(complete.chain(other))
     })
 }
 
@@ -119,7 +134,7 @@ pub fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
 mod tests {
     use futures::executor::block_on;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::runtime::reflector::{self, ObjectRef};
+    use kube::runtime::reflector;
     use serde_json::json;
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
@@ -149,7 +164,7 @@ mod tests {
         ];
         let events = futures::stream::iter(events.map(Ok)).reflect(writer);
         let wrote = |object: &ConfigMap| object.data.as_ref().is_some_and(|data| data["is"] == "own");
-        let came = stored_objects(events, wrote).map(|object| {
+        let came = stored_objects(events, store.clone(), wrote).map(|object| {
             let object = object.unwrap();
             let stored = store.get(&ObjectRef::from_obj(&object)).expect("it is in the store");
             assert_eq!(*stored, object);

@@ -349,8 +349,5 @@ pub(crate) enum DatabaseState {
 
 /// Asks for a reconcile of the app that a database object is for.
 fn changed(apps: &Objects<ClientApp>, database: &Key) {
-    apps.trigger_where(|app| {
-        let key = key_of(app);
-        key.namespace == database.namespace && key.database() == database.name
-    });
+    apps.trigger_in(&database.namespace, |app| key_of(app).database() == database.name);
 }

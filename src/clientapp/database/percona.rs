@@ -221,8 +221,5 @@ fn slice(slice: EndpointSlice) -> Entry<bool> {
 }
 
 fn service_changed(apps: &Objects<ClientApp>, service: &Key) {
-    apps.trigger_where(|app| {
-        let key = key_of(app);
-        key.namespace == service.namespace && Percona.service(&key) == service.name
-    });
+    apps.trigger_in(&service.namespace, |app| Percona.service(&key_of(app)) == service.name);
 }
