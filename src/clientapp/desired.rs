@@ -331,6 +331,20 @@ mod tests {
     }
 
     #[test]
+    fn a_database_gets_what_production_asks_for() {
+        let resources = json!({"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}});
+        let database = |postgres: Value| {
+            want(&json!({"postgres": postgres})).database_object().unwrap().document(false).object["spec"].clone()
+        };
+        let percona = database(json!({"resources": resources}));
+        assert_eq!(percona["instances"][0]["resources"], resources);
+        let parameters = json!({"max_connections": "200"});
+        let postgres = json!({"provider": "standalone", "resources": resources, "parameters": parameters});
+        let standalone = database(postgres);
+        assert_eq!((&standalone["resources"], &standalone["parameters"]), (&resources, &parameters));
+    }
+
+    #[test]
     fn refusals_name_the_field() {
         let external =
             |host: &str| json!({"postgres": {"provider": "external", "external": {"secretName": "s", "host": host}}});
@@ -348,6 +362,8 @@ mod tests {
             (json!({"persistence": {"size": "0"}}), "spec.persistence.size"),
             (json!({"postgres": {"storageSize": "10GB"}}), "spec.postgres.storageSize"),
             (json!({"postgres": {"version": "13"}}), "spec.postgres.version"),
+            (json!({"postgres": {"resources": {"limits": {"cpu": "x"}}}}), "spec.postgres.resources"),
+            (json!({"postgres": {"parameters": {"fsync": "off"}}}), "spec.postgres.parameters"),
             (json!({"postgres": {"provider": "standalone", "version": "13"}}), "spec.postgres.version"),
             (json!({"postgres": {"provider": "external"}}), "spec.postgres.external"),
             (external("db.example:70000"), "spec.postgres.external.host"),

@@ -199,7 +199,7 @@ async fn use_postgresqls(lab: &'static Lab) {
     let database = |name: &str, spec: Value| -> Postgresql {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     };
-    let daily = json!({"replicas": 2, "backup": {"schedule": "0 3 * * *", "onDelete": true}});
+    let daily = json!({"replicas": 3, "networkPolicy": {}, "backup": {"schedule": "0 3 * * *", "onDelete": true}});
     databases.create(&PostParams::default(), &database("brief", daily)).await.unwrap();
     databases.create(&PostParams::default(), &database("kept", json!({"deletionPolicy": "Retain"}))).await.unwrap();
     let ready = async |name: &str| {

@@ -1,6 +1,7 @@
 //! Postgresqls on a real control plane: what is made, what comes back, what is refused, what a deletion leaves.
 
 mod kept;
+mod production;
 mod restore;
 mod scripts;
 

@@ -63,6 +63,26 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
             "spec.postgres.external.host",
             "must be a DNS name or an address, with :port behind it where that is not 5432",
         ),
+        (
+            with("postgres", json!({"parameters": {"max_connections": "9"}})),
+            "spec.postgres.parameters",
+            "parameters are for the provider standalone",
+        ),
+        (
+            with("postgres", json!({"provider": "standalone", "parameters": {"fsync": "off"}})),
+            "spec.postgres.parameters",
+            "fsync cannot be set here: data could be lost, or their damage hidden",
+        ),
+        (
+            with("postgres", json!({"provider": "external", "external": {"secretName": "a"}, "resources": {}})),
+            "spec.postgres.resources",
+            "an existing one has its own",
+        ),
+        (
+            with("postgres", json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}})),
+            "spec.postgres.resources.requests",
+            "a request must not be above its limit",
+        ),
         (with("postgres", json!({"adopt": "yes"})), "spec.postgres.adopt", "must be of type boolean"),
         (with("upgrade", json!({"backup": "yes"})), "spec.upgrade.backup", "must be of type boolean"),
         (with("upgrade", json!({"allow": true})), "spec.upgrade.allow", "must be of type string"),

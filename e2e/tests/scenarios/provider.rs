@@ -7,8 +7,9 @@ use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::scenario::{delete, names, nothing_is_left, secret, with};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
-use kube::api::PropagationPolicy;
+use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 
 /// A spec with a Postgresql.
@@ -60,13 +61,34 @@ async fn a_cluster_without_percona_gets_a_postgresql_and_it_goes_with_the_app() 
     assert_eq!(reference(&variables, "POSTGRES_USER").unwrap(), ("acme-pg-app".into(), "user".into()));
     assert_eq!(reference(&variables, "POSTGRES_PASSWORD").unwrap(), ("acme-pg-app".into(), "password".into()));
 
-    // It grows without helm.
-    tenant.patch("acme", json!({"postgres": {"storageSize": "2Gi"}})).await.unwrap();
-    tenant
-        .wait_for("acme-pg", "grown", |database: Option<&Postgresql>| {
-            (database?.spec.storage_size == "2Gi").then_some(())
-        })
-        .await;
+    // No pod of another namespace reaches it.
+    assert!(database.spec.network_policy.unwrap().enabled);
+    let policy = tenant.api::<NetworkPolicy>().get("acme-pg-access").await.unwrap().spec.unwrap();
+    assert_eq!(json!(policy.ingress), json!([{"from": [{"podSelector": {}}]}]));
+
+    // It grows without helm, and gets its settings.
+    let resources = json!({"requests": {"memory": "256Mi"}});
+    let more = json!({"storageSize": "2Gi", "parameters": {"max_connections": "50"}, "resources": resources});
+    tenant.patch("acme", json!({"postgres": more})).await.unwrap();
+    let passed_on = |database: Option<&Postgresql>| {
+        let spec = &database?.spec;
+        let isolated = spec.network_policy.as_ref().is_some_and(|policy| policy.enabled);
+        let settings = json!(spec.parameters) == json!({"max_connections": "50"}) && json!(spec.resources) == resources;
+        (spec.storage_size == "2Gi" && settings && isolated).then_some(())
+    };
+    tenant.wait_for("acme-pg", "as the app says", passed_on).await;
+    tenant.ready("acme", 1).await;
+
+    // One that has no policy, as of an earlier version, is not closed: its clients may be anywhere.
+    let open = Patch::Merge(json!({"spec": {"networkPolicy": null}}));
+    tenant.api::<Postgresql>().patch("acme-pg", &PatchParams::default(), &open).await.unwrap();
+    tenant.wait_for("acme-pg-access", "gone", |policy: Option<&NetworkPolicy>| policy.is_none().then_some(())).await;
+    tenant.patch("acme", json!({"postgres": {"parameters": null}})).await.unwrap();
+    let passed_on = |database: Option<&Postgresql>| {
+        let spec = &database?.spec;
+        spec.parameters.is_empty().then(|| spec.network_policy.clone())
+    };
+    assert_eq!(tenant.wait_for("acme-pg", "without settings", passed_on).await, None);
     tenant.ready("acme", 1).await;
 
     tenant.delete("acme").await;

@@ -1,0 +1,262 @@
+//! What production asks for: resources, nodes, settings, budgets and policies; what is refused of it, and what a mistake costs.
+
+use clientapp_operator::crd::parameters;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use super::*;
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_at_once() {
+    let tenant = Lab::shared().await.tenant("pg-production-refused").await;
+    let resources = |requests: Value, limits: Value| json!({"resources": {"requests": requests, "limits": limits}});
+    for (spec, words) in [
+        (resources(json!({"cpu": "much"}), json!({})), "must be quantities such as 200m or 512Mi"),
+        (resources(json!({}), json!({"memory": "-1Gi"})), "must be quantities such as 200m or 512Mi"),
+        (resources(json!({"memory": "1Gi"}), json!({"memory": "1G"})), "a request must not be above its limit"),
+        (json!({"resources": {"claims": []}}), "unknown field \"spec.resources.claims\""),
+        (json!({"scheduling": {"nodeSelector": {"disk": 1}}}), "spec.scheduling.nodeSelector.disk"),
+        (
+            json!({"scheduling": {"tolerations": [{"keys": "x"}]}}),
+            "unknown field \"spec.scheduling.tolerations[0].keys\"",
+        ),
+        (json!({"scheduling": {"affinity": {"podAffinities": {}}}}), "unknown field"),
+        (json!({"networkPolicy": {"from": [{}]}}), "must have a podSelector, a namespaceSelector or an ipBlock each"),
+        (
+            json!({"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}}),
+            "ipBlock cannot be combined",
+        ),
+    ] {
+        let message = strictly(&tenant, "db", &spec).expect_err("it is refused").to_string();
+        assert!(message.contains(words), "{spec}: {message}");
+    }
+    // The API server and the operator refuse the same, with the same words.
+    for (name, value) in [
+        ("Work_mem", "1"),
+        ("a=b", "1"),
+        ("a\nb", "1"),
+        (&"a".repeat(64), "1"),
+        ("work_mem", "4MB\n-c fsync=off"),
+        ("listen_addresses", "*"),
+        ("hba_file", "/tmp/open"),
+        ("unix_socket_directories", ""),
+        ("archive_command", "curl example.com"),
+        ("restore_command", "x"),
+        ("ssl_passphrase_command", "x"),
+        ("primary_conninfo", ""),
+        ("hot_standby", "off"),
+        ("max_wal_senders", "0"),
+        ("synchronous_standby_names", "*"),
+        ("allow_alter_system", "off"),
+        ("fsync", "off"),
+        ("full_page_writes", "off"),
+        ("ignore_checksum_failure", "on"),
+        ("ssl", "on"),
+        ("password_encryption", "md5"),
+        ("session_preload_libraries", "x"),
+        ("archive_library", "x"),
+        ("wal_level", "minimal"),
+        ("max_replication_slots", "9"),
+        ("shared_preload_libraries", "pg_stat_statements,evil"),
+    ] {
+        let settings = [(name.to_owned(), value.to_owned())].into();
+        let problem = parameters::problem(&settings).unwrap_or_else(|| panic!("the operator accepts {name}"));
+        let problem = problem.rsplit(": ").next().unwrap();
+        let message = refused(create(&tenant, "db", json!({"parameters": settings})).await).await;
+        assert!(message.contains("spec.parameters") && message.contains(problem), "{name}: {problem}; {message}");
+    }
+    let many: BTreeMap<_, _> = (0..129).map(|n| (format!("a{n}.b"), "1")).collect();
+    refused(create(&tenant, "db", json!({"parameters": many})).await).await;
+    let message =
+        refused(create(&tenant, "db", json!({"parameters": {"work_mem": "4MB", "fsync": "off", "ssl": "on"}})).await)
+            .await;
+    assert!(message.contains("fsync cannot be set here") && message.contains("ssl cannot be set here"), "{message}");
+    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
+}
+
+/// As `kubectl create` does it, which tells of fields that there are not.
+fn strictly(tenant: &Tenant, name: &str, spec: &Value) -> anyhow::Result<String> {
+    let kind = ApiResource::erase::<Postgresql>(&());
+    let object = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec});
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), object.to_string())?;
+    tenant.kubectl(&["create", "-f", file.path().to_str().unwrap()])
+}
+
+/// A pod's arguments, once it is another than before and none of the old revision is left.
+async fn arguments(tenant: &Tenant, name: &str, before: Option<&String>, wanted: &[&str]) -> String {
+    let fits = |pod: Option<&Pod>| {
+        let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none() && pod.uid().as_ref() != before)?;
+        let arguments = pod.spec.as_ref()?.containers[0].args.clone().unwrap_or_default();
+        (arguments == wanted).then(|| pod.uid().unwrap())
+    };
+    tenant.wait_for(name, &format!("with the arguments {wanted:?}"), fits).await
+}
+
+/// Has a server end as PostgreSQL does with a setting that is wrong.
+async fn fails_to_start(tenant: &Tenant, pod: &str, words: &str) {
+    let runs = |pod: Option<&Pod>| (pod?.status.as_ref()?.phase.as_deref() == Some("Running")).then_some(());
+    tenant.wait_for(pod, "running", runs).await;
+    let container = json!({
+        "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": words}},
+    });
+    let status = json!({"status": {
+        "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [container],
+    }});
+    tenant.api::<Pod>().patch_status(pod, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
+    let tenant = Lab::shared().await.tenant("pg-settings").await;
+    create(&tenant, "db", json!({"replicas": 3})).await.unwrap();
+    up(&tenant, "db").await;
+    let uid = async |pod: &str| tenant.api::<Pod>().get(pod).await.unwrap().uid();
+    let (primary, standby) = (uid("db-0").await, uid("db-standby-1").await);
+
+    patch(&tenant, "db", json!({"parameters": {"max_connections": "lots"}})).await.unwrap();
+    let wrong = ["-c", "max_connections=lots"];
+    let primary = arguments(&tenant, "db-0", primary.as_ref(), &wrong).await;
+    let standby = arguments(&tenant, "db-standby-1", standby.as_ref(), &wrong).await;
+    let words = "2026-01-01 00:00:00.000 UTC [1] FATAL:  invalid value for parameter \"max_connections\": \"lots\"\n";
+    for pod in ["db-0", "db-standby-1"] {
+        fails_to_start(&tenant, pod, words).await;
+    }
+    let message = held(&tenant, "db", "ServerFails").await;
+    let sentence =
+        "pod db-0: it has ended with exit code 1: FATAL: invalid value for parameter \"max_connections\": \"lots\"";
+    assert_eq!(message, sentence);
+    tenant.events_with("db", "ServerFails", sentence).await;
+
+    // Neither is ready, and their StatefulSets replace them all the same.
+    patch(&tenant, "db", json!({"parameters": {"max_connections": "50"}})).await.unwrap();
+    arguments(&tenant, "db-0", Some(&primary), &["-c", "max_connections=50"]).await;
+    arguments(&tenant, "db-standby-1", Some(&standby), &["-c", "max_connections=50"]).await;
+    up(&tenant, "db").await;
+
+    // Back to what it was, which is a revision that is known already.
+    let before = arguments(&tenant, "db-0", None, &["-c", "max_connections=50"]).await;
+    patch(&tenant, "db", json!({"parameters": {"max_connections": "lots"}})).await.unwrap();
+    let broken = arguments(&tenant, "db-0", Some(&before), &wrong).await;
+    fails_to_start(&tenant, "db-0", words).await;
+    held(&tenant, "db", "ServerFails").await;
+    patch(&tenant, "db", json!({"parameters": null})).await.unwrap();
+    arguments(&tenant, "db-0", Some(&broken), &[]).await;
+    up(&tenant, "db").await;
+}
+
+#[tokio::test]
+async fn more_than_any_node_has_is_said_and_corrected() {
+    let tenant = Lab::shared().await.tenant("pg-resources").await;
+    let asked = json!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}});
+    create(&tenant, "db", json!({"resources": asked, "replicas": 2})).await.unwrap();
+    up(&tenant, "db").await;
+    for pod in ["db-0", "db-standby-0"] {
+        let pod = tenant.api::<Pod>().get(pod).await.unwrap();
+        assert_eq!(json!(pod.spec.unwrap().containers[0].resources), asked);
+    }
+    let nowhere = |pod: Option<&Pod>| {
+        let conditions = pod?.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable")).then_some(())
+    };
+    patch(&tenant, "db", json!({"resources": {"requests": {"cpu": "100k"}}})).await.unwrap();
+    tenant.wait_for("db-0", "without a node", nowhere).await;
+    let message = held(&tenant, "db", "NotReady").await;
+    assert!(message.starts_with("pod db-0: ") && message.contains("Insufficient cpu"), "{message}");
+    patch(&tenant, "db", json!({"resources": {"requests": {"cpu": "1"}}})).await.unwrap();
+    up(&tenant, "db").await;
+}
+
+#[tokio::test]
+async fn a_standby_is_on_another_node_if_there_is_one() {
+    let lab = Lab::shared().await;
+    let tenant = lab.tenant("pg-nodes").await;
+    // Two nodes for this database alone.
+    let nodes = Api::<Node>::all(tenant.client.clone());
+    for name in ["pg-nodes-a", "pg-nodes-b"] {
+        let node = json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "pool": "pg-nodes"}},
+            "spec": {"taints": [{"key": "databases", "effect": "NoSchedule"}]},
+        });
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    }
+    let scheduling = json!({
+        "nodeSelector": {"pool": "pg-nodes"},
+        "tolerations": [{"key": "databases", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
+        ]}}},
+    });
+    let dumps = json!({"request": "one"});
+    create(&tenant, "db", json!({"replicas": 2, "scheduling": scheduling, "backup": dumps})).await.unwrap();
+    up(&tenant, "db").await;
+    let mut on = Vec::new();
+    for pod in ["db-0", "db-standby-0"] {
+        on.push(tenant.api::<Pod>().get(pod).await.unwrap().spec.unwrap().node_name.unwrap());
+    }
+    on.sort();
+    assert_eq!(on, ["pg-nodes-a", "pg-nodes-b"]);
+    // A dump goes where its database may be.
+    dump(&tenant, "one", DumpState::Succeeded).await;
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    for name in ["pg-nodes-a", "pg-nodes-b"] {
+        nodes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for() {
+    let tenant = Lab::shared().await.tenant("pg-policies").await;
+    let peers = json!([
+        {"namespaceSelector": {"matchLabels": {"team": "reports"}}, "podSelector": {"matchLabels": {}}},
+        {"ipBlock": {"cidr": "10.0.0.0/8", "except": []}},
+    ]);
+    create(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"from": peers}})).await.unwrap();
+    up(&tenant, "db").await;
+    let budget = tenant.api::<PodDisruptionBudget>().get("db-standby").await.unwrap().spec;
+    let policy = tenant.api::<NetworkPolicy>().get("db-access").await.unwrap().spec;
+    let rules = policy.clone().unwrap().ingress.unwrap();
+    assert_eq!(json!(rules[0]), json!({"from": [{"podSelector": {}}]}));
+    assert_eq!((rules.len(), json!(rules[1].ports)), (2, json!([{"port": 5432, "protocol": "TCP"}])));
+
+    replaced::<PodDisruptionBudget>(&tenant, "db-standby").await;
+    replaced::<NetworkPolicy>(&tenant, "db-access").await;
+    let edit = json!({"spec": {"ingress": [{}], "policyTypes": ["Ingress"]}});
+    tenant.api::<NetworkPolicy>().patch("db-access", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    let as_it_was = |found: Option<&NetworkPolicy>| (found?.spec == policy).then_some(());
+    tenant.wait_for("db-access", "as it was", as_it_was).await;
+    let edit = json!({"spec": {"maxUnavailable": 2}});
+    tenant
+        .api::<PodDisruptionBudget>()
+        .patch("db-standby", &PatchParams::default(), &Patch::Merge(edit))
+        .await
+        .unwrap();
+    let as_it_was = |found: Option<&PodDisruptionBudget>| (found?.spec == budget).then_some(());
+    tenant.wait_for("db-standby", "as it was", as_it_was).await;
+    up(&tenant, "db").await;
+
+    // What is stored is what was applied: nothing is applied again.
+    let before = tenant.requests().await;
+    tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
+    let other = tenant.lab.tenant("pg-policies-other").await;
+    create(&other, "db", json!({})).await.unwrap();
+    up(&other, "db").await;
+    let after = tenant.requests().await;
+    assert_eq!(before.len(), after.len(), "{:?}", &after[before.len()..]);
+    assert_eq!(names::<NetworkPolicy>(&other).await, Vec::<String>::new(), "nothing is closed unasked");
+
+    patch(&tenant, "db", json!({"replicas": 2, "networkPolicy": {"enabled": false}})).await.unwrap();
+    gone::<PodDisruptionBudget>(&tenant, "db-standby").await;
+    gone::<NetworkPolicy>(&tenant, "db-access").await;
+    patch(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"enabled": true}})).await.unwrap();
+    up(&tenant, "db").await;
+    assert_eq!(tenant.api::<NetworkPolicy>().get("db-access").await.unwrap().spec, policy);
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    gone::<PodDisruptionBudget>(&tenant, "db-standby").await;
+    gone::<NetworkPolicy>(&tenant, "db-access").await;
+}
