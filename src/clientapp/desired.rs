@@ -139,7 +139,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
     values::check_user_values(&spec.values, spec.postgres.enabled)
         .map_err(|problem| invalid("spec.values", problem))?;
 
-    let database = if spec.postgres.enabled { Some(database::desired(&key, app, config)?) } else { None };
+    let database = if spec.postgres.enabled { Some(database::desired(&key, app, config, profile.open)?) } else { None };
     let upgrade = upgrade(app)?;
     let account = account(spec)?;
     let redis_secret = spec.redis.enabled.then(|| key.redis_secret());
@@ -183,11 +183,13 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
 struct Layer {
     values: Value,
     persistence: ProfilePersistence,
+    /// Namespaces that are made by it are open for pods of others.
+    open: bool,
 }
 
 impl Default for Layer {
     fn default() -> Self {
-        Layer { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default() }
+        Layer { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default(), open: false }
     }
 }
 
@@ -207,7 +209,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
         problem: format!("Profile {name} cannot be carried out: {problem}"),
     };
     let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
-    let ProfileSpec { description: _, defaults, helm, namespace: _ } = profile;
+    let ProfileSpec { description: _, defaults, helm, namespace } = profile;
     if defaults.persistence.size.as_deref().is_some_and(|size| quantity::parse_positive(size).is_none()) {
         return Err(refused("defaults.persistence.size: must be a quantity above zero such as 10Gi".to_owned()));
     }
@@ -222,6 +224,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
     Ok(Layer {
         values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
         persistence: defaults.persistence.clone(),
+        open: namespace.open,
     })
 }
 
@@ -478,6 +481,15 @@ mod tests {
         assert_eq!(values(json!({"persistence": {"enabled": false}}))["persistence"], json!({"enabled": false}));
         let unsaid = with_profile(&Ok(ProfileSpec::default()), &json!({})).unwrap();
         assert_eq!(unsaid.values["persistence"]["size"], "8Gi");
+    }
+
+    #[test]
+    fn a_database_is_closed_unless_its_profile_opens_namespaces() {
+        for open in [false, true] {
+            let profile: ProfileSpec = serde_json::from_value(json!({"namespace": {"open": open}})).unwrap();
+            let desired = with_profile(&Ok(profile), &json!({"postgres": {"provider": "standalone"}})).unwrap();
+            assert_eq!(desired.database_object().unwrap().isolated, !open);
+        }
     }
 
     #[test]

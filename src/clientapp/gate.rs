@@ -63,7 +63,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
     }
     let Some(found) = found else {
         let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
-        let apply = Apply { backups: desired.upgrade.backup, isolated: true, uid: None };
+        let apply = Apply { backups: desired.upgrade.backup, isolated: object.isolated, uid: None };
         return Gate { apply: Some(apply), hold: Some(hold) };
     };
     if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {

@@ -23,14 +23,14 @@ pub struct Resources {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     #[schema(value_type = BTreeMap<String, String>)]
-    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]) && quantity(self[name]).sign() >= 0)").message("must be quantities such as 200m or 512Mi"))]
+    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]) && !quantity(self[name]).isLessThan(quantity('0')))").message("must be quantities such as 200m or 512Mi"))]
     pub requests: BTreeMap<String, Amount>,
 
     /// What the container may use at most, by resource. PostgreSQL is ended where it needs more memory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     #[schema(value_type = BTreeMap<String, String>)]
-    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]) && quantity(self[name]).sign() >= 0)").message("must be quantities such as 200m or 512Mi"))]
+    #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]) && !quantity(self[name]).isLessThan(quantity('0')))").message("must be quantities such as 200m or 512Mi"))]
     pub limits: BTreeMap<String, Amount>,
 }
 

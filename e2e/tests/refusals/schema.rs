@@ -71,7 +71,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         (
             with("postgres", json!({"provider": "standalone", "parameters": {"fsync": "off"}})),
             "spec.postgres.parameters",
-            "fsync cannot be set here: data could be lost, or their damage hidden",
+            "cannot be set here: data could be lost, or their damage hidden",
         ),
         (
             with("postgres", json!({"provider": "external", "external": {"secretName": "a"}, "resources": {}})),

@@ -171,6 +171,8 @@ pub(crate) struct DesiredObject {
     pub(crate) name: String,
     pub(crate) postgres_version: i64,
     pub(crate) storage_bytes: f64,
+    /// Closed for pods of other namespaces from the beginning, where its kind can be.
+    pub(crate) isolated: bool,
     plain: Document,
     with_backups: Document,
 }
@@ -209,8 +211,8 @@ impl Document {
     }
 }
 
-/// The database that a spec asks for.
-pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config) -> Result<DesiredDatabase, InvalidSpec> {
+/// The database that a spec asks for; open for pods of other namespaces where those that the Profile is for are.
+pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -> Result<DesiredDatabase, InvalidSpec> {
     let postgres = &app.spec.postgres;
     let Some(provider) = provider(postgres.provider) else { return external::desired(postgres) };
     if let Some(unsupported) = provider.unsupported(&postgres.version, config) {
@@ -244,6 +246,7 @@ pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config) -> Result<Des
             name: key.database(),
             postgres_version: postgres.version.parse().unwrap_or_default(),
             storage_bytes,
+            isolated: !open,
             plain: document(false),
             with_backups: document(true),
         }),
