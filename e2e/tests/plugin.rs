@@ -657,21 +657,8 @@ async fn an_app_gets_yesterdays_database_back() {
     typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "acme has no dump");
     let said = typed(&tenant, &["backup", "acme", "--wait"]).await.done();
     assert!(said.contains("the dump is complete"), "{said}");
-    // The stand-in of a node runs no script, so the pod's last words are written by the test.
-    let dump = "20260131T030000Z-x7k2p";
-    let pods = tenant.api::<Pod>();
-    let selector = ListParams::default().labels("apps.bnerd-operator.local/role=backup");
-    let pod = pods.list(&selector).await.unwrap().items.remove(0);
-    let status = json!({"status": {"containerStatuses": [{
-        "name": "dump", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"terminated": {"exitCode": 0, "message": format!("{dump} 123456789 42")}},
-    }]}});
-    pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
-    let database = "acme-pg";
-    let listed = |found: Option<&Postgresql>| {
-        found?.status.as_ref()?.backup.as_ref()?.dumps.iter().any(|listed| listed.name == dump).then_some(())
-    };
-    tenant.wait_for(database, "with a list of its dumps", listed).await;
+    let (dump, database) = ("20260131T030000Z-x7k2p", "acme-pg");
+    dumps_are_listed(&tenant, dump).await;
     let table = typed(&tenant, &["backups", "acme"]).await.done();
     assert!(table.contains(dump) && table.contains("117.74 MiB") && table.contains("42"), "{table}");
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"][0]["name"], dump);
@@ -703,5 +690,29 @@ async fn an_app_gets_yesterdays_database_back() {
     let claim = tenant.api::<PersistentVolumeClaim>().get("acme-pg-backup").await.unwrap();
     assert_eq!(claim.metadata.labels.unwrap()["apps.bnerd-operator.local/postgresql-uid"], found.metadata.uid.unwrap());
     assert!(!tenant.api::<ClientApp>().get("acme").await.unwrap().spec.suspend);
+
+    // What is lost is not dumped first, not even before the Postgresql is deleted.
+    dumps_are_listed(&tenant, dump).await;
+    let before = uids().await;
+    typed(&tenant, &["restore", "acme", "--no-backup", "--yes", "--wait"]).await.done();
+    let after = uids().await;
+    assert!(before.0 != after.0 && before.1 == after.1, "a new volume, and the dumps: {before:?}, {after:?}");
     typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
+}
+
+/// The stand-in of a node runs no script, so the last words of the pods that have dumped are written here.
+async fn dumps_are_listed(tenant: &Tenant, dump: &'static str) {
+    let pods = tenant.api::<Pod>();
+    let selector = ListParams::default().labels("apps.bnerd-operator.local/role=backup");
+    for pod in pods.list(&selector).await.unwrap() {
+        let status = json!({"status": {"containerStatuses": [{
+            "name": "dump", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0, "message": format!("{dump} 123456789 42")}},
+        }]}});
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    }
+    let listed = |found: Option<&Postgresql>| {
+        found?.status.as_ref()?.backup.as_ref()?.dumps.iter().any(|listed| listed.name == dump).then_some(())
+    };
+    tenant.wait_for("acme-pg", "with a list of its dumps", listed).await;
 }

@@ -44,6 +44,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let found = backup::database(session, name).await?;
     let wanted = Restore { from: from.clone(), claim: names::backup(&database) };
     may(&stored.app, found.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
+    there_are_dumps(session, &wanted.claim).await?;
     if !*yes {
         can_agree("restore")?;
         printer.note(&consequence(name, &wanted, *no_backup));
@@ -61,6 +62,13 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         let restore = json!({"spec": {"suspend": true, "postgres": {"restore": wanted}}});
         patch(session, &stored, restore).await?;
         printer.note(&format!("clientapp/{name} is suspended while postgresql/{database} is taken away"));
+        if *no_backup {
+            // A last dump before its deletion is none of what is lost.
+            let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": {"backup": null}});
+            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let changed = session.api::<Postgresql>().patch(&database, &params, &Patch::Merge(&patch)).await;
+            unless_gone(changed).map_err(Error::api(format!("change Postgresql {}/{database}", session.namespace)))?;
+        }
         delete_this(&session.api::<Postgresql>(), &found, timeout).await?;
     }
     for claim in volumes(session, &database).await? {
@@ -76,6 +84,19 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         restored(session, name, &database, timeout).await?;
     }
     wait::asked(session, printer, &object, &sentence, patience, None).await
+}
+
+/// Nothing is taken away for dumps that are not there.
+async fn there_are_dumps(session: &Session, claim: &str) -> Result<(), Error> {
+    let what = format!("PersistentVolumeClaim {}/{claim}", session.namespace);
+    let found = session.api::<PersistentVolumeClaim>().get_metadata_opt(claim).await;
+    match found.map_err(Error::api(format!("look for {what}")))? {
+        Some(found) if found.metadata.deletion_timestamp.is_none() => Ok(()),
+        Some(_) => {
+            Err(Error::Stalled(format!("{what}, the volume with the dumps, is being deleted: nothing is restored")))
+        }
+        None => Err(Error::Stalled(format!("{what}, the volume with the dumps, does not exist: nothing is restored"))),
+    }
 }
 
 /// Whether a Postgresql was made for this very restore.
@@ -108,6 +129,8 @@ fn may(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore, no_back
         ));
     }
     let dumps = status.backup.unwrap_or_default().dumps;
+    // The one of now, and the last one before the Postgresql is deleted.
+    let more = 1 + usize::from(database.spec.backup.as_ref().is_some_and(|backup| backup.on_delete));
     let keep =
         database.spec.backup.as_ref().map_or(usize::MAX, |backup| usize::try_from(backup.keep).unwrap_or_default());
     match (wanted.from.as_str(), dumps.is_empty()) {
@@ -117,8 +140,8 @@ fn may(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore, no_back
             Err("the latest dump would be the one of now: name one with --from, or add --no-backup".to_owned())
         }
         (from, _) => match dumps.iter().position(|dump| dump.name == from) {
-            Some(newer) if !no_backup && newer + 1 >= keep => Err(format!(
-                "{keep} dumps are kept, and the one of now would take dump {from} away: raise spec.postgres.backup.keep first"
+            Some(newer) if !no_backup && newer + more >= keep => Err(format!(
+                "{keep} dumps are kept, and what is dumped now would take dump {from} away: raise spec.postgres.backup.keep first"
             )),
             Some(_) => Ok(()),
             None => Err(format!("{name} has no dump {from}: `kubectl clientapp backups {name}` lists them")),
@@ -261,6 +284,10 @@ mod tests {
         let database = |phase: &str| -> Option<Postgresql> {
             Some(of(json!({"backup": {"keep": 3}}), json!({"phase": phase, "backup": backup, "volume": made})))
         };
+        let last_too: Option<Postgresql> = Some(of(
+            json!({"backup": {"keep": 3, "onDelete": true}}),
+            json!({"phase": "Up", "backup": backup, "volume": made}),
+        ));
         let without_dumps = Some(of(json!({}), json!({"phase": "Up", "volume": made})));
         let begun = |from: &str| -> Option<Postgresql> {
             Some(of(json!({"restore": {"from": from, "claim": "acme-backup"}}), json!({"phase": "Pending"})))
@@ -276,6 +303,7 @@ mod tests {
             ("a dump", plain(), database("Up"), c, false, Ok(())),
             ("the last but one", plain(), database("Up"), b, false, Ok(())),
             ("one that would go", plain(), database("Up"), a, false, Err("3 dumps are kept")),
+            ("with a last one", plain(), last_too, b, false, Err("3 dumps are kept")),
             ("which stays without another", plain(), database("Up"), a, true, Ok(())),
             ("another", plain(), database("Up"), "20250101T000000Z-a", false, Err("has no dump 20250101T000000Z-a")),
             ("of now", plain(), database("Up"), "latest", false, Err("would be the one of now")),

@@ -86,7 +86,8 @@ async fn the_component_agrees_with_the_program() {
     let container = pod.containers.into_iter().next().unwrap();
 
     let command = RunArgs::augment_args(clap::Command::new("run"));
-    let given: BTreeMap<_, _> = container.env.unwrap().into_iter().map(|env| (env.name, env.value.unwrap())).collect();
+    let given: BTreeMap<_, _> =
+        container.env.unwrap().into_iter().filter_map(|env| Some((env.name, env.value?))).collect();
     let flags = command.get_arguments().filter_map(|flag| {
         let value = given.get(flag.get_env()?.to_str()?)?;
         Some(format!("--{}={value}", flag.get_long()?))

@@ -45,6 +45,8 @@ async fn the_account_may_do_this_and_no_more() {
         ("create", OURS, "postgresqls", ""),
         ("delete", "", "persistentvolumeclaims", "acme"),
         ("patch", "apps", "statefulsets", "acme"),
+        ("patch", "policy", "poddisruptionbudgets", "acme-standby"),
+        ("delete", "networking.k8s.io", "networkpolicies", "acme"),
         ("watch", "", "serviceaccounts", DEPLOYER),
         ("create", "", "serviceaccounts", ""),
         ("impersonate", "", "serviceaccounts", DEPLOYER),
@@ -82,7 +84,7 @@ async fn the_account_may_do_this_and_no_more() {
         ("patch", "apps", "deployments", "acme"),
         ("get", "apps", "deployments", "acme"),
         ("create", "networking.k8s.io", "ingresses", ""),
-        ("patch", "policy", "poddisruptionbudgets", "acme"),
+        ("patch", "autoscaling", "horizontalpodautoscalers", "acme"),
         ("create", RBAC, "roles", ""),
         ("delete", RBAC, "roles", "acme"),
         // What is there of the accounts stays as it is.

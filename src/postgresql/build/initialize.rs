@@ -39,7 +39,9 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
     let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
     let restore = desired.restore.as_ref().filter(|_| allowed);
-    let pod = pod(desired, ROLE, data, allowed, volume, restore);
+    // What a pod of another spec.restore has made is not this one's.
+    let id = restore.map(|Restore { from, claim }| format!("{volume}.{claim}.{from}")).unwrap_or_default();
+    let pod = pod(desired, ROLE, data, allowed, &id, restore);
     let spec = json!({
         "backoffLimit": 6,
         "podFailurePolicy": {"rules": [{
