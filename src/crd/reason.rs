@@ -200,7 +200,7 @@ reasons! {
     SecretNotOurs APP kind::RELEASED, Trouble: "A Secret of a name that the operator generates belongs to something else.", "Wait if that is being deleted; else rename one of them.";
     SecretReplaced APP kind::RELEASED, Event: "A generated Secret was deleted and made anew: the workloads that hold the old password are restarted.", "Nothing.";
     ServerFails DB kind::READY, Trouble: "The server has ended by itself, and is started again and again; the message has its last words.",
-        "If they name a setting, correct `spec.parameters`: its pod is replaced at once.";
+        "Correct `spec.parameters` or `spec.resources`, if they are about those: the pod is replaced at once.";
     Settled BOTH kind::RECONCILING, Fine: "All that the spec asks for is done.", "Nothing.";
     Shutdown APP kind::READY, Metric: "The operator is stopping.", "Nothing.";
     StandbysNotReady DB kind::READY, Progress: "The primary serves, and a standby is not ready yet.", "Wait; then `kubectl describe` its pod.";
