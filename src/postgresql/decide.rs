@@ -341,7 +341,7 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
     match primary(desired, pods) {
         None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
         // It has last words.
-        Some(PodView { waiting: Some(why), said: Some(_), .. }) => {
+        Some(PodView { waiting: Some(why), failed: Some(_), .. }) => {
             plan.hold(Reason::ServerFails, format!("pod {pod}: {why}"));
         }
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),

@@ -315,7 +315,10 @@ fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let status = pod.status.as_ref();
     let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
     let containers = containers.into_iter().flatten().flatten().flatten();
-    let ended = containers.filter_map(|container| container.state.as_ref()?.terminated.as_ref());
+    let ended = containers.filter_map(|container| {
+        let states = [container.state.as_ref(), container.last_state.as_ref()];
+        states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
+    });
     ended.map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
 }
 

@@ -144,11 +144,11 @@ fn what_is_different_has_its_consequence() {
         (
             "the server ends",
             none(),
-            |w| (w.pods[0].waiting, w.pods[0].said) = (Some("x".into()), Some("y".into())),
+            |w| (w.pods[0].waiting, w.pods[0].failed) = (Some("x".into()), Some("y".into())),
             &[],
             Some(("ServerFails", false)),
         ),
-        ("it has ended once", none(), |w| w.pods[0].said = Some("y".into()), &[], None),
+        ("it has ended once", none(), |w| w.pods[0].failed = Some("y".into()), &[], None),
         (
             "a policy was edited",
             closed(),
