@@ -69,7 +69,9 @@ impl Lab {
         static SHARED: OnceLock<Lab> = OnceLock::new();
         let start = || {
             let lab = Lab::start(true).expect("the lab starts");
-            lab.start_operator(&lab.options()).expect("the operator starts");
+            let image = ("CLIENTAPP_IMAGE".to_owned(), "registry.example.com/clientapp-operator:test".to_owned());
+            let options = Options { environment: vec![image], ..lab.options() };
+            lab.start_operator(&options).expect("the operator starts");
             lab
         };
         // Inside a test's runtime no other can be blocked on.

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +15,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::background::Background;
@@ -341,4 +342,28 @@ async fn forward(shared: &Shared, request: Request) -> Result<(axum::http::respo
     *answered.headers_mut().context("a response")? = answer.headers().clone();
     let body = answer.bytes().await?;
     Ok((answered.body(())?.into_parts().0, body))
+}
+
+/// Makes a dump on a volume, as `dump.sh` leaves it.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn make_dump(volume: &Path, name: &str, (system, tables): (&str, u32), data: &[u8]) -> PathBuf {
+    let path = volume.join(name);
+    fs::create_dir(&path).unwrap();
+    let manifest = format!("system {system}\nversion 17.10\ndatabase 16386 orders\ntables {tables}\n");
+    let mut files: Vec<(&str, Vec<u8>)> = vec![
+        ("16386.dump", data.to_vec()),
+        ("MANIFEST", manifest.into()),
+        ("globals.sql", b"CREATE ROLE shop;\n".to_vec()),
+    ];
+    let sizes: String = files.iter().map(|(name, data)| format!("{} {name}\n", data.len())).collect();
+    files.push(("SIZES", sizes.into()));
+    let hex = |data: &[u8]| -> String { Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect() };
+    let sums: String = files.iter().map(|(name, data)| format!("{}  {name}\n", hex(data))).collect();
+    files.push(("SHA256SUMS", sums.into()));
+    for (name, data) in files {
+        fs::write(path.join(name), data).unwrap();
+    }
+    path
 }

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use age::secrecy::ExposeSecret as _;
 use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
 use e2e::charts;
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};
 use e2e::operator;
 use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
@@ -698,6 +700,81 @@ async fn an_app_gets_yesterdays_database_back() {
     let after = uids().await;
     assert!(before.0 != after.0 && before.1 == after.1, "a new volume, and the dumps: {before:?}, {after:?}");
     typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
+}
+
+/// The volume with the dumps is lost, too: the dumps in the bucket are listed from the user's machine, with the credentials that the
+/// cluster has, and nothing is taken away for one that is not there, or that no key opens.
+#[tokio::test]
+async fn an_app_gets_its_database_back_from_a_bucket() {
+    let tenant = Lab::shared().await.tenant("from-bucket").await;
+    let objects = Objects::start().unwrap();
+    let host = hostname(&tenant, "acme");
+    typed(&tenant, &["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"]).await.done();
+    typed(&tenant, &["backups", "acme", "--store"]).await.failed(1, "go to no bucket");
+    let key = format!("--from-literal=AWS_ACCESS_KEY_ID={ACCESS_KEY}");
+    let secret = format!("--from-literal=AWS_SECRET_ACCESS_KEY={SECRET_KEY}");
+    tenant.kubectl(&["create", "secret", "generic", "s3", &key, &secret]).unwrap();
+    let store = |endpoint: String| {
+        let store =
+            json!({"endpoint": endpoint, "bucket": BUCKET, "prefix": "prod", "credentialsSecret": {"name": "s3"}});
+        json!({"spec": {"postgres": {"backup": {"schedule": "@yearly", "store": store}}}})
+    };
+    let set = async |spec: Value| {
+        let params = PatchParams::default();
+        tenant.api::<ClientApp>().patch("acme", &params, &Patch::Merge(spec)).await.unwrap();
+    };
+    set(store(objects.url())).await;
+    let said = typed(&tenant, &["backups", "acme", "--store"]).await;
+    assert!(said.stderr.contains("there is no dump of acme in bucket dumps"), "{said:#?}");
+    let restore = ["restore", "acme", "--store", "--no-backup", "--yes", "--wait"];
+    typed(&tenant, &restore).await.failed(4, "there is no dump latest in the bucket");
+
+    // As the operator's Job uploads them: one in clear, and one encrypted.
+    let volume = tempfile::tempdir().unwrap();
+    let push = |dump: &str, recipient: Option<String>| {
+        make_dump(volume.path(), dump, ("7", 12), b"data");
+        let mut push = command(operator::binary().unwrap(), None, &["store", "push"]);
+        push.envs([("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)])
+            .envs([
+                ("STORE_BUCKET", BUCKET),
+                ("STORE_PREFIX", "prod/from-bucket/acme-pg"),
+                ("STORE_ENDPOINT", &objects.url()),
+            ])
+            .env("DUMPS", volume.path());
+        push.envs(recipient.map(|recipient| ("STORE_RECIPIENT", recipient)));
+        assert!(push.output().unwrap().status.success());
+    };
+    let (plain, sealed) = ("20260131T030000Z-plain", "20260201T030000Z-sealed");
+    push(plain, None);
+    let identity = age::x25519::Identity::generate();
+    push(sealed, Some(identity.to_public().to_string()));
+    let table = typed(&tenant, &["backups", "acme", "--store"]).await.done();
+    assert!(table.find(sealed).unwrap() < table.find(plain).unwrap() && table.contains("yes"), "{table}");
+    let listed = typed(&tenant, &["backups", "acme", "--store", "-o", "json"]).await.json();
+    assert_eq!((&listed["items"][1]["name"], &listed["items"][1]["encrypted"]), (&json!(plain), &json!(false)));
+
+    let uid = async || tenant.api::<Postgresql>().get("acme-pg").await.unwrap().metadata.uid.unwrap();
+    let before = uid().await;
+    typed(&tenant, &restore).await.failed(4, "is encrypted for age1");
+    let another = age::x25519::Identity::generate().to_string();
+    let literal = format!("--from-literal=identity={}", another.expose_secret());
+    tenant.kubectl(&["create", "secret", "generic", "age", &literal]).unwrap();
+    typed(&tenant, &[&restore[..], &["--identity-secret", "age"]].concat())
+        .await
+        .failed(4, "the key at hand is that of");
+    typed(&tenant, &[&restore[..], &["--from", "20260101T000000Z-x"]].concat()).await.failed(4, "there is no dump");
+    typed(&tenant, &["restore", "acme", "--store", "--yes"]).await.failed(4, "would be the one of now");
+    set(store("http://127.0.0.1:9".to_owned())).await;
+    typed(&tenant, &restore).await.failed(1, "is not seen from here");
+    assert_eq!(uid().await, before);
+
+    set(store(objects.url())).await;
+    typed(&tenant, &[&restore[..], &["--from", plain]].concat()).await.done();
+    assert_ne!(uid().await, before);
+    let found = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
+    let restored = found.status.unwrap().restored.unwrap();
+    let place = format!("{}/dumps/prod/from-bucket/acme-pg", objects.url());
+    assert_eq!((restored.dump.as_str(), restored.store), (plain, Some(place)));
 }
 
 /// The stand-in of a node runs no script, so the last words of the pods that have dumped are written here.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use axum::http::{Method, StatusCode};
-use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY};
+use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY, make_dump as make};
 use e2e::operator;
 use e2e::postgres::{Node, PASSWORD, Postgres, USER};
 use e2e::wait::blocking_until;
@@ -15,7 +15,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt as _;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 /// As the operator names it.
@@ -117,27 +116,6 @@ fn random(length: usize) -> Vec<u8> {
     let mut data = vec![0; length];
     rand::rng().fill(&mut data[..]);
     data
-}
-
-/// A dump as `dump.sh` leaves it.
-fn make(volume: &Path, name: &str, (system, tables): (&str, u32), data: &[u8]) -> PathBuf {
-    let path = volume.join(name);
-    fs::create_dir(&path).unwrap();
-    let manifest = format!("system {system}\nversion 17.10\ndatabase 16386 orders\ntables {tables}\n");
-    let mut files: Vec<(&str, Vec<u8>)> = vec![
-        ("16386.dump", data.to_vec()),
-        ("MANIFEST", manifest.into()),
-        ("globals.sql", b"CREATE ROLE shop;\n".to_vec()),
-    ];
-    let sizes: String = files.iter().map(|(name, data)| format!("{} {name}\n", data.len())).collect();
-    files.push(("SIZES", sizes.into()));
-    let hex = |data: &[u8]| -> String { Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect() };
-    let sums: String = files.iter().map(|(name, data)| format!("{}  {name}\n", hex(data))).collect();
-    files.push(("SHA256SUMS", sums.into()));
-    for (name, data) in files {
-        fs::write(path.join(name), data).unwrap();
-    }
-    path
 }
 
 /// One that is small and has data.

@@ -30,9 +30,9 @@ pub use profile::{
     ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
-pub use restore::{Drill, Dump, Restore, RestoreRecord};
+pub use restore::{Drill, Dump, DumpStore, IdentitySecret, Restore, RestoreRecord};
 pub use server::{NetworkAccess, Resources, Scheduling};
-pub use store::{CaSecret, CredentialsSecret, Store, StoreKeep};
+pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -54,7 +54,8 @@ pub mod label {
     pub const POSTGRESQL: &str = "apps.bnerd-operator.local/postgresql";
     /// The uid of that `Postgresql`: volumes and credentials, which outlive it under `Retain`, have no other owner.
     pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
-    /// On a volume with dumps: the `Postgresql` that may be made from them, besides the one whose dumps they are.
+    /// On a volume with dumps, or a Secret that opens a bucket with dumps: the `Postgresql` that may be made from them, besides the one
+    /// whose dumps they are.
     pub const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
     /// On a pod of a `Postgresql`: `primary`, `standby`, `backup`, `initialize` or `drill`. On a Job: `drill`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";

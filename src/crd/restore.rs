@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// The dump that a new database is made from.
-#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+use super::Bucket;
+
+/// The dump that a new database is made from, on a volume or in a bucket.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.claim) != has(self.store)").message("say where the dumps are: claim for a volume, or store for a bucket"))]
 pub struct Restore {
     /// `latest`, the newest dump with something in it, or the name of a dump, as in a Postgresql's `status.backup.dumps`.
     #[serde(default = "latest")]
@@ -20,7 +24,72 @@ pub struct Restore {
     /// PersistentVolumeClaim of this namespace with the dumps. It is only read. Besides the one that an earlier Postgresql of the same
     /// name has left, it needs the label `apps.bnerd-operator.local/restore-to` with the Postgresql's name.
     #[schemars(length(min = 1, max = 253))]
-    pub claim: String,
+    pub claim: Option<String>,
+
+    /// Bucket with the dumps. It is only read.
+    pub store: Option<DumpStore>,
+}
+
+impl Restore {
+    /// From the volume with this claim.
+    pub(crate) fn of_claim(from: impl Into<String>, claim: impl Into<String>) -> Restore {
+        Restore { from: from.into(), claim: Some(claim.into()), store: None }
+    }
+
+    /// From a bucket.
+    pub(crate) fn of_store(from: impl Into<String>, store: DumpStore) -> Restore {
+        Restore { from: from.into(), claim: None, store: Some(store) }
+    }
+
+    /// Where the dumps are, in a sentence.
+    pub(crate) fn place(&self) -> String {
+        match (&self.claim, &self.store) {
+            (Some(claim), _) => format!("PersistentVolumeClaim {claim}"),
+            (None, Some(store)) => {
+                format!("{}/{}/{}", store.bucket.endpoint.trim_end_matches('/'), store.bucket.bucket, store.path)
+            }
+            (None, None) => "nowhere".to_owned(),
+        }
+    }
+}
+
+/// Dumps in a bucket, as `backup.store` of a Postgresql has put them there.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DumpStore {
+    /// The bucket.
+    #[serde(flatten)]
+    pub bucket: Bucket,
+
+    /// What the names of the dumps' objects begin with: `<prefix>/<namespace>/<name>` of the Postgresql that was dumped. Unless
+    /// that is this namespace and the name of the new Postgresql, the Secret with the credentials needs the label
+    /// `apps.bnerd-operator.local/restore-to` with that name.
+    #[schemars(length(min = 1, max = 620))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-' with '/' between them"))]
+    pub path: String,
+
+    /// The Secret in this namespace with the secret key of age that opens the dumps. Absent: they are not encrypted.
+    pub identity_secret: Option<IdentitySecret>,
+
+    /// Size of the volume on which the dump is put while it is restored; the volume goes with the pod. Absent: `storageSize`.
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
+    pub size: Option<String>,
+}
+
+/// A Secret with a secret key of age.
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySecret {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key of the secret key in it (`AGE-SECRET-KEY-1…`, or the file that `age-keygen` writes).
+    #[serde(default = "default_identity")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[-._a-zA-Z0-9]+$')").message("must be a key of a Secret"))]
+    pub key: String,
 }
 
 /// The dump that the database was made from.
@@ -31,7 +100,9 @@ pub struct RestoreRecord {
     /// Name of the dump.
     pub dump: String,
     /// The PersistentVolumeClaim that it was on.
-    pub claim: String,
+    pub claim: Option<String>,
+    /// The URL of the bucket and the path in it where it was.
+    pub store: Option<String>,
     /// Tables with something in them, in all databases.
     pub tables: Option<i64>,
     /// When the database was complete.
@@ -65,6 +136,10 @@ pub struct Drill {
     pub last_failure: Option<Time>,
     /// Why.
     pub message: Option<String>,
+}
+
+fn default_identity() -> String {
+    "identity".to_owned()
 }
 
 fn latest() -> String {

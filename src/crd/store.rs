@@ -5,12 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// S3-compatible storage to which each dump is uploaded, below `<prefix>/<namespace>/<name>/` of the bucket. A dump that could not be uploaded
-/// has failed, stays on its volume, and is uploaded with the next one.
+/// A bucket of S3-compatible storage, and how it is reached.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub struct Store {
+pub struct Bucket {
     /// URL of the storage, such as `https://s3.eu-central-1.amazonaws.com`: scheme and host, and a port if need be.
     #[schemars(length(max = 300))]
     #[x_kube(validation = Rule::new("self.matches('^https?://([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?|[[][0-9a-f:]+[]])(:[0-9]{1,5})?/?$')").message("must be an http:// or https:// URL with nothing but a host and a port, such as https://s3.example.com"))]
@@ -27,16 +26,27 @@ pub struct Store {
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9-]+$')").message("must be the name of a region, such as eu-central-1"))]
     pub region: String,
 
-    /// What comes before `<namespace>/<name>/` in the names of all objects. Absent: nothing.
-    #[schemars(length(min = 1, max = 300))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-' with '/' between them"))]
-    pub prefix: Option<String>,
-
     /// The Secret in this namespace with the credentials.
     pub credentials_secret: CredentialsSecret,
 
     /// The Secret in this namespace with certificates that are trusted beside the usual ones.
     pub ca_secret: Option<CaSecret>,
+}
+
+/// S3-compatible storage to which each dump is uploaded, below `<prefix>/<namespace>/<name>/` of the bucket. A dump that could not be uploaded
+/// has failed, stays on its volume, and is uploaded with the next one.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Store {
+    /// The bucket.
+    #[serde(flatten)]
+    pub bucket: Bucket,
+
+    /// What comes before `<namespace>/<name>/` in the names of all objects. Absent: nothing.
+    #[schemars(length(min = 1, max = 300))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-' with '/' between them"))]
+    pub prefix: Option<String>,
 
     /// Public key of age (`age1…`, as `age-keygen` prints it) for which dumps are encrypted. The secret key is needed to fetch a
     /// dump, and belongs outside this cluster; without it nothing opens them. Absent: dumps are stored as they are.

@@ -128,13 +128,14 @@ Exit codes:
     #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
     Backup(Awaited),
     /// List the dumps of a ClientApp's database, and what drills say of them.
-    Backups(Named),
+    Backups(Backups),
     /// Replace a ClientApp's database by one of its dumps.
     #[command(after_help = "\
 Examples:
   kubectl clientapp backups acme
   kubectl clientapp restore acme --from 20260131T030000Z-x7k2p --wait
   kubectl clientapp restore acme --no-backup --wait    # the database is gone: the latest dump
+  kubectl clientapp restore acme --store --no-backup --wait    # and so is the volume with the dumps: the latest in the bucket
 
 What is in the database now is dumped first. A restore that was cut off is carried on by the same command.")]
     Restore(Restore),
@@ -291,12 +292,27 @@ pub(crate) struct Awaited {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct Backups {
+    /// Name of the ClientApp.
+    pub(crate) name: String,
+    /// List those in the bucket of `spec.postgres.backup.store`, with its credentials.
+    #[arg(long)]
+    pub(crate) store: bool,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Restore {
     /// Name of the ClientApp.
     pub(crate) name: String,
     /// Name of a dump; `latest` is the newest with something in it.
     #[arg(long, value_name = "DUMP", default_value = "latest")]
     pub(crate) from: String,
+    /// Take the dump from the bucket of `spec.postgres.backup.store`.
+    #[arg(long)]
+    pub(crate) store: bool,
+    /// Secret with the secret key of age that opens it, under `identity`.
+    #[arg(long, value_name = "SECRET", requires = "store")]
+    pub(crate) identity_secret: Option<String>,
     /// Do not dump what is in the database now: it is lost.
     #[arg(long)]
     pub(crate) no_backup: bool,

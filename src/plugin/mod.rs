@@ -7,6 +7,7 @@
 mod adopt;
 pub(crate) mod args;
 mod backup;
+mod bucket;
 mod change;
 mod complete;
 mod create;
@@ -97,6 +98,7 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Events(args) => events::run(session, printer, args).await,
         Command::Adopt(args) => adopt::run(session, printer, args).await,
         Command::Backup(args) => backup::run(session, printer, args).await,
+        Command::Backups(args) if args.store => bucket::list(session, printer, &args.name).await,
         Command::Backups(args) => backup::list(session, printer, &args.name).await,
         Command::Restore(args) => restore::run(session, printer, args).await,
         Command::Delete(args) => delete::run(session, printer, args).await,

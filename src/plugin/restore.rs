@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
-    args, backup,
+    args, backup, bucket,
     change::patch,
     delete::{agreed, can_agree},
     error::Error,
@@ -35,16 +35,22 @@ use crate::{
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Restore) -> Result<(), Error> {
-    let args::Restore { name, from, no_backup, yes, patience } = args;
+    let args::Restore { name, from, store, identity_secret, no_backup, yes, patience } = args;
     let stored = session.app(name).await?;
     if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
         return backup::needed(session, name).await.map(|_| ());
     }
     let database = Key::new(&session.namespace, name).database();
     let found = backup::database(session, name).await?;
-    let wanted = Restore { from: from.clone(), claim: names::backup(&database) };
+    let wanted = match store {
+        true => Restore::of_store(from, bucket::of(session, &stored.app, identity_secret.as_deref())?),
+        false => Restore::of_claim(from, names::backup(&database)),
+    };
     may(&stored.app, found.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
-    there_are_dumps(session, &wanted.claim).await?;
+    match &wanted.store {
+        Some(place) => bucket::holds(session, &stored.app, place, from, !no_backup).await?,
+        None => there_are_dumps(session, &names::backup(&database)).await?,
+    }
     if !*yes {
         can_agree("restore")?;
         printer.note(&consequence(name, &wanted, *no_backup));
@@ -78,7 +84,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let stored = session.app(name).await?;
     let object = patch(session, &stored, json!({"spec": {"suspend": false}})).await?;
     hand_over(session, &database, timeout).await?;
-    let sentence = format!("clientapp/{name} gets its database from dump {} on {}", wanted.from, wanted.claim);
+    let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
     if patience.wait {
         printer.note(&sentence);
         restored(session, name, &database, timeout).await?;
@@ -114,8 +120,8 @@ fn may(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore, no_back
         return match app.spec.suspend && app.spec.postgres.restore.as_ref() == Some(wanted) {
             true => Ok(()),
             false => Err(format!(
-                "{name} has no Postgresql, so it is not known which dumps there are: set spec.postgres.restore to {{claim: {}}} yourself",
-                wanted.claim
+                "{name} has no Postgresql, so it is not known which dumps there are: set spec.postgres.restore yourself, to dumps of {}",
+                wanted.place()
             )),
         };
     };
@@ -128,6 +134,14 @@ fn may(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore, no_back
             "the database of {name} does not serve, so what is in it cannot be dumped first: with --no-backup it is thrown away"
         ));
     }
+    const OF_NOW: &str = "the latest dump would be the one of now: name one with --from, or add --no-backup";
+    // It is looked into the bucket itself.
+    if wanted.store.is_some() {
+        return match wanted.from.as_str() {
+            "latest" if !no_backup => Err(OF_NOW.to_owned()),
+            _ => Ok(()),
+        };
+    }
     let dumps = status.backup.unwrap_or_default().dumps;
     // The one of now, and the last one before the Postgresql is deleted.
     let more = 1 + usize::from(database.spec.backup.as_ref().is_some_and(|backup| backup.on_delete));
@@ -136,9 +150,7 @@ fn may(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore, no_back
     match (wanted.from.as_str(), dumps.is_empty()) {
         ("latest", true) => Err(format!("{name} has no dump: `kubectl clientapp backups {name}` lists them")),
         ("latest", false) if no_backup => Ok(()),
-        ("latest", false) => {
-            Err("the latest dump would be the one of now: name one with --from, or add --no-backup".to_owned())
-        }
+        ("latest", false) => Err(OF_NOW.to_owned()),
         (from, _) => match dumps.iter().position(|dump| dump.name == from) {
             Some(newer) if !no_backup && newer + more >= keep => Err(format!(
                 "{keep} dumps are kept, and what is dumped now would take dump {from} away: raise spec.postgres.backup.keep first"
@@ -156,8 +168,9 @@ fn consequence(name: &str, wanted: &Restore, no_backup: bool) -> String {
         false => "What is in the database now is dumped first.",
     };
     format!(
-        "This replaces the database of {name} by dump {} on PersistentVolumeClaim {}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database.",
-        wanted.from, wanted.claim
+        "This replaces the database of {name} by dump {} of {}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database.",
+        wanted.from,
+        wanted.place()
     )
 }
 
@@ -316,7 +329,7 @@ mod tests {
             ("cut off before it was handed over", asked(c), begun(c), c, false, Ok(())),
             ("another, and it is not made", asked(b), begun(b), c, false, Err("does not serve")),
         ] {
-            let wanted = Restore { from: from.to_owned(), claim: "acme-backup".to_owned() };
+            let wanted = Restore::of_claim(from, "acme-backup");
             match (may(&app, database.as_ref(), &wanted, no_backup), expected) {
                 (Ok(()), Ok(())) => {}
                 (Err(why), Err(words)) => assert!(why.contains(words), "{what}: {why}"),

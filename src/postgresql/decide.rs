@@ -81,7 +81,7 @@ impl Plan {
 
 pub fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // A field that is added to Observed has to be thought about here.
-    let Observed { recorded, credentials: _, replication, secrets, objects, pods, dump_volume: _ } = observed;
+    let Observed { recorded, credentials: _, replication, secrets, objects, pods, dump_source: _ } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
 

@@ -5,8 +5,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        CaSecret, CredentialsSecret, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store,
-        StoreKeep, parameters, quantity,
+        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, parameters,
+        quantity,
     },
     runtime::key::{Key, key_of},
     store::seal::Recipient,
@@ -66,13 +66,9 @@ pub struct DesiredBackup {
 /// Where dumps go besides their volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredStore {
-    pub endpoint: String,
-    pub bucket: String,
-    pub region: String,
+    pub bucket: Bucket,
     /// With namespace and name at its end, which no other Postgresql has.
     pub prefix: String,
-    pub credentials: CredentialsSecret,
-    pub ca: Option<CaSecret>,
     pub recipient: Option<String>,
     pub keep: Option<StoreKeep>,
 }
@@ -141,6 +137,9 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
             store: backup.store.as_ref().map(|given| store(&key, given)).transpose()?,
         }),
     };
+    if let Some(scratch) = spec.restore.as_ref().and_then(|restore| restore.store.as_ref()?.size.as_ref()) {
+        size("spec.restore.store.size", scratch)?;
+    }
     let resources = spec.resources.clone().filter(|resources| !resources.is_empty());
     if let Some(problem) = resources.as_ref().and_then(Resources::problem) {
         return Err(format!("spec.resources.{problem}"));
@@ -185,23 +184,14 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
 }
 
 fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
-    let Store { endpoint, bucket, region, prefix, credentials_secret, ca_secret, recipient, keep } = given.clone();
+    let Store { bucket, prefix, recipient, keep } = given.clone();
     // A letter that was mistyped shows here, and not when a dump is to be opened.
     if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
         return Err(format!("spec.backup.store.recipient: {problem}"));
     }
     let own = format!("{}/{}", key.namespace, key.name);
     let prefix = prefix.map_or(own.clone(), |prefix| format!("{prefix}/{own}"));
-    Ok(DesiredStore {
-        endpoint,
-        bucket,
-        region,
-        prefix,
-        credentials: credentials_secret,
-        ca: ca_secret,
-        recipient,
-        keep,
-    })
+    Ok(DesiredStore { bucket, prefix, recipient, keep })
 }
 
 /// A password as PostgreSQL's image takes it, or what is wrong with it, without a word of it.

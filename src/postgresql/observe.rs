@@ -1,8 +1,11 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold, the passwords, once
 //! for each version of their Secrets. They are compared here and dropped at once.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource, api::ObjectMeta, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
 
 use super::{
     build::secrets::{self, PASSWORD},
@@ -10,10 +13,10 @@ use super::{
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
-    observed::{Basis, ClientSecret, CredentialsView, DumpVolume, Given, Observed, OwnSecret, SecretMeta, SecretView},
+    observed::{Basis, ClientSecret, CredentialsView, DumpSource, Given, Observed, OwnSecret, SecretMeta, SecretView},
 };
 use crate::{
-    crd::{PasswordSecret, PostgresqlStatus, Reason, label},
+    crd::{PasswordSecret, PostgresqlStatus, Reason, Restore, label},
     runtime::key::Key,
 };
 
@@ -28,30 +31,50 @@ pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -
             .collect(),
         objects: ctx.watches.objects(key, &desired.uid),
         pods: ctx.watches.pods(key),
-        dump_volume: match &desired.restore {
+        dump_source: match &desired.restore {
             Some(restore) if recorded.volume.as_ref().is_none_or(|volume| !volume.initialized) => {
-                dump_volume(ctx, key, &restore.claim).await?
+                dump_source(ctx, key, restore).await?
             }
-            _ => DumpVolume::default(),
+            _ => DumpSource::default(),
         },
         recorded,
     })
 }
 
-/// A label says whose dumps may be read for whom: who may create Postgresqls in a namespace may not read all that is on its volumes.
-async fn dump_volume(ctx: &Ctx, key: &Key, claim: &str) -> Result<DumpVolume, Error> {
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let found = api.get_metadata_opt(claim).await;
-    let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
-    let Some(found) = found else { return Ok(DumpVolume::Missing) };
-    let says = |label: &str| found.labels().get(label) == Some(&key.name);
-    let left = says(label::RETAINED_FROM) && found.labels().contains_key(label::RETAINED_KIND);
-    let own = claim == names::backup(&key.name) && (left || says(label::POSTGRESQL));
-    Ok(match found.metadata.deletion_timestamp {
-        Some(_) => DumpVolume::Going,
-        None if own || says(label::RESTORE_TO) => DumpVolume::Usable,
-        None => DumpVolume::NotAllowed,
+/// A label says whose dumps may be read for whom: who may create Postgresqls in a namespace may not read all that is on its volumes,
+/// or what its Secrets open.
+async fn dump_source(ctx: &Ctx, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
+    let found = match (&restore.claim, &restore.store) {
+        (Some(claim), _) => metadata::<PersistentVolumeClaim>(ctx, key, claim).await?,
+        (None, Some(store)) => metadata::<Secret>(ctx, key, &store.bucket.credentials_secret.name).await?,
+        (None, None) => None,
+    };
+    let Some(found) = found else { return Ok(DumpSource::Missing) };
+    let labels = found.labels.unwrap_or_default();
+    let says = |label: &str| labels.get(label) == Some(&key.name);
+    let own = match (&restore.claim, &restore.store) {
+        (Some(claim), _) => {
+            let left = says(label::RETAINED_FROM) && labels.contains_key(label::RETAINED_KIND);
+            *claim == names::backup(&key.name) && (left || says(label::POSTGRESQL))
+        }
+        (None, Some(store)) => format!("/{}", store.path).ends_with(&format!("/{}/{}", key.namespace, key.name)),
+        (None, None) => false,
+    };
+    Ok(match found.deletion_timestamp {
+        Some(_) => DumpSource::Going,
+        None if own || says(label::RESTORE_TO) => DumpSource::Usable,
+        None => DumpSource::NotAllowed,
     })
+}
+
+async fn metadata<K>(ctx: &Ctx, key: &Key, name: &str) -> Result<Option<ObjectMeta>, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = api.get_metadata_opt(name).await;
+    let found = found.map_err(Error::api(format!("look for {} {}/{name}", K::kind(&()), key.namespace)))?;
+    Ok(found.map(|found| found.metadata))
 }
 
 async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Error> {

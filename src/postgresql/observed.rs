@@ -94,7 +94,7 @@ pub struct JobView {
     /// The deletion that it takes the last dump for.
     pub deletion: Option<String>,
     /// The dump that it makes the database from: what `spec.restore` said.
-    pub restore: Option<Restore>,
+    pub restore: Option<Box<Restore>>,
     /// It restores a dump to see that this can be done.
     pub is_drill: bool,
     /// It ended, and how.
@@ -130,9 +130,9 @@ pub enum Refused {
     Dump,
 }
 
-/// The volume with the dump that the database is to be made from.
+/// The volume with the dump that the database is to be made from, or the Secret that opens the bucket with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DumpVolume {
+pub enum DumpSource {
     #[default]
     Missing,
     Going,
@@ -223,5 +223,5 @@ pub struct Observed {
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
     /// Looked at only before a database is restored.
-    pub dump_volume: DumpVolume,
+    pub dump_source: DumpSource,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, ContainerStateTerminated, PersistentVolumeClaim, Pod, Secret, Service},
+    core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod, Secret, Service},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     build::{
         backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
+        bucket::FETCH,
         drill,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::CLOSED_ANNOTATION,
@@ -280,7 +281,8 @@ fn waiting(pod: &Pod) -> Option<String> {
     if let Some(why) = ended(pod) {
         return Some(why);
     }
-    let container = status.container_statuses.iter().flatten().find_map(|container| {
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    let container = containers.into_iter().flatten().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone().unwrap_or_default();
         Some(waiting.message.as_ref().map_or(reason.clone(), |message| format!("{reason}: {message}")))
@@ -299,6 +301,11 @@ fn refused(pod: &Pod) -> Option<Refused> {
     if conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
         return None;
     }
+    let fetched = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let mut fetched = fetched.filter(|container| container.name == FETCH);
+    if fetched.any(|container| ended_by(container).is_some_and(|ended| ended.exit_code != 0)) {
+        return Some(Refused::Dump);
+    }
     match terminated(pod)?.0 {
         71 => Some(Refused::NoDatabase),
         72 => Some(Refused::OtherVersion),
@@ -315,11 +322,7 @@ fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let status = pod.status.as_ref();
     let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
     let containers = containers.into_iter().flatten().flatten().flatten();
-    let ended = containers.filter_map(|container| {
-        let states = [container.state.as_ref(), container.last_state.as_ref()];
-        states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
-    });
-    ended.map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
+    containers.filter_map(ended_by).map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
 }
 
 fn said(pod: &Pod) -> Option<String> {
@@ -349,7 +352,11 @@ fn ended(pod: &Pod) -> Option<String> {
 }
 
 fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
-    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
+}
+
+/// How a container has ended, the last time that it did.
+fn ended_by(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
     states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
 }

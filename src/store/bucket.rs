@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     error::Error,
-    settings::{Hidden, Place},
+    settings::{Endpoint, Hidden, Place, Prefix},
 };
 use crate::runtime::key::hex;
 
@@ -61,29 +61,67 @@ pub fn part_size(whole: u64) -> u64 {
     PART.max((whole / (PARTS - 1) + 1).next_multiple_of(1 << 20))
 }
 
+/// What a bucket is reached with.
+#[derive(Debug)]
+pub(crate) struct Access<'a> {
+    pub endpoint: &'a Endpoint,
+    pub bucket: &'a str,
+    pub prefix: &'a Prefix,
+    pub region: &'a str,
+    pub access_key_id: Hidden,
+    pub secret_access_key: Hidden,
+    /// Certificates that are trusted beside the system's, in PEM, and where they are from.
+    pub certificates: Option<(String, Vec<u8>)>,
+    /// How long a request that fails is tried again.
+    pub patience: Duration,
+    /// How long one request may take.
+    pub timeout: Duration,
+}
+
 impl Bucket {
+    /// With the credentials of the environment.
     pub(super) fn open(place: &Place) -> Result<Bucket, Error> {
+        let Place { endpoint, bucket, prefix, region, ca_file, patience, timeout } = place;
+        let certificates = match ca_file {
+            None => None,
+            Some(file) => Some((file.display().to_string(), std::fs::read(file).map_err(Error::file("read", file))?)),
+        };
+        Bucket::connect(Access {
+            endpoint,
+            bucket,
+            prefix,
+            region,
+            access_key_id: Hidden::variable("AWS_ACCESS_KEY_ID")?,
+            secret_access_key: Hidden::variable("AWS_SECRET_ACCESS_KEY")?,
+            certificates,
+            patience: *patience,
+            timeout: *timeout,
+        })
+    }
+
+    pub(crate) fn connect(access: Access<'_>) -> Result<Bucket, Error> {
+        // Whatever other features a dependency switches on, TLS is ring's.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut options =
-            ClientOptions::new().with_allow_http(true).with_timeout(place.timeout).with_connect_timeout(CONNECT);
-        if let Some(file) = &place.ca_file {
-            let pem = std::fs::read(file).map_err(Error::file("read", file))?;
-            let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
-            let none = || Error::Settings(format!("{}: a PEM file with certificates is expected", file.display()));
+            ClientOptions::new().with_allow_http(true).with_timeout(access.timeout).with_connect_timeout(CONNECT);
+        if let Some((of, pem)) = &access.certificates {
+            let certificates = Certificate::from_pem_bundle(pem).ok().filter(|certificates| !certificates.is_empty());
+            let none = || Error::Settings(format!("{of}: a PEM file with certificates is expected"));
             for certificate in certificates.ok_or_else(none)? {
                 options = options.with_root_certificate(certificate);
             }
         }
         let retry = RetryConfig {
             backoff: BackoffConfig::default(),
-            max_retries: if place.patience.is_zero() { 0 } else { usize::MAX },
-            retry_timeout: place.patience,
+            max_retries: if access.patience.is_zero() { 0 } else { usize::MAX },
+            retry_timeout: access.patience,
         };
         let storage = AmazonS3Builder::new()
-            .with_endpoint(&place.endpoint.0)
-            .with_bucket_name(&place.bucket)
-            .with_region(&place.region)
-            .with_access_key_id(Hidden::variable("AWS_ACCESS_KEY_ID")?.reveal())
-            .with_secret_access_key(Hidden::variable("AWS_SECRET_ACCESS_KEY")?.reveal())
+            .with_endpoint(&access.endpoint.0)
+            .with_bucket_name(access.bucket)
+            .with_region(access.region)
+            .with_access_key_id(access.access_key_id.reveal())
+            .with_secret_access_key(access.secret_access_key.reveal())
             // In this form every storage knows the bucket, and a certificate for one host is enough.
             .with_virtual_hosted_style_request(false)
             // Not every storage has the other.
@@ -92,7 +130,7 @@ impl Bucket {
             .with_retry(retry)
             .build()
             .map_err(|error| Error::Settings(format!("the storage cannot be used: {error}")))?;
-        Ok(Bucket { storage: Arc::new(storage), name: place.bucket.clone(), prefix: place.prefix.0.clone() })
+        Ok(Bucket { storage: Arc::new(storage), name: access.bucket.to_owned(), prefix: access.prefix.0.clone() })
     }
 
     /// An object, for people.

@@ -42,8 +42,6 @@ use crate::shutdown;
 /// what the Job's pod says at its end.
 #[must_use]
 pub fn main(args: &StoreArgs) -> ExitCode {
-    // Whatever other features a dependency switches on, TLS is ring's.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),

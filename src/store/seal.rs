@@ -50,6 +50,11 @@ impl Identity {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.next()?.parse().ok().map(Identity)
     }
+
+    /// The public key that belongs to it.
+    pub fn recipient(&self) -> String {
+        self.0.to_public().to_string()
+    }
 }
 
 /// Writes encrypted, or as it is.

@@ -168,7 +168,7 @@ impl FromStr for Which {
 
 /// Scheme and host of the storage. It does not hold credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint(pub String);
+pub(crate) struct Endpoint(pub String);
 
 impl FromStr for Endpoint {
     type Err = &'static str;
@@ -187,7 +187,7 @@ impl FromStr for Endpoint {
 
 /// What the names of all objects begin with, without a slash at either end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Prefix(pub String);
+pub(crate) struct Prefix(pub String);
 
 impl FromStr for Prefix {
     type Err = &'static str;
@@ -205,7 +205,7 @@ impl FromStr for Prefix {
 
 /// A text that does not print.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Hidden(String);
+pub(crate) struct Hidden(pub String);
 
 impl Hidden {
     /// Of the environment; an empty variable is none.

@@ -39,7 +39,7 @@ async fn an_app_comes_back_from_its_last_dump() {
     tenant.create("acme", with(small(&tenant, "acme"), standalone(restore))).await.unwrap();
     tenant.ready("acme", 1).await;
     let restored = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().restored.unwrap();
-    assert_eq!(restored.claim, "acme-pg-backup");
+    assert_eq!(restored.claim.as_deref(), Some("acme-pg-backup"));
 
     // Its database object is deleted by mistake, and what it left is handed over: it goes on with its volume, and with no dump.
     let volume = async || claims.get("data-acme-pg-0").await.unwrap().metadata.uid;

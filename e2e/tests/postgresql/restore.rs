@@ -18,14 +18,18 @@ async fn dumps(tenant: &Tenant, name: &str, labels: Value, class: Option<&str>) 
 
 /// Has the container of a Job's pod end, with these last words.
 async fn end(tenant: &Tenant, job: &str, code: i32, words: &str) {
+    end_of(tenant, job, ("containerStatuses", "initialize"), code, words).await;
+}
+
+async fn end_of(tenant: &Tenant, job: &str, (statuses, container): (&str, &str), code: i32, words: &str) {
     let selector = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
     let pods = tenant.api::<Pod>();
     let pod = until("a pod of the Job", async || pods.list(&selector).await.unwrap().items.into_iter().next()).await;
     let terminated = json!({"exitCode": code, "message": words});
     let status = json!({"status": {
         "phase": if code == 0 { "Succeeded" } else { "Failed" },
-        "containerStatuses": [{
-            "name": "initialize", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+        statuses: [{
+            "name": container, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": terminated},
         }],
     }});
@@ -75,9 +79,9 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     assert!(held(&tenant, "db", "Restoring").await.contains("dump 20260130T030000Z-a"));
     end(&tenant, &job, 0, "20260130T030000Z-a 12\n").await;
     let restored = up(&tenant, "db").await.restored.unwrap();
-    assert_eq!((restored.claim.as_str(), restored.completed_at.is_some()), ("dumps", true));
+    assert_eq!((restored.claim.as_deref(), restored.completed_at.is_some()), (Some("dumps"), true));
     assert_eq!((restored.dump.as_str(), restored.tables), ("20260130T030000Z-a", Some(12)));
-    let sentence = "the database was made from dump 20260130T030000Z-a on PersistentVolumeClaim dumps; 12 tables have something in them";
+    let sentence = "the database was made from dump 20260130T030000Z-a of PersistentVolumeClaim dumps; 12 tables have something in them";
     tenant.events_with("db", "Restored", sentence).await;
 
     // It is made: no dump is put over it. What is done can be taken out of the spec.
@@ -95,6 +99,62 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     }
 }
 
+/// From a bucket: with credentials that are meant for it, by the operator's own image; and why it is not fetched is told.
+#[tokio::test]
+async fn a_database_is_made_from_a_dump_in_a_bucket() {
+    let tenant = Lab::shared().await.tenant("pg-bucket").await;
+    let store = |path: &str| {
+        json!({"restore": {"store": {
+            "endpoint": "http://127.0.0.1:9", "bucket": "dumps", "path": path, "credentialsSecret": {"name": "s3"},
+            "identitySecret": {"name": "age"},
+        }}})
+    };
+    create(&tenant, "db", store("prod/other/db")).await.unwrap();
+    assert!(held(&tenant, "db", "DumpsMissing").await.contains("Secret s3, which spec.restore names, does not exist"));
+    // Who may create a Postgresql here reads nothing else that the credentials open.
+    tenant.kubectl(&["create", "secret", "generic", "s3", "--from-literal=AWS_ACCESS_KEY_ID=x"]).unwrap();
+    patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
+    let told = |object: Option<&Postgresql>| {
+        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+        let command = "kubectl label secret s3 -n pg-bucket apps.bnerd-operator.local/restore-to=db";
+        ready.message.contains(command).then_some(())
+    };
+    tenant.wait_for("db", "told how it is allowed", told).await;
+    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new());
+    // Its own, of an earlier Postgresql of this name.
+    patch(&tenant, "db", store("prod/pg-bucket/db")).await.unwrap();
+    let message = held(&tenant, "db", "Restoring").await;
+    assert!(message.contains("restores dump latest of http://127.0.0.1:9/dumps/prod/pg-bucket/db"), "{message}");
+    let [job] = names::<Job>(&tenant).await.try_into().unwrap();
+    let made = tenant.api::<Job>().get(&job).await.unwrap();
+    let pod = made.spec.unwrap().template.spec.unwrap();
+    let fetch = pod.init_containers.unwrap().remove(0);
+    assert_eq!(fetch.args, Some(vec!["store".to_owned(), "fetch".to_owned()]));
+    // No container of the tenant's image has the credentials.
+    let secrets = |container: &Container| {
+        let variables = container.env.iter().flatten();
+        variables.filter(|one| one.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some())).count()
+    };
+    assert_eq!((secrets(&fetch), secrets(&pod.containers[0])), (2, 0));
+    assert_ne!(fetch.image, pod.containers[0].image);
+
+    end_of(&tenant, &job, ("initContainerStatuses", "fetch"), 1, "error: there is no complete dump at all in s3://x\n")
+        .await;
+    let message = held(&tenant, "db", "RestoreFailed").await;
+    assert!(
+        message.starts_with("there is no complete dump at all in s3://x; change spec.restore, or delete"),
+        "{message}"
+    );
+    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
+    patch(&tenant, "db", store("eu/pg-bucket/db")).await.unwrap();
+    let restored = up(&tenant, "db").await.restored.unwrap();
+    assert_eq!((restored.claim, restored.store.as_deref()), (None, Some("http://127.0.0.1:9/dumps/eu/pg-bucket/db")));
+    for wrong in [json!({"claim": "x", "store": store("a/b")["restore"]["store"]}), store("../x")["restore"].clone()] {
+        let message = create(&tenant, "wrong", json!({"restore": wrong})).await.unwrap_err().to_string();
+        assert!(message.contains("spec.restore"), "{message}");
+    }
+}
+
 /// The way back from a deletion: the dumps that were left are for the next Postgresql of the name.
 #[tokio::test]
 async fn what_was_dumped_before_a_deletion_is_restored() {
@@ -106,7 +166,7 @@ async fn what_was_dumped_before_a_deletion_is_restored() {
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
     create(&tenant, "db", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
     let status = up(&tenant, "db").await;
-    assert_eq!(status.restored.unwrap().claim, "db-backup");
+    assert_eq!(status.restored.unwrap().claim.as_deref(), Some("db-backup"));
     // The dumps are read, and nothing else: they are not its own, and outlive it.
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;

@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, REPORT, claim_spec, confined, from_secret, labels, object, placement, pod_labels, pod_spec};
+use super::{
+    Object, REPORT, bucket, claim_spec, confined, from_secret, labels, object, placement, pod_labels, pod_spec,
+};
 use crate::postgresql::{
     build::secrets::PASSWORD,
-    desired::{Desired, DesiredBackup, DesiredStore},
+    desired::{Desired, DesiredBackup},
     names,
     observed::Kind,
 };
 
 /// Where the volume with the dumps is.
 pub(super) const DUMPS: &str = "/dumps";
-/// Where certificates of the store are.
-const CA: &str = "/ca";
 /// After this a dump that hangs has failed, and is told.
 pub(super) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
 /// On a Job: the deletion that it takes the last dump for.
@@ -79,14 +79,11 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
         json!({"name": "scripts", "configMap": {"name": names::scripts(name)}}),
     ];
     let upload = backup.store.as_ref().zip(desired.operator_image.as_ref());
-    let ca = upload.and_then(|(store, _)| store.ca.as_ref());
-    volumes.extend(ca.map(
-        |ca| json!({"name": "ca", "secret": {"secretName": ca.name, "items": [{"key": ca.key, "path": "ca.crt"}], "optional": true}}),
-    ));
+    volumes.extend(upload.and_then(|(store, _)| bucket::certificates(&store.bucket)));
     let mut pod = match upload {
         None => pod_spec(container, json!(volumes)),
         Some((store, image)) => {
-            let mut pod = pod_spec(push(store, image), json!(volumes));
+            let mut pod = pod_spec(bucket::push(store, image), json!(volumes));
             pod["initContainers"] = json!([confined(container)]);
             pod
         }
@@ -107,45 +104,4 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
         ]});
     }
     spec
-}
-
-/// The container that uploads what is on the volume: the operator's own image, by which no tenant's image sees credentials.
-fn push(store: &DesiredStore, image: &str) -> Value {
-    let mut env = access(store);
-    env.push(variable("DUMPS", DUMPS));
-    env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
-    if let Some(keep) = &store.keep {
-        let counts = [("LAST", keep.last), ("DAILY", keep.daily), ("WEEKLY", keep.weekly), ("MONTHLY", keep.monthly)];
-        env.extend(counts.map(|(age, count)| variable(&format!("STORE_KEEP_{age}"), &count.to_string())));
-    }
-    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
-    mounts.extend(store.ca.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true})));
-    json!({"name": "store", "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
-}
-
-/// How a container of the operator's image reaches the store.
-fn access(store: &DesiredStore) -> Vec<Value> {
-    let DesiredStore { endpoint, bucket, region, prefix, credentials, ca, recipient: _, keep: _ } = store;
-    let mut env = vec![
-        variable("STORE_ENDPOINT", endpoint),
-        variable("STORE_BUCKET", bucket),
-        variable("STORE_REGION", region),
-        variable("STORE_PREFIX", prefix),
-    ];
-    let halves = [
-        ("AWS_ACCESS_KEY_ID", &credentials.access_key_id_key),
-        ("AWS_SECRET_ACCESS_KEY", &credentials.secret_access_key_key),
-    ];
-    env.extend(halves.map(|(name, key)| {
-        let mut half = from_secret(name, credentials.name.clone(), key);
-        // Without it the container says what is missing; the kubelet would wait for it until the Job's deadline.
-        half["valueFrom"]["secretKeyRef"]["optional"] = json!(true);
-        half
-    }));
-    env.extend(ca.as_ref().map(|_| variable("STORE_CA_FILE", &format!("{CA}/ca.crt"))));
-    env
-}
-
-fn variable(name: &str, value: &str) -> Value {
-    json!({"name": name, "value": value})
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Object, backup::DEADLINE_SECONDS, claim_spec, initialize, labels, object};
+use super::{Object, backup::DEADLINE_SECONDS, initialize, labels, object, scratch};
 use crate::{
     crd::{Restore, label},
     postgresql::{
@@ -18,8 +18,8 @@ const KEPT_SECONDS: i64 = 60 * 60;
 
 pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let name = &desired.key.name;
-    let scratch = json!({"ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(desired, &desired.storage.text)}}});
-    let latest = Restore { from: "latest".to_owned(), claim: names::backup(name) };
+    let scratch = scratch(desired, &desired.storage.text);
+    let latest = Restore::of_claim("latest", names::backup(name));
     let mut job_labels = labels(desired);
     job_labels[label::ROLE] = json!(ROLE);
     let spec = json!({

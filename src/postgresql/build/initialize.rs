@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     Object, REPORT,
     backup::DUMPS,
-    claim_spec, give_resources, object, placement, pod_labels, pod_spec,
+    bucket, claim_spec, confined, digest, give_resources, object, placement, pod_labels, pod_spec, scratch,
     secrets::PASSWORD,
     servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
@@ -40,16 +40,24 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
     let restore = desired.restore.as_ref().filter(|_| allowed);
     // What a pod of another spec.restore has made is not this one's.
-    let id = restore.map(|Restore { from, claim }| format!("{volume}.{claim}.{from}")).unwrap_or_default();
+    let id = restore.map(|restore| format!("{volume}.{}", digest(&json!(restore)))).unwrap_or_default();
     let pod = pod(desired, ROLE, data, allowed, &id, restore);
-    let spec = json!({
-        "backoffLimit": 6,
-        "podFailurePolicy": {"rules": [{
+    let mut rules = vec![json!({
+        "action": "FailJob",
+        "onExitCodes": {"containerName": "initialize", "operator": "In", "values": REFUSALS},
+    })];
+    if restore.is_some_and(|restore| restore.store.is_some()) {
+        rules.insert(
+            0,
+            json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}),
+        );
+        // It has tried for minutes.
+        rules.push(json!({
             "action": "FailJob",
-            "onExitCodes": {"containerName": "initialize", "operator": "In", "values": REFUSALS},
-        }]},
-        "template": pod,
-    });
+            "onExitCodes": {"containerName": bucket::FETCH, "operator": "NotIn", "values": [0]},
+        }));
+    }
+    let spec = json!({"backoffLimit": 6, "podFailurePolicy": {"rules": rules}, "template": pod});
     let mut job = object(desired, Kind::Job, names::initialize(name, volume), json!({"spec": spec}));
     if let Some(restore) = restore {
         job.document["metadata"]["annotations"][RESTORE_ANNOTATION] = json!(json!(restore).to_string());
@@ -92,10 +100,21 @@ pub(super) fn pod(
         json!({"name": "replication", "secret": password(names::replication(name))}),
         json!({"name": "tmp", "emptyDir": {}}),
     ];
-    if let Some(Restore { from, claim }) = restore {
+    let mut fetch = None;
+    if let Some(Restore { from, claim, store }) = restore {
         environment.extend([("RESTORE", from.as_str()), ("RESTORE_ID", id), ("DUMPS", DUMPS), ("REPORT", REPORT)]);
         mounts.push(json!({"name": "dumps", "mountPath": DUMPS, "readOnly": true}));
-        volumes.push(json!({"name": "dumps", "persistentVolumeClaim": {"claimName": claim}}));
+        let mut dumps = json!({"persistentVolumeClaim": {"claimName": claim}});
+        // Nothing is made for one without an image.
+        if let Some((store, image)) = store.as_ref().zip(desired.operator_image.as_ref()) {
+            let size = store.size.as_ref().unwrap_or(&desired.storage.text);
+            dumps = scratch(desired, size);
+            let (container, needed) = bucket::fetch(store, from, image);
+            fetch = Some(confined(container));
+            volumes.extend(needed);
+        }
+        dumps["name"] = json!("dumps");
+        volumes.push(dumps);
     }
     let environment: Vec<_> =
         environment.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
@@ -108,6 +127,9 @@ pub(super) fn pod(
     });
     give_resources(desired, &mut container);
     let mut pod = pod_spec(container, json!(volumes));
+    if let Some(fetch) = fetch {
+        pod["initContainers"] = json!([fetch]);
+    }
     // A drill runs beside the servers.
     if role == ROLE {
         placement::primary(desired, &mut pod)

@@ -1,6 +1,7 @@
 //! Builders of what a `Postgresql` consists of. Pure: from what is desired to documents.
 
 pub mod backup;
+pub mod bucket;
 pub mod drill;
 pub mod initialize;
 pub mod network;
@@ -105,9 +106,18 @@ fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> O
     document["apiVersion"] = json!(resource.api_version);
     document["kind"] = json!(resource.kind);
     document["metadata"] = json!({"name": name, "namespace": desired.key.namespace, "labels": labels(desired)});
-    let digest = hex(&Sha256::digest(document.to_string().as_bytes())[..16]);
+    let digest = digest(&document);
     document["metadata"]["annotations"] = json!({SPEC_DIGEST: digest});
     Object { id: (kind, name), document, digest }
+}
+
+fn digest(document: &Value) -> String {
+    hex(&Sha256::digest(document.to_string().as_bytes())[..16])
+}
+
+/// A volume that goes with its pod.
+fn scratch(desired: &Desired, storage: &str) -> Value {
+    json!({"ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(desired, storage)}}})
 }
 
 fn claim_spec(desired: &Desired, storage: &str) -> Value {

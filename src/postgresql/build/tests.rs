@@ -65,6 +65,19 @@ fn the_job_that_uploads() {
 }
 
 #[test]
+fn the_job_that_restores_from_a_bucket() {
+    let store = json!({
+        "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "prod/shop/orders", "credentialsSecret": {"name": "s3"},
+        "caSecret": {"name": "ca"}, "identitySecret": {"name": "age"}, "size": "9Gi",
+    });
+    let from = "20260131T030000Z-x7k2p";
+    let desired = of(json!({"restore": {"from": from, "store": store}}));
+    let desired = Desired { operator_image: Some("operator:1".to_owned()), ..desired };
+    let job = initialize::job(&desired, "uid-9", true);
+    insta::assert_yaml_snapshot!(job.document["spec"]);
+}
+
+#[test]
 fn without_standbys_and_dumps_there_is_one_server() {
     let objects = objects(&of(json!({})), &Observed::default(), "uid-2");
     let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();

@@ -159,12 +159,17 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     }
 }
 
+/// What a cluster admin has to do for a bucket to be used.
+pub(super) const NO_IMAGE: &str = "the operator does not know its own image, which reaches the bucket: the cluster admin sets CLIENTAPP_POD_NAME as manifests/deployment.yaml does, or CLIENTAPP_IMAGE";
+
 /// Uploads are what is missing first where something is; dumps go on.
 pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
     let store = desired.backup.as_ref().and_then(|backup| backup.store.as_ref());
     if store.is_some() && desired.operator_image.is_none() {
-        let message = "spec.backup.store: dumps go to their volume only, since the operator does not know its own image, which uploads them: the cluster admin sets CLIENTAPP_POD_NAME as manifests/deployment.yaml does, or CLIENTAPP_IMAGE";
-        plan.hold(Reason::OperatorImageUnknown, message.to_owned());
+        plan.hold(
+            Reason::OperatorImageUnknown,
+            format!("spec.backup.store: dumps go to their volume only, since {NO_IMAGE}"),
+        );
     }
 }
 

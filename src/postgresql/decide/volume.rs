@@ -11,7 +11,7 @@ use crate::{
         build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
         names,
-        observed::{Detail, DumpVolume, JobView, Kind, ObjectView, Observed, Owner, PodView, Refused},
+        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Owner, PodView, Refused},
     },
 };
 
@@ -98,6 +98,7 @@ pub fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord>
     Some(RestoreRecord {
         dump: words.next().map_or_else(|| restore.from.clone(), str::to_owned),
         claim: restore.claim.clone(),
+        store: restore.store.is_some().then(|| restore.place()),
         tables: words.next().and_then(|tables| tables.parse().ok()),
         completed_at: ended.clone(),
     })
@@ -175,19 +176,19 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
     let restore = desired.restore.as_ref().filter(|_| allowed);
     let doing = match restore {
         None => "makes the database".to_owned(),
-        Some(Restore { from, claim }) => format!("restores dump {from} of PersistentVolumeClaim {claim}"),
+        Some(restore) => format!("restores dump {} of {}", restore.from, restore.place()),
     };
     let underway = if restore.is_some() { Reason::Restoring } else { Reason::Provisioning };
     match observed.objects.get(&job.id) {
         None => {
-            if let Some(hold) = restore.and_then(|restore| unusable(desired, restore, observed.dump_volume)) {
-                return plan.hold(Reason::DumpsMissing, hold);
+            if let Some((reason, hold)) = restore.and_then(|restore| unusable(desired, restore, observed.dump_source)) {
+                return plan.hold(reason, hold);
             }
             plan.hold(underway, format!("waiting for Job {name}, which {doing}"));
             plan.steps.push(Step::Initialize(job));
         }
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
-        Some(ObjectView { deleting, uid, detail: Detail::Job(found), .. }) if found.restore.as_ref() != restore => {
+        Some(ObjectView { deleting, uid, detail: Detail::Job(found), .. }) if found.restore.as_deref() != restore => {
             if !deleting {
                 plan.steps.push(Step::Delete { id: job.id.clone(), uid: uid.clone() });
             }
@@ -202,21 +203,29 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
     }
 }
 
-/// Why no database can be made from what is on this volume, and what to do.
-fn unusable(desired: &Desired, restore: &Restore, volume: DumpVolume) -> Option<String> {
-    let (Restore { claim, .. }, key) = (restore, &desired.key);
-    let what = format!("PersistentVolumeClaim {claim}, which spec.restore names,");
-    match volume {
-        DumpVolume::Usable => None,
-        DumpVolume::Missing => Some(format!("{what} does not exist in namespace {}", key.namespace)),
-        DumpVolume::Going => Some(format!("{what} is being deleted")),
-        DumpVolume::NotAllowed => Some(format!(
-            "{what} has no label that lets {name} be made from its dumps: `kubectl label pvc {claim} -n {} {}={name}`",
+/// Why no database can be made from these dumps, and what to do.
+fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<(Reason, String)> {
+    let key = &desired.key;
+    let (kind, resource, source_name) = match (&restore.claim, &restore.store) {
+        (None, Some(store)) => ("Secret", "secret", &store.bucket.credentials_secret.name),
+        (claim, _) => ("PersistentVolumeClaim", "pvc", claim.as_ref()?),
+    };
+    let what = format!("{kind} {source_name}, which spec.restore names,");
+    let why = match source {
+        DumpSource::Usable if restore.store.is_some() && desired.operator_image.is_none() => {
+            return Some((Reason::OperatorImageUnknown, format!("spec.restore.store: {}", super::dumps::NO_IMAGE)));
+        }
+        DumpSource::Usable => return None,
+        DumpSource::Missing => format!("{what} does not exist in namespace {}", key.namespace),
+        DumpSource::Going => format!("{what} is being deleted"),
+        DumpSource::NotAllowed => format!(
+            "{what} has no label that lets {name} be made from the dumps there: `kubectl label {resource} {source_name} -n {} {}={name}`",
             key.namespace,
             label::RESTORE_TO,
             name = key.name,
-        )),
-    }
+        ),
+    };
+    Some((Reason::DumpsMissing, why))
 }
 
 /// The Job has given up.

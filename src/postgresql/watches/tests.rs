@@ -41,6 +41,22 @@ fn why_a_pod_is_not_ready() {
     }
 }
 
+/// A dump that was not fetched is none that can be restored; an init container of another name says nothing of that.
+#[test]
+fn a_dump_that_is_not_fetched() {
+    for (init, code, expected) in [("fetch", 1, Some(Refused::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
+        let state = json!({"terminated": {"exitCode": code, "message": "error: the storage refuses it\n"}});
+        let container = |name: &str, state: Value| json!([{"name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state}]);
+        let status = json!({
+            "initContainerStatuses": container(init, state),
+            "containerStatuses": container("initialize", json!({"waiting": {"reason": "PodInitializing"}})),
+        });
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+        assert_eq!(refused(&pod), expected);
+        assert_eq!(failed(&pod).as_deref(), (code != 0).then_some("the storage refuses it"));
+    }
+}
+
 #[test]
 fn what_a_pod_has_refused() {
     let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
@@ -130,7 +146,7 @@ fn how_and_when_a_job_ended() {
         let view = JobView {
             request: Some("one".to_owned()),
             deletion: None,
-            restore: Some(Restore { from: "latest".to_owned(), claim: "c".to_owned() }),
+            restore: Some(Box::new(Restore::of_claim("latest", "c"))),
             is_drill: true,
             succeeded,
             started: time(began),

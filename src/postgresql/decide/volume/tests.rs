@@ -185,19 +185,19 @@ fn the_job_that_makes_the_database() {
 /// One row: what `spec.restore` says, the claim's uid of its maker, the volume with dumps, the Job, what its pod refuses, and what
 /// follows.
 type Restoring<'a> =
-    (&'a str, Value, Option<&'a str>, DumpVolume, Option<JobView>, Option<Refused>, Vec<String>, (&'a str, &'a str));
+    (&'a str, Value, Option<&'a str>, DumpSource, Option<JobView>, Option<Refused>, Vec<String>, (&'a str, &'a str));
 
 #[test]
 fn a_database_from_a_dump() {
     let name = names::initialize("acme", "a");
     let restore = |from: &str| json!({"restore": {"from": from, "claim": "c"}});
     let job = |from: &str, succeeded| {
-        let restore = Some(Restore { from: from.to_owned(), claim: "c".to_owned() });
+        let restore = Some(Box::new(Restore::of_claim(from, "c")));
         Some(JobView { restore, succeeded, ..JobView::default() })
     };
     let (begin, again) = (vec![format!("initialize {name}")], vec![format!("delete Job {name}")]);
     let doing = "which restores dump latest of PersistentVolumeClaim c; pod x: y";
-    let (usable, none) = (DumpVolume::Usable, Vec::new);
+    let (usable, none) = (DumpSource::Usable, Vec::new);
     let rows: [Restoring<'_>; 11] = [
         (
             "it begins",
@@ -213,18 +213,18 @@ fn a_database_from_a_dump() {
             "no claim",
             restore("latest"),
             OURS,
-            DumpVolume::Missing,
+            DumpSource::Missing,
             None,
             None,
             none(),
             ("DumpsMissing", "does not exist"),
         ),
-        ("it goes", restore("latest"), OURS, DumpVolume::Going, None, None, none(), ("DumpsMissing", "being deleted")),
+        ("it goes", restore("latest"), OURS, DumpSource::Going, None, None, none(), ("DumpsMissing", "being deleted")),
         (
             "another's",
             restore("latest"),
             OURS,
-            DumpVolume::NotAllowed,
+            DumpSource::NotAllowed,
             None,
             None,
             none(),
@@ -245,7 +245,7 @@ fn a_database_from_a_dump() {
             "the volume is looked at once",
             restore("latest"),
             OURS,
-            DumpVolume::Missing,
+            DumpSource::Missing,
             job("latest", None),
             None,
             none(),
@@ -283,9 +283,9 @@ fn a_database_from_a_dump() {
             ("RestoreFailed", "delete the Job"),
         ),
     ];
-    for (what, spec, made_for, dump_volume, job, refused, expected, (reason, words)) in rows {
+    for (what, spec, made_for, dump_source, job, refused, expected, (reason, words)) in rows {
         let desired = of(spec);
-        let mut observed = Observed { dump_volume, ..settled(&desired) };
+        let mut observed = Observed { dump_source, ..settled(&desired) };
         observed.recorded.volume = recorded("a", false);
         observed.pods.clear();
         observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
@@ -302,6 +302,44 @@ fn a_database_from_a_dump() {
     }
 }
 
+/// A bucket is reached by the operator's image, with credentials that may be used for this.
+#[test]
+fn a_database_from_a_bucket() {
+    let spec = json!({"restore": {"store": {
+        "endpoint": "https://s3.example.com/", "bucket": "dumps", "path": "prod/shop/orders", "credentialsSecret": {"name": "s3"},
+    }}});
+    let image = || Some("operator:1".to_owned());
+    for (source, image, expected) in [
+        (
+            DumpSource::Usable,
+            image(),
+            ("Restoring", "restores dump latest of https://s3.example.com/dumps/prod/shop/orders"),
+        ),
+        (
+            DumpSource::Usable,
+            None,
+            ("OperatorImageUnknown", "spec.restore.store: the operator does not know its own image"),
+        ),
+        (DumpSource::Missing, image(), ("DumpsMissing", "Secret s3, which spec.restore names, does not exist")),
+        (
+            DumpSource::NotAllowed,
+            image(),
+            ("DumpsMissing", "`kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme`"),
+        ),
+    ] {
+        let desired = Desired { operator_image: image, ..of(spec.clone()) };
+        let mut observed = Observed { dump_source: source, ..settled(&desired) };
+        observed.recorded.volume = recorded("a", false);
+        observed.pods.clear();
+        observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
+        observed.objects.insert(data(), claim("a", OURS));
+        let plan = decide(&desired, &observed);
+        assert_eq!(steps(&plan).is_empty(), expected.0 != "Restoring", "{expected:?}");
+        let hold = plan.hold.unwrap();
+        assert!(hold.reason.as_str() == expected.0 && hold.message.contains(expected.1), "{expected:?}: {hold:?}");
+    }
+}
+
 #[test]
 fn what_was_restored_is_put_on_record_with_the_volume() {
     let desired = of(json!({"restore": {"claim": "c"}}));
@@ -312,11 +350,13 @@ fn what_was_restored_is_put_on_record_with_the_volume() {
         let mut observed = Observed::default();
         observed.recorded.volume = recorded("a", false);
         observed.objects.insert(data(), claim("a", OURS));
-        let job = JobView { restore: desired.restore.clone(), succeeded: Some(true), ..JobView::default() };
+        let job =
+            JobView { restore: desired.restore.clone().map(Box::new), succeeded: Some(true), ..JobView::default() };
         observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
         let said = said.map(str::to_owned);
         observed.pods.push(PodView { job: Some(name.clone()), said, ..pod("x", "initialize", None) });
-        let expected = RestoreRecord { dump: dump.to_owned(), claim: "c".to_owned(), tables, completed_at: None };
+        let claim = Some("c".to_owned());
+        let expected = RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None };
         assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
         assert_eq!(super::record(&desired, &observed), recorded("a", true));
         // It stays, whatever becomes of the Job.

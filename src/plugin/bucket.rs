@@ -1,0 +1,240 @@
+//! Dumps in a bucket, as the user's machine sees them, with the credentials that the cluster has for it. An **effect** that reads.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use indicatif::BinaryBytes;
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use serde_json::json;
+
+use super::{
+    args,
+    error::Error,
+    session::{Printer, Session},
+    text::{FAINT, age, paint, table},
+};
+use crate::{
+    crd::{ClientApp, DumpStore, IdentitySecret, Store, StoreKeep},
+    runtime::key::Key,
+    store::{
+        bucket::{Access, Bucket},
+        catalog::{self, Catalog},
+        dump::{About, Name},
+        keep::{self, Candidate, Keep},
+        seal::Identity,
+        settings::{Endpoint, Hidden, Prefix},
+    },
+};
+
+/// A user waits no longer for a bucket that does not answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the dumps of an app's database go.
+pub(crate) fn of(session: &Session, app: &ClientApp, identity: Option<&str>) -> Result<DumpStore, Error> {
+    let name = app.metadata.name.as_deref().unwrap_or_default();
+    let store = app.spec.postgres.backup.as_ref().and_then(|backup| backup.store.clone());
+    let Some(Store { bucket, prefix, recipient: _, keep: _ }) = store else {
+        return Err(Error::Missing(format!(
+            "the dumps of {name} go to no bucket: spec.postgres.backup.store is not set"
+        )));
+    };
+    let own = format!("{}/{}", session.namespace, Key::new(&session.namespace, name).database());
+    let path = prefix.map_or(own.clone(), |prefix| format!("{prefix}/{own}"));
+    let identity_secret = identity.map(|name| IdentitySecret { name: name.to_owned(), key: "identity".to_owned() });
+    Ok(DumpStore { bucket, path, identity_secret, size: None })
+}
+
+/// Reads what is in the bucket.
+async fn read(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
+    let given = &store.bucket;
+    let credentials = secret(session, &given.credentials_secret.name).await?;
+    let half = |key: &String| text(&credentials, &given.credentials_secret.name, key).map(Hidden);
+    let certificates = match &given.ca_secret {
+        None => None,
+        Some(ca) => {
+            let data = secret(session, &ca.name).await?;
+            Some((format!("Secret {}", ca.name), text(&data, &ca.name, &ca.key)?.into_bytes()))
+        }
+    };
+    let bucket = Bucket::connect(Access {
+        endpoint: &given.endpoint.parse::<Endpoint>().map_err(|problem| unusable(store, problem))?,
+        bucket: &given.bucket,
+        prefix: &store.path.parse::<Prefix>().map_err(|problem| unusable(store, problem))?,
+        region: &given.region,
+        access_key_id: half(&given.credentials_secret.access_key_id_key)?,
+        secret_access_key: half(&given.credentials_secret.secret_access_key_key)?,
+        certificates,
+        patience: PATIENCE,
+        timeout: PATIENCE,
+    });
+    match bucket {
+        Ok(bucket) => catalog::read(&bucket).await.map_err(|problem| unusable(store, problem)),
+        Err(problem) => Err(unusable(store, problem)),
+    }
+}
+
+fn unusable(store: &DumpStore, problem: impl std::fmt::Display) -> Error {
+    Error::Missing(format!("what is in {} is not seen from here: {problem}", store.bucket.endpoint))
+}
+
+async fn secret(session: &Session, name: &str) -> Result<BTreeMap<String, ByteString>, Error> {
+    let found = session.api::<Secret>().get(name).await;
+    let found = found.map_err(Error::api(format!("read Secret {}/{name}", session.namespace)))?;
+    Ok(found.data.unwrap_or_default())
+}
+
+fn text(data: &BTreeMap<String, ByteString>, secret: &str, key: &str) -> Result<String, Error> {
+    let value = data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
+    value.ok_or_else(|| Error::Missing(format!("Secret {secret} has no text under {key}")))
+}
+
+/// Nothing is taken away for a dump that is not in the bucket, that no key at hand opens, or that goes for the one which is made of
+/// what is in the database now, if `another` is made.
+pub(crate) async fn holds(
+    session: &Session,
+    app: &ClientApp,
+    store: &DumpStore,
+    from: &str,
+    another: bool,
+) -> Result<(), Error> {
+    let found = read(session, store).await?;
+    let identity = match &store.identity_secret {
+        None => None,
+        Some(IdentitySecret { name, key }) => {
+            let text = text(&secret(session, name).await?, name, key)?;
+            let identity = Identity::parse(&text);
+            Some(identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is no secret key of age")))?)
+        }
+    };
+    let key = identity.as_ref().map(Identity::recipient);
+    let backup = app.spec.postgres.backup.as_ref().filter(|_| another);
+    let keep = backup.and_then(|backup| backup.store.as_ref()?.keep.as_ref());
+    usable(&found, from, key.as_deref(), keep, Session::now()).map_err(Error::Stalled)
+}
+
+/// Why a dump is not to be counted on. `keep`: what goes for the dump of now. **Pure.**
+fn usable(
+    found: &Catalog,
+    from: &str,
+    key: Option<&str>,
+    keep: Option<&StoreKeep>,
+    now: Timestamp,
+) -> Result<(), String> {
+    let chosen = match from {
+        "latest" => found.latest(),
+        from => found.entries.iter().find(|entry| entry.name.as_str() == from),
+    };
+    let Some(chosen) = chosen else {
+        return Err(format!(
+            "there is no dump {from} in the bucket: `kubectl clientapp backups NAME --store` lists them"
+        ));
+    };
+    match (&chosen.recipient, key) {
+        (Some(recipient), None) => {
+            return Err(format!(
+                "dump {} is encrypted for {recipient}: put the secret key into a Secret, under identity, and name it with --identity-secret",
+                chosen.name
+            ));
+        }
+        (Some(recipient), Some(key)) if recipient != key => {
+            return Err(format!(
+                "dump {} is encrypted for {recipient}, and the key at hand is that of {key}",
+                chosen.name
+            ));
+        }
+        _ => {}
+    }
+    let Some(keep) = keep else { return Ok(()) };
+    let mut all: Vec<Candidate> = found.entries.iter().map(catalog::Entry::candidate).collect();
+    let of_now = Name::parse(&now.strftime("%Y%m%dT%H%M%SZ-now").to_string());
+    all.extend(of_now.map(|name| catalog::candidate(&name, &About { tables: 1, ..chosen.about.clone() })));
+    let count = |count: i32| u32::try_from(count).unwrap_or_default();
+    let rules = Keep {
+        last: count(keep.last),
+        daily: count(keep.daily),
+        weekly: count(keep.weekly),
+        monthly: count(keep.monthly),
+    };
+    match keep::kept(&all, rules).contains(&chosen.name) {
+        true => Ok(()),
+        false => Err(format!(
+            "what is dumped now would take dump {} out of the bucket: raise spec.postgres.backup.store.keep first",
+            chosen.name
+        )),
+    }
+}
+
+/// `backups --store`.
+pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+    let stored = session.app(name).await?;
+    let store = of(session, &stored.app, None)?;
+    let found = read(session, &store).await?;
+    for (name, problem) in &found.damaged {
+        printer.note(&format!("{name} is damaged: {problem}"));
+    }
+    if found.entries.is_empty() && printer.output == args::Output::Table {
+        printer.note(&format!("there is no dump of {name} in bucket {}", store.bucket.bucket));
+    }
+    let objects: Vec<_> = found
+        .entries
+        .iter()
+        .map(|entry| {
+            let encrypted = entry.recipient.is_some();
+            json!({"name": entry.name, "bytes": entry.bytes, "tables": entry.about.tables, "encrypted": encrypted})
+        })
+        .collect();
+    let rows: Vec<_> = found
+        .entries
+        .iter()
+        .map(|entry| {
+            let size = BinaryBytes(entry.bytes).to_string();
+            let encrypted = if entry.recipient.is_some() { "yes" } else { "no" };
+            let age = paint(FAINT, age(Some(entry.name.time()), Session::now()));
+            vec![entry.name.to_string(), size, entry.about.tables.to_string(), encrypted.to_owned(), age]
+        })
+        .collect();
+    printer.objects(&objects, || match rows.is_empty() {
+        true => String::new(),
+        false => table(&["NAME", "SIZE", "TABLES", "ENCRYPTED", "AGE"], &rows),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::catalog::Entry;
+
+    fn entry(name: &str, recipient: Option<&str>) -> Entry {
+        serde_json::from_value(json!({
+            "format": 1, "name": name, "system": "7", "postgres": "17.10", "tables": 1, "bytes": 1,
+            "recipient": recipient, "folder": "f", "files": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn which_dumps_can_be_counted_on() {
+        let (c, b, a) = ("20260103T000000Z-c", "20260102T000000Z-b", "20260101T000000Z-a");
+        let found =
+            Catalog { entries: vec![entry(c, Some("age1x")), entry(b, None), entry(a, None)], ..Catalog::default() };
+        let last = |last| Some(StoreKeep { last, daily: 0, weekly: 0, monthly: 0 });
+        for (what, from, key, keep, expected) in [
+            ("in clear", b, None, None, None),
+            ("a key that is not needed", b, Some("age1x"), None, None),
+            ("the latest", "latest", Some("age1x"), None, None),
+            ("no key", "latest", None, None, Some("--identity-secret")),
+            ("another key", c, Some("age1y"), None, Some("the key at hand is that of age1y")),
+            ("it is not there", "20250101T000000Z-a", None, None, Some("there is no dump 20250101T000000Z-a")),
+            ("it stays beside the one of now", b, None, last(3), None),
+            ("it would go for the one of now", b, None, last(2), Some("out of the bucket")),
+        ] {
+            let now = "2026-01-04T00:00:00Z".parse().unwrap();
+            match (usable(&found, from, key, keep.as_ref(), now), expected) {
+                (Ok(()), None) => {}
+                (Err(why), Some(words)) => assert!(why.contains(words), "{what}: {why}"),
+                (found, _) => panic!("{what}: {found:?}"),
+            }
+        }
+        assert!(usable(&Catalog::default(), "latest", None, None, Timestamp::UNIX_EPOCH).is_err());
+    }
+}

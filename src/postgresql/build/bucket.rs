@@ -1,0 +1,89 @@
+//! Containers of the operator's own image, which put dumps into a bucket and fetch them from there. Pure.
+//!
+//! No image that a tenant names sees the credentials.
+
+use serde_json::{Value, json};
+
+use super::{backup::DUMPS, from_secret};
+use crate::{
+    crd::{Bucket, DumpStore},
+    postgresql::desired::DesiredStore,
+};
+
+/// Where the certificates of the store are.
+const CA: &str = "/ca";
+/// Where the secret key that opens dumps is.
+const IDENTITY: &str = "/identity";
+/// The name of the container that fetches a dump.
+pub const FETCH: &str = "fetch";
+
+/// The container that uploads what is on the volume: the operator's own image, by which no tenant's image sees credentials.
+pub fn push(store: &DesiredStore, image: &str) -> Value {
+    let mut env = access(&store.bucket, &store.prefix);
+    env.push(variable("DUMPS", DUMPS));
+    env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
+    if let Some(keep) = &store.keep {
+        let counts = [("LAST", keep.last), ("DAILY", keep.daily), ("WEEKLY", keep.weekly), ("MONTHLY", keep.monthly)];
+        env.extend(counts.map(|(age, count)| variable(&format!("STORE_KEEP_{age}"), &count.to_string())));
+    }
+    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
+    mounts.extend(certificates_mount(&store.bucket));
+    json!({"name": "store", "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+}
+
+/// The container that fetches a dump into the directory with dumps, and the volumes that it needs for that.
+pub fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) {
+    let mut env = access(&store.bucket, &store.path);
+    env.extend([variable("DUMPS", DUMPS), variable("STORE_DUMP", from)]);
+    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
+    mounts.extend(certificates_mount(&store.bucket));
+    let mut volumes: Vec<Value> = certificates(&store.bucket).into_iter().collect();
+    if let Some(identity) = &store.identity_secret {
+        env.push(variable("STORE_IDENTITY_FILE", &format!("{IDENTITY}/key")));
+        mounts.push(json!({"name": "identity", "mountPath": IDENTITY, "readOnly": true}));
+        volumes.push(optional_file("identity", &identity.name, &identity.key, "key"));
+    }
+    (json!({"name": FETCH, "image": image, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts}), volumes)
+}
+
+/// The volume with the certificates that are trusted for a bucket.
+pub fn certificates(bucket: &Bucket) -> Option<Value> {
+    let ca = bucket.ca_secret.as_ref()?;
+    Some(optional_file("ca", &ca.name, &ca.key, "ca.crt"))
+}
+
+fn certificates_mount(bucket: &Bucket) -> Option<Value> {
+    bucket.ca_secret.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true}))
+}
+
+/// A volume with one key of a Secret. Without it the container says what is missing; the kubelet would wait for it without a word.
+fn optional_file(volume: &str, secret: &str, key: &str, file: &str) -> Value {
+    json!({"name": volume, "secret": {"secretName": secret, "items": [{"key": key, "path": file}], "optional": true}})
+}
+
+/// How a container of the operator's image reaches the objects of a bucket whose names begin with the prefix.
+fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
+    let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca } = bucket;
+    let mut env = vec![
+        variable("STORE_ENDPOINT", endpoint),
+        variable("STORE_BUCKET", bucket),
+        variable("STORE_REGION", region),
+        variable("STORE_PREFIX", prefix),
+    ];
+    let halves = [
+        ("AWS_ACCESS_KEY_ID", &credentials.access_key_id_key),
+        ("AWS_SECRET_ACCESS_KEY", &credentials.secret_access_key_key),
+    ];
+    env.extend(halves.map(|(name, key)| {
+        let mut half = from_secret(name, credentials.name.clone(), key);
+        // Without it the container says what is missing; the kubelet would wait for it until the Job's deadline.
+        half["valueFrom"]["secretKeyRef"]["optional"] = json!(true);
+        half
+    }));
+    env.extend(ca.as_ref().map(|_| variable("STORE_CA_FILE", &format!("{CA}/ca.crt"))));
+    env
+}
+
+fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value})
+}
