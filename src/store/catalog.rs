@@ -13,7 +13,9 @@ use super::{
 };
 
 /// What this version writes and reads.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
+/// At the end of the name of each archive.
+const ARCHIVE: &str = ".tar.gz";
 /// How many are read at the same time.
 const AT_ONCE: usize = 8;
 
@@ -57,6 +59,11 @@ impl Entry {
         self.files.iter().map(|file| self.key_of(file))
     }
 
+    /// Whether it has the files of volumes, and no database.
+    pub fn is_of_files(&self) -> bool {
+        !self.files.is_empty() && self.files.iter().all(|file| volume(&file.name).is_some())
+    }
+
     pub fn candidate(&self) -> Candidate {
         candidate(&self.name, &self.about)
     }
@@ -69,6 +76,7 @@ impl Entry {
                 Err(format!("it is of format {format}, which a newer version has written"))
             }
             Entry { name: ref said, .. } if said != name => Err(format!("it speaks of {said}")),
+            entry if folder && entry.is_of_files() => Ok(entry),
             _ if !folder || !entry.files.iter().all(|file| dump::is_file(&file.name)) => {
                 Err("it names no dump's files".to_owned())
             }
@@ -80,6 +88,21 @@ impl Entry {
 
 pub fn candidate(name: &Name, about: &About) -> Candidate {
     Candidate { name: name.clone(), system: about.system.clone(), has_data: about.tables > 0 }
+}
+
+/// The name of the archive of a volume.
+pub fn archive(volume: &str) -> String {
+    format!("{volume}{ARCHIVE}")
+}
+
+/// The volume that an archive is of. What a bucket says is not believed: such names become paths.
+pub fn volume(archive: &str) -> Option<&str> {
+    let fits = |name: &&str| {
+        name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && name.len() <= 253
+            && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c))
+    };
+    archive.strip_suffix(ARCHIVE).filter(fits)
 }
 
 /// The key of what says that a dump is complete.
@@ -248,10 +271,18 @@ mod tests {
             (|entry| entry.folder = "..".to_owned(), "no dump's files"),
             (|entry| entry.files[0].name = "../../passwd".to_owned(), "no dump's files"),
             (|entry| drop(entry.files.pop()), "no sums"),
+            (|entry| entry.files[0].name = "acme.tar.gz".to_owned(), "no dump's files"),
         ] {
             let said = changed(change);
             assert!(said.contains(problem), "{said}");
         }
         assert!(Entry::parse(b"{", &name).is_err());
+        for (file, of_files) in
+            [("acme-nextcloud.tar.gz", true), ("../x.tar.gz", false), (".tar.gz", false), ("A.tar.gz", false)]
+        {
+            let stored = Stored { name: file.to_owned(), size: 1, sha256: "x".to_owned() };
+            let entry = Entry { files: vec![stored], ..good.clone() };
+            assert_eq!((parse(&entry).is_ok(), entry.is_of_files()), (of_files, of_files), "{file}");
+        }
     }
 }

@@ -43,6 +43,14 @@ pub enum Error {
     DamagedHere { name: Name, path: PathBuf, problem: String },
     #[error("{} is there, and is not the dump of that name ({problem}): move it away", path.display())]
     InTheWay { path: PathBuf, problem: String },
+    #[error("{0} has no files of volumes: it is the dump of a database, which `store fetch` fetches")]
+    NoFiles(String),
+    #[error("{0} has files of volumes, which `store extract` puts back")]
+    OfFiles(String),
+    #[error("{place} has files of a volume {name}, and there is no volume for them")]
+    NoVolume { place: String, name: String },
+    #[error("volume {} is not empty: it is left as it is, and no file is restored over another", .0.display())]
+    NotEmpty(PathBuf),
     #[error("another process is at work on {}", .0.display())]
     Busy(PathBuf),
     #[error("encryption: {0}")]

@@ -15,18 +15,22 @@
 //! | [`catalog`] | the dumps in a bucket | pure, and one effect that reads them |
 //! | [`mod@keep`] | which ones stay there | pure |
 //! | [`seal`] | encryption | pure |
-//! | [`bucket`] | the storage | effect |
-//! | [`mod@push`], [`mod@fetch`], [`mod@list`] | the commands | effects |
+//! | [`bucket`], [`mod@send`], [`mod@receive`] | the storage | effects |
+//! | [`mod@push`], [`mod@fetch`], [`mod@list`], [`mod@archive`], [`mod@extract`] | the commands | effects |
 
+pub mod archive;
 pub mod bucket;
 pub mod catalog;
 pub mod dump;
 pub mod error;
+pub mod extract;
 pub mod fetch;
 pub mod keep;
 pub mod list;
 pub mod push;
+pub mod receive;
 pub mod seal;
+pub mod send;
 pub mod settings;
 
 use std::process::ExitCode;
@@ -65,13 +69,21 @@ async fn run(command: &Command) -> Result<(), Error> {
     let stop = shutdown::on_signals().map_err(|error| Error::Settings(format!("signals cannot be caught: {error}")))?;
     match command {
         Command::Push(args) => {
-            let (bucket, push) = (Bucket::open(&args.place)?, args.checked()?);
+            let (bucket, push) = (Bucket::open(&args.place)?, args.checked());
             push::push(&bucket, &push, &stop).await
         }
         Command::Fetch(args) => {
             let (bucket, fetch) = (Bucket::open(&args.place)?, args.checked()?);
             // What is dropped half way takes along what it has written.
             stop.run_until_cancelled(fetch::fetch(&bucket, &fetch)).await.unwrap_or(Err(Error::Stopped))
+        }
+        Command::Archive(args) => {
+            let (bucket, archive) = (Bucket::open(&args.place)?, args.checked());
+            archive::archive(&bucket, &archive, &stop).await
+        }
+        Command::Extract(args) => {
+            let (bucket, extract) = (Bucket::open(&args.place)?, args.checked()?);
+            stop.run_until_cancelled(extract::extract(&bucket, &extract)).await.unwrap_or(Err(Error::Stopped))
         }
         Command::List(args) => {
             let bucket = Bucket::open(&args.place)?;

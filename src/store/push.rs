@@ -2,23 +2,24 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Write},
+    io::{Read as _, Write},
     path::Path,
 };
 
 use jiff::SignedDuration;
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    bucket::{Bucket, Piece, part_size},
-    catalog::{self, Catalog, Entry, Stored},
+    bucket::Bucket,
+    catalog::{self, Catalog, Entry},
     dump::{self, Dump, Name},
     error::Error,
     keep::{self, Candidate, Keep},
-    seal::{self, Recipient, Sealed},
+    seal::Recipient,
+    send::{self, Source},
     settings::Push,
 };
 use crate::runtime::{clock, key::hex};
@@ -91,7 +92,7 @@ fn candidates(found: &Catalog) -> Vec<Candidate> {
 }
 
 /// Takes away what newer dumps in the bucket stand for, and what uploads have left behind.
-async fn tidy(bucket: &Bucket, found: &Catalog, server: &str, keep: Keep) -> Result<(), Error> {
+pub(super) async fn tidy(bucket: &Bucket, found: &Catalog, server: &str, keep: Keep) -> Result<(), Error> {
     for name in keep::goes(&candidates(found), server, keep) {
         // Half of it is no dump.
         bucket.delete(&catalog::entry_key(&name)).await?;
@@ -115,70 +116,28 @@ async fn upload(
     stop: &CancellationToken,
 ) -> Result<Entry, Error> {
     let folder = hex(&rand::rng().random::<[u8; 8]>());
-    let stored = store(bucket, dump, &folder, recipient, stop).await;
-    // No more than politeness: what it cannot take away is no dump, and goes a day later. What says that it is one goes first.
-    if stored.as_ref().is_err_and(|error| !matches!(error, Error::Stopped))
-        && bucket.delete(&catalog::entry_key(&dump.name)).await.is_ok()
-    {
+    let key = |file: &dump::File| catalog::file_key(&dump.name, &folder, &file.name, recipient.is_some());
+    let stored = async {
+        let mut stored = Vec::new();
         for file in &dump.files {
-            let _ = bucket.delete(&catalog::file_key(&dump.name, &folder, &file.name, recipient.is_some())).await;
+            let (dump, name, size, whole) = (dump.clone(), file.name.clone(), file.size, file.clone());
+            let write = move |to: &mut dyn Write| copy(&dump, &whole, to);
+            stored.push(send::send(bucket, &key(file), Source { name, size, write }, recipient, stop).await?);
         }
+        let entry = Entry::new(dump, folder.clone(), recipient.map(Recipient::to_string), stored);
+        send::complete(bucket, &entry).await.map(|()| entry)
+    };
+    let stored = stored.await;
+    if stored.as_ref().is_err_and(|error| !matches!(error, Error::Stopped)) {
+        let keys: Vec<_> = dump.files.iter().map(key).collect();
+        send::withdraw(bucket, &catalog::entry_key(&dump.name), &keys).await;
     }
     stored
 }
 
-async fn store(
-    bucket: &Bucket,
-    dump: &Dump,
-    folder: &str,
-    recipient: Option<&Recipient>,
-    stop: &CancellationToken,
-) -> Result<Entry, Error> {
-    let mut stored = Vec::new();
-    for file in &dump.files {
-        let key = catalog::file_key(&dump.name, folder, &file.name, recipient.is_some());
-        let sent = send(bucket, &key, dump, file, recipient, stop).await?;
-        stored.push(verified(bucket, &key, sent).await?);
-    }
-    let entry = Entry::new(dump, folder.to_owned(), recipient.map(Recipient::to_string), stored);
-    let key = catalog::entry_key(&dump.name);
-    bucket.put(&key, serde_json::to_vec(&entry).map_err(|error| Error::Settings(error.to_string()))?).await?;
-    match catalog::one(bucket, &dump.name).await? {
-        Some(found) if found == entry => Ok(entry),
-        _ => Err(Error::NotAsWritten { place: bucket.place(&key), problem: "its text differs" }),
-    }
-}
-
-/// Sends a file, encrypted if there is a key.
-async fn send(
-    bucket: &Bucket,
-    key: &str,
-    dump: &Dump,
-    file: &dump::File,
-    recipient: Option<&Recipient>,
-    stop: &CancellationToken,
-) -> Result<Stored, Error> {
-    let (sender, pieces) = mpsc::channel(1);
-    let (dump, file, recipient) = (dump.clone(), file.clone(), recipient.cloned());
-    let read = spawn_blocking(move || read(&dump, &file, recipient.as_ref(), sender));
-    let uploaded = bucket.upload(key, pieces, stop).await;
-    let read = read.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
-    match (uploaded, read) {
-        (Ok(()), read) | (Err(Error::Cut), read) => read,
-        (Err(error), _) => Err(error),
-    }
-}
-
-/// Reads a file, and passes on what is to be stored; what is not as its sum says has no end.
-fn read(
-    dump: &Dump,
-    file: &dump::File,
-    recipient: Option<&Recipient>,
-    to: mpsc::Sender<Piece>,
-) -> Result<Stored, Error> {
+/// Passes a file on, if it is as its sum says.
+fn copy(dump: &Dump, file: &dump::File, to: &mut dyn Write) -> Result<(), Error> {
     let path = dump.path.join(&file.name);
-    let size = part_size(seal::size(file.size, recipient)) as usize;
-    let mut sealed = Sealed::new(Parts { size, to, part: Vec::new(), sum: Sha256::new(), total: 0 }, recipient)?;
     let mut source = fs::File::open(&path).map_err(Error::file("open", &path))?;
     let (mut plain, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
     loop {
@@ -186,7 +145,7 @@ fn read(
             0 => break,
             read => {
                 plain.update(&chunk[..read]);
-                sealed.write_all(&chunk[..read]).map_err(|_| Error::Cut)?;
+                to.write_all(&chunk[..read]).map_err(|_| Error::Cut)?;
             }
         }
     }
@@ -194,61 +153,5 @@ fn read(
         let problem = format!("{} has another sum than {} says", file.name, dump::SUMS);
         return Err(Error::DamagedHere { name: dump.name.clone(), path: dump.path.clone(), problem });
     }
-    let mut parts = sealed.finish().map_err(|_| Error::Cut)?;
-    parts.pass_on()?;
-    parts.to.blocking_send(Piece::End).map_err(|_| Error::Cut)?;
-    Ok(Stored { name: file.name.clone(), size: parts.total, sha256: hex(&parts.sum.finalize()) })
-}
-
-/// What is written becomes parts of one size.
-struct Parts {
-    size: usize,
-    to: mpsc::Sender<Piece>,
-    part: Vec<u8>,
-    sum: Sha256,
-    total: u64,
-}
-
-impl Parts {
-    fn pass_on(&mut self) -> Result<(), Error> {
-        let part = std::mem::take(&mut self.part);
-        if part.is_empty() {
-            return Ok(());
-        }
-        self.to.blocking_send(Piece::Part(part)).map_err(|_| Error::Cut)
-    }
-}
-
-impl Write for Parts {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.part.is_empty() {
-            self.part.reserve_exact(self.size);
-        }
-        let taken = data.len().min(self.size - self.part.len());
-        self.part.extend_from_slice(&data[..taken]);
-        self.sum.update(&data[..taken]);
-        self.total += taken as u64;
-        if self.part.len() == self.size {
-            self.pass_on().map_err(io::Error::other)?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Reads back what was sent.
-async fn verified(bucket: &Bucket, key: &str, sent: Stored) -> Result<Stored, Error> {
-    let differs = |problem| Error::NotAsWritten { place: bucket.place(key), problem };
-    match bucket.size(key).await? {
-        None => return Err(differs("it is not there")),
-        Some(size) if size != sent.size => return Err(differs("its size differs")),
-        Some(_) => {}
-    }
-    match bucket.sum(key, sent.size).await? == sent.sha256 {
-        true => Ok(sent),
-        false => Err(differs("its sum differs")),
-    }
+    Ok(())
 }

@@ -1,7 +1,12 @@
 //! What is asked for: flags and environment, checked once. Credentials come by the environment alone, since every process of a
 //! machine can read another's arguments.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 
@@ -27,6 +32,10 @@ pub(super) enum Command {
     Fetch(FetchArgs),
     /// Print the dumps in the bucket, newest first, as one JSON object a line.
     List(ListArgs),
+    /// Upload the files of volumes, each as one archive, and take from the bucket what is not to be kept.
+    Archive(ArchiveArgs),
+    /// Put the files of archives back into volumes that are empty.
+    Extract(ExtractArgs),
 }
 
 /// Where dumps are stored. The credentials are the environment's AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
@@ -105,6 +114,70 @@ pub(super) struct ListArgs {
     pub place: Place,
 }
 
+#[derive(Args, Clone, Debug)]
+pub(super) struct ArchiveArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// Directory with a directory for each volume.
+    #[arg(long, env = "VOLUMES", value_name = "DIR")]
+    volumes: PathBuf,
+    /// What tells these volumes from any before them: newer archives of others never stand for one of these.
+    #[arg(long, env = "ARCHIVE_OF", value_name = "WORD")]
+    of: String,
+    /// Name of this pod, of which the last word becomes part of the archive's name.
+    #[arg(long, env = "HOSTNAME", value_name = "NAME")]
+    pod: String,
+    /// Public key of age for which archives are encrypted.
+    #[arg(long, env = "STORE_RECIPIENT", value_name = "KEY")]
+    recipient: Option<Recipient>,
+    /// File for the last words: name, bytes and number of files.
+    #[arg(long, env = "REPORT", value_name = "FILE")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct ExtractArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// Name of the archive; `latest` is the newest one with files.
+    #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
+    which: Which,
+    /// Directory with a directory for each volume, empty.
+    #[arg(long, env = "VOLUMES", value_name = "DIR")]
+    volumes: PathBuf,
+    /// What tells this restore from any other.
+    #[arg(long, env = "RESTORE_ID", value_name = "WORD", default_value = "by-hand")]
+    id: String,
+    /// File with the secret key of age that opens what is encrypted.
+    #[arg(long, env = "STORE_IDENTITY_FILE", value_name = "FILE")]
+    identity_file: Option<PathBuf>,
+    /// File for the last words: name, bytes and number of files.
+    #[arg(long, env = "REPORT", value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+pub(super) struct Archive {
+    pub volumes: PathBuf,
+    pub of: String,
+    pub pod: String,
+    pub recipient: Option<Recipient>,
+    pub report: Option<PathBuf>,
+    /// `None`: everything is kept.
+    pub keep: Option<Keep>,
+}
+
+#[derive(Debug)]
+pub(super) struct Extract {
+    pub which: Which,
+    pub volumes: PathBuf,
+    pub id: String,
+    pub identity: Option<Identity>,
+    pub report: Option<PathBuf>,
+}
+
 #[derive(Debug)]
 pub(super) struct Push {
     pub dumps: PathBuf,
@@ -122,33 +195,48 @@ pub(super) struct Fetch {
 
 /// Which dump is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub enum Which {
     Latest,
     Named(Name),
 }
 
-impl PushArgs {
-    pub fn checked(&self) -> Result<Push, Error> {
-        let KeepArgs { keep_last: last, keep_daily: daily, keep_weekly: weekly, keep_monthly: monthly } = self.keep;
+impl KeepArgs {
+    fn checked(&self) -> Option<Keep> {
+        let KeepArgs { keep_last: last, keep_daily: daily, keep_weekly: weekly, keep_monthly: monthly } = *self;
         let keep = Keep { last, daily, weekly, monthly };
-        Ok(Push {
-            dumps: self.dumps.clone(),
-            recipient: self.recipient.clone(),
-            keep: (keep != Keep::default()).then_some(keep),
-        })
+        (keep != Keep::default()).then_some(keep)
     }
+}
+
+impl PushArgs {
+    pub fn checked(&self) -> Push {
+        Push { dumps: self.dumps.clone(), recipient: self.recipient.clone(), keep: self.keep.checked() }
+    }
+}
+
+impl ArchiveArgs {
+    pub fn checked(&self) -> Archive {
+        let ArchiveArgs { place: _, volumes, of, pod, recipient, report, keep } = self.clone();
+        Archive { volumes, of, pod, recipient, report, keep: keep.checked() }
+    }
+}
+
+impl ExtractArgs {
+    pub fn checked(&self) -> Result<Extract, Error> {
+        let ExtractArgs { place: _, which, volumes, id, identity_file, report } = self.clone();
+        Ok(Extract { which, volumes, id, identity: identity(identity_file.as_deref())?, report })
+    }
+}
+
+fn identity(file: Option<&Path>) -> Result<Option<Identity>, Error> {
+    let Some(file) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(file).map_err(Error::file("read", file))?;
+    Identity::parse(&text).map(Some).ok_or_else(|| Error::NoIdentity(file.to_owned()))
 }
 
 impl FetchArgs {
     pub fn checked(&self) -> Result<Fetch, Error> {
-        let identity = match &self.identity_file {
-            None => None,
-            Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(Error::file("read", file))?;
-                let identity = Identity::parse(&text).ok_or_else(|| Error::NoIdentity(file.clone()))?;
-                Some(identity)
-            }
-        };
+        let identity = identity(self.identity_file.as_deref())?;
         Ok(Fetch { which: self.which.clone(), into: self.into.clone(), identity })
     }
 }

@@ -1,5 +1,7 @@
 //! Dumps in S3-compatible storage: a real one, from which they come back as they were, and that fails in many ways.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt as _;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 /// As the operator names it.

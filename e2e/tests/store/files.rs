@@ -1,0 +1,259 @@
+//! The files of volumes: all of them come back as they were, into volumes that are empty, or none does.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use super::*;
+
+/// A directory with volumes, as a pod has it.
+struct Volumes(TempDir);
+
+impl Volumes {
+    fn new(names: &[&str]) -> Volumes {
+        let volumes = Volumes(tempfile::tempdir().unwrap());
+        for name in names {
+            fs::create_dir_all(volumes.0.path().join(name).join("lost+found")).unwrap();
+        }
+        volumes
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, data: &[u8], mode: u32) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, data).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Everything in a volume but what is not the app's: kind and mode, time of change, and content.
+    fn content(&self, volume: &str) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
+        let root = self.path(volume);
+        let (mut found, mut left) = (BTreeMap::new(), vec![root.clone()]);
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(&directory).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(&root).unwrap().to_owned();
+                if name.starts_with("lost+found") || name.to_str().unwrap().starts_with(".clientapp-restore") {
+                    continue;
+                }
+                let metadata = fs::symlink_metadata(&path).unwrap();
+                let data = match metadata.file_type() {
+                    kind if kind.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+                    kind if kind.is_file() => fs::read(&path).unwrap(),
+                    _ => Vec::new(),
+                };
+                let time = if metadata.is_file() { metadata.mtime() } else { 0 };
+                found.insert(name, (metadata.mode(), time, data));
+                if metadata.is_dir() {
+                    left.push(path);
+                }
+            }
+        }
+        found
+    }
+}
+
+fn archive(bench: &Bench, volumes: &Volumes, of: &str, pod: &str) -> Command {
+    let mut command = bench.store(&["archive"]);
+    command.env("VOLUMES", volumes.0.path()).envs([("ARCHIVE_OF", of), ("HOSTNAME", pod)]);
+    command
+}
+
+fn extract(bench: &Bench, volumes: &Volumes, id: &str) -> Command {
+    let mut command = bench.faulty(&["extract"]);
+    command.env("VOLUMES", volumes.0.path()).env("RESTORE_ID", id);
+    command
+}
+
+/// Two volumes with all that there is in volumes.
+fn filled() -> Volumes {
+    let volumes = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    volumes.write("nextcloud/config/config.php", b"<?php canary", 0o640);
+    volumes.write("nextcloud/html/index.php", &random(3 << 20), 0o755);
+    volumes.write(&format!("nextcloud-data/{}/{}", "d".repeat(120), "\u{fc}".repeat(60)), b"long", 0o600);
+    volumes.write("nextcloud-data/empty", b"", 0o644);
+    volumes.write("nextcloud-data/lost+found/not-ours", b"x", 0o600);
+    volumes.write("nextcloud-data/a/lost+found/ours", b"x", 0o600);
+    fs::create_dir(volumes.path("nextcloud/empty")).unwrap();
+    for (target, link) in [("config.php", "config/link"), ("/etc/passwd", "absolute"), ("nowhere", "dangling")] {
+        symlink(target, volumes.path("nextcloud").join(link)).unwrap();
+    }
+    assert!(Command::new("mkfifo").arg(volumes.path("nextcloud/pipe")).status().unwrap().success());
+    volumes
+}
+
+#[test]
+fn files_come_back_as_they_were() {
+    let bench = Bench::new();
+    let home = tempfile::tempdir().unwrap();
+    let (identity, recipient) = keys(home.path(), "identity");
+    let volumes = filled();
+    let report = home.path().join("report");
+    let mut sealed = archive(&bench, &volumes, "uid-1", "acme-files-29481-x7k2p");
+    sealed.env("STORE_RECIPIENT", &recipient).env("REPORT", &report);
+    succeeds(sealed);
+    let [name] = &bench.list()[..] else { panic!("{:?}", bench.list()) };
+    assert!(name.ends_with("Z-x7k2p"), "{name}");
+    let said = fs::read_to_string(&report).unwrap();
+    let [of, bytes, files] = said.split(' ').collect::<Vec<_>>()[..] else { panic!("{said}") };
+    // All but the pipe's content, the links' targets, and what is the file system's.
+    assert_eq!((of, files, bytes.parse::<u64>().unwrap() > 3 << 20), (&**name, "15", true));
+    for key in bench.keys().iter().filter(|key| !key.ends_with(".json")) {
+        let stored = fs::read(bench.objects.file(PREFIX).join(key)).unwrap();
+        assert!(key.ends_with(".tar.gz.age") && !stored.windows(6).any(|word| word == b"canary"), "{key}");
+    }
+
+    let empty = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let sentence = fails(extract(&bench, &empty, "one"));
+    assert!(sentence.contains("is encrypted for"), "{sentence}");
+    let again = |id: &str| {
+        let mut command = extract(&bench, &empty, id);
+        command.env("STORE_IDENTITY_FILE", &identity);
+        command
+    };
+    succeeds(again("one"));
+    let mut expected = volumes.content("nextcloud");
+    expected.remove(Path::new("pipe"));
+    assert_eq!(empty.content("nextcloud"), expected);
+    assert_eq!(empty.content("nextcloud-data"), volumes.content("nextcloud-data"));
+
+    // Another pod of the same Job has nothing to do; what is there is never written over.
+    empty.write("nextcloud/new", b"since", 0o600);
+    let before = empty.content("nextcloud");
+    succeeds(again("one"));
+    let sentence = fails(again("two"));
+    assert!(sentence.contains("is not empty: it is left as it is"), "{sentence}");
+    assert_eq!(empty.content("nextcloud"), before);
+    // Nor is what the restore has put there archived as the app's.
+    succeeds(archive(&bench, &empty, "uid-2", "x-later"));
+    let third = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    succeeds(extract(&bench, &third, "three"));
+    assert_eq!(third.content("nextcloud"), before);
+    assert_eq!(names(&third.path("nextcloud")).iter().filter(|name| name.starts_with(".clientapp")).count(), 1);
+    let sentence = fails({
+        let mut fetch = bench.store(&["fetch"]);
+        fetch.env("DUMPS", home.path());
+        fetch
+    });
+    assert!(sentence.contains("`store extract` puts back"), "{sentence}");
+}
+
+#[test]
+fn a_restore_of_files_that_is_cut_off_is_begun_again() {
+    let bench = Bench::new();
+    let volumes = filled();
+    succeeds(archive(&bench, &volumes, "uid-1", "x-a"));
+    let nothing = |empty: &Volumes, what: &str| {
+        assert!(empty.content("nextcloud").is_empty() && empty.content("nextcloud-data").is_empty(), "{what}");
+    };
+    let new = || Volumes::new(&["nextcloud", "nextcloud-data"]);
+    for (what, fault) in
+        [("lost", Fault::Lose), ("changed", Fault::Change), ("forbidden", Fault::Answer(StatusCode::FORBIDDEN))]
+    {
+        for part in ["nextcloud.tar.gz", "nextcloud-data.tar.gz"] {
+            let empty = new();
+            bench.objects.set([Rule::new(Method::GET, part, fault)]);
+            let sentence = fails(extract(&bench, &empty, "one"));
+            assert!(sentence.contains(part), "{what}: {sentence}");
+            nothing(&empty, what);
+        }
+    }
+    bench.objects.set([]);
+    let empty = new();
+    let mut child =
+        held_up(&bench, extract(&bench, &empty, "one"), Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    nothing(&empty, "killed");
+    bench.objects.set([]);
+    // Half of it is in its place, as if it was killed there: the rest follows.
+    succeeds(extract(&bench, &empty, "one"));
+    let stamp = empty.path("nextcloud/.clientapp-restored");
+    fs::remove_file(&stamp).unwrap();
+    let whole = empty.path(&format!("nextcloud/.clientapp-restore.{}.whole", bench.list()[0]));
+    fs::create_dir(&whole).unwrap();
+    fs::rename(empty.path("nextcloud/config"), whole.join("config")).unwrap();
+    succeeds(extract(&bench, &empty, "one"));
+    let mut expected = volumes.content("nextcloud");
+    expected.remove(Path::new("pipe"));
+    assert_eq!(empty.content("nextcloud"), expected);
+    assert!(stamp.exists() && !whole.exists());
+
+    // There is no volume for some of it, or no archive at all.
+    let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "two"));
+    assert!(sentence.contains("files of a volume nextcloud-data, and there is no volume for them"), "{sentence}");
+    small(bench.dumps(), "20991231T030000Z-b");
+    bench.push();
+    let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "three"));
+    assert!(sentence.contains("it is the dump of a database"), "{sentence}");
+}
+
+/// A user who can write to the bucket does not write anywhere else.
+#[test]
+fn an_archive_cannot_lead_out_of_its_volume() {
+    let bench = Bench::new();
+    let volumes = Volumes::new(&["nextcloud"]);
+    volumes.write("nextcloud/a", b"a", 0o600);
+    succeeds(archive(&bench, &volumes, "uid-1", "x-a"));
+    let key = bench.keys().into_iter().find(|key| key.ends_with(".tar.gz")).unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let file = |path: &str| {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_size(4);
+        header.set_mode(0o644);
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_cksum();
+        header
+    };
+    for what in ["dots", "absolute", "link"] {
+        let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        match what {
+            "dots" => tar.append(&file("../../evil"), &b"evil"[..]).unwrap(),
+            "absolute" => tar.append(&file(outside.path().join("evil").to_str().unwrap()), &b"evil"[..]).unwrap(),
+            _ => {
+                let mut link = tar::Header::new_gnu();
+                link.set_entry_type(tar::EntryType::Symlink);
+                link.set_size(0);
+                tar.append_link(&mut link, "out", outside.path()).unwrap();
+                tar.append(&file("out/evil"), &b"evil"[..]).unwrap();
+            }
+        }
+        let data = tar.into_inner().unwrap().finish().unwrap();
+        let sum: String = Sha256::digest(&data).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(bench.objects.file(PREFIX).join(&key), &data).unwrap();
+        let json = bench.keys().into_iter().find(|key| key.ends_with(".json")).unwrap();
+        let json = bench.objects.file(PREFIX).join(json);
+        let mut entry: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        entry["files"][0]["size"] = data.len().into();
+        entry["files"][0]["sha256"] = sum.into();
+        fs::write(&json, entry.to_string()).unwrap();
+        let empty = Volumes::new(&["nextcloud"]);
+        let _ = extract(&bench, &empty, what).output().unwrap();
+        assert_eq!(names(outside.path()), Vec::<String>::new(), "{what}");
+        assert_eq!(names(empty.0.path()), ["nextcloud"], "{what}");
+    }
+}
+
+/// Archives of another volume, such as one that was lost and made anew, never take the place of these.
+#[test]
+fn archives_that_newer_ones_stand_for_go() {
+    let bench = Bench::new();
+    let volumes = Volumes::new(&["nextcloud"]);
+    let kept = |of: &str, pod: &str| {
+        let mut command = archive(&bench, &volumes, of, pod);
+        command.env("STORE_KEEP_LAST", "1");
+        succeeds(command);
+        let names = bench.list().into_iter().map(|name| name.split_once("Z-").unwrap().1.to_owned());
+        names.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    volumes.write("nextcloud/a", b"a", 0o600);
+    assert_eq!(kept("uid-1", "x-a"), ["a"]);
+    assert_eq!(kept("uid-1", "x-b"), ["b"]);
+    // What is empty stands for nothing with files.
+    fs::remove_file(volumes.path("nextcloud/a")).unwrap();
+    assert_eq!(kept("uid-1", "x-c"), ["b", "c"]);
+    assert_eq!(kept("uid-2", "x-d"), ["b", "c", "d"]);
+}

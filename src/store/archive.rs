@@ -1,0 +1,251 @@
+//! `store archive`: the files of volumes go into the bucket, each volume as one compressed archive, without a copy on the way. An
+//! **effect**.
+//!
+//! The app may be at work on them. A file that grows is archived as long as it was, one that shrinks is filled up with zeros, and both
+//! are told; one that goes is left out. No link is followed.
+
+use std::{
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use cap_std::{
+    ambient_authority,
+    fs::{Dir, DirEntry, Metadata, MetadataExt as _},
+};
+use flate2::{Compression, write::GzEncoder};
+use jiff::Timestamp;
+use rand::RngExt as _;
+use tar::{EntryType, Header};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    bucket::Bucket,
+    catalog::{self, Entry},
+    dump::{About, Name},
+    error::Error,
+    extract::OURS,
+    push,
+    seal::Recipient,
+    send::{self, Source},
+    settings::Archive,
+};
+use crate::runtime::{clock, key::hex};
+
+/// The file system's own.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// A volume, as it was before it is read.
+#[derive(Clone, Debug)]
+struct Volume {
+    name: String,
+    path: PathBuf,
+    files: u64,
+    bytes: u64,
+}
+
+pub(super) async fn archive(bucket: &Bucket, args: &Archive, stop: &CancellationToken) -> Result<(), Error> {
+    let directory = args.volumes.clone();
+    let volumes = spawn_blocking(move || volumes(&directory)).await;
+    let volumes = volumes.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
+    let mut found = catalog::read(bucket).await?;
+    let name = name(clock::now(), &args.pod)?;
+    let entry = upload(bucket, &name, &volumes, args, stop).await?;
+    let said = format!("{name} {} {}", entry.bytes, entry.about.tables);
+    println!(
+        "stored the files of {} volumes as {}: {} files",
+        volumes.len(),
+        bucket.place(name.as_str()),
+        entry.about.tables
+    );
+    if let Some(report) = &args.report {
+        std::fs::write(report, &said).map_err(Error::file("write", report))?;
+    }
+    let system = entry.about.system.clone();
+    found.entries.push(entry);
+    match args.keep {
+        Some(keep) => push::tidy(bucket, &found, &system, keep).await,
+        None => Ok(()),
+    }
+}
+
+/// By its beginning, as that of a dump, and the pod.
+fn name(now: Timestamp, pod: &str) -> Result<Name, Error> {
+    let suffix = pod.rsplit('-').next().unwrap_or_default();
+    let name = Name::parse(&format!("{}-{suffix}", now.strftime("%Y%m%dT%H%M%SZ")));
+    name.ok_or_else(|| Error::Settings(format!("{pod:?} is no name of a pod")))
+}
+
+fn volumes(directory: &Path) -> Result<Vec<Volume>, Error> {
+    let mut volumes = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(Error::file("read", directory))? {
+        let entry = entry.map_err(Error::file("read", directory))?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let (mut files, mut bytes) = (0, 0);
+        walk(&path, &mut |_, _, _, metadata| {
+            files += 1;
+            bytes += metadata.len() + 1024;
+            Ok(())
+        })?;
+        volumes.push(Volume { name, path, files, bytes });
+    }
+    volumes.sort_by(|one, other| one.name.cmp(&other.name));
+    match volumes.is_empty() {
+        true => Err(Error::Settings(format!("{}: there is no volume", directory.display()))),
+        false => Ok(volumes),
+    }
+}
+
+async fn upload(
+    bucket: &Bucket,
+    name: &Name,
+    volumes: &[Volume],
+    args: &Archive,
+    stop: &CancellationToken,
+) -> Result<Entry, Error> {
+    let (folder, recipient) = (hex(&rand::rng().random::<[u8; 8]>()), args.recipient.as_ref());
+    let file = |volume: &Volume| catalog::archive(&volume.name);
+    let key = |volume: &Volume| catalog::file_key(name, &folder, &file(volume), recipient.is_some());
+    let stored = async {
+        let mut files = Vec::new();
+        for volume in volumes {
+            let path = volume.path.clone();
+            let source =
+                Source { name: file(volume), size: volume.bytes, write: move |to: &mut dyn Write| pack(&path, to) };
+            files.push(send::send(bucket, &key(volume), source, recipient, stop).await?);
+        }
+        let count = |of: fn(&Volume) -> u64| volumes.iter().map(of).sum();
+        let entry = Entry {
+            format: catalog::FORMAT,
+            name: name.clone(),
+            about: About { system: args.of.clone(), postgres: String::new(), tables: count(|volume| volume.files) },
+            bytes: count(|volume| volume.bytes),
+            recipient: recipient.map(Recipient::to_string),
+            folder: folder.clone(),
+            files,
+        };
+        send::complete(bucket, &entry).await.map(|()| entry)
+    };
+    let stored = stored.await;
+    if stored.as_ref().is_err_and(|error| !matches!(error, Error::Stopped)) {
+        let keys: Vec<_> = volumes.iter().map(key).collect();
+        send::withdraw(bucket, &catalog::entry_key(name), &keys).await;
+    }
+    stored
+}
+
+/// What is done with each entry of a directory: the directory, the entry's path below the volume, itself, and what it is.
+type Look<'a> = &'a mut dyn FnMut(&Dir, &Path, &DirEntry, &Metadata) -> Result<(), Error>;
+
+/// Looks at all that is below a directory, a directory before what is in it.
+fn walk(root: &Path, look: Look<'_>) -> Result<(), Error> {
+    let directory = Dir::open_ambient_dir(root, ambient_authority()).map_err(Error::file("read", root))?;
+    below(&directory, root, Path::new(""), look)
+}
+
+fn below(directory: &Dir, root: &Path, path: &Path, look: Look<'_>) -> Result<(), Error> {
+    for entry in directory.entries().map_err(Error::file("read", &root.join(path)))? {
+        let entry = entry.map_err(Error::file("read", &root.join(path)))?;
+        let name = entry.file_name();
+        let is_ours = |name: &str| name == LOST_AND_FOUND || name.starts_with(OURS);
+        if path.as_os_str().is_empty() && name.to_str().is_some_and(is_ours) {
+            continue;
+        }
+        let path = path.join(name);
+        let failed = |error| Error::file("read", &root.join(&path))(error);
+        let Some(metadata) = unless_gone(entry.metadata()).map_err(failed)? else { continue };
+        look(directory, &path, &entry, &metadata)?;
+        if metadata.is_dir()
+            && let Some(inner) = unless_gone(entry.open_dir()).map_err(failed)?
+        {
+            below(&inner, root, &path, look)?;
+        }
+    }
+    Ok(())
+}
+
+/// The app may take it away meanwhile.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes all that is below a directory as one archive.
+fn pack(root: &Path, to: &mut dyn Write) -> Result<(), Error> {
+    let mut archive = tar::Builder::new(GzEncoder::new(to, Compression::fast()));
+    walk(root, &mut |directory, path, entry, metadata| {
+        let mut header = header(metadata);
+        let shown = root.join(path);
+        // What is written to the other end fails only where that has ended, and says why.
+        let written = if metadata.is_dir() {
+            archive.append_data(&mut header, path, io::empty())
+        } else if metadata.is_symlink() {
+            let target = directory.read_link_contents(entry.file_name());
+            match unless_gone(target).map_err(Error::file("read", &shown))? {
+                Some(target) => archive.append_link(&mut header, path, target),
+                None => Ok(()),
+            }
+        } else if metadata.is_file() {
+            let Some(file) = unless_gone(entry.open()).map_err(Error::file("read", &shown))? else { return Ok(()) };
+            let mut exact = Exact { file, left: metadata.len(), failed: None };
+            let written = archive.append_data(&mut header, path, &mut exact);
+            match exact.failed.take() {
+                Some(error) => return Err(Error::file("read", &shown)(error)),
+                None => written,
+            }
+        } else {
+            // A socket or a pipe has no content.
+            Ok(())
+        };
+        written.map_err(|_| Error::Cut)
+    })?;
+    let compressed = archive.into_inner().map_err(|_| Error::Cut)?;
+    compressed.finish().map(|_| ()).map_err(|_| Error::Cut)
+}
+
+fn header(metadata: &Metadata) -> Header {
+    let mut header = Header::new_gnu();
+    let (kind, size) = match () {
+        () if metadata.is_dir() => (EntryType::Directory, 0),
+        () if metadata.is_symlink() => (EntryType::Symlink, 0),
+        () => (EntryType::Regular, metadata.len()),
+    };
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(metadata.mode() & 0o777);
+    header.set_uid(metadata.uid().into());
+    header.set_gid(metadata.gid().into());
+    header.set_mtime(metadata.mtime().try_into().unwrap_or_default());
+    header
+}
+
+/// A file, as long as its header says.
+struct Exact<F> {
+    file: F,
+    left: u64,
+    failed: Option<io::Error>,
+}
+
+impl<F: Read> Read for Exact<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let read = match self.file.read(&mut buffer[..most]) {
+            // It has become shorter.
+            Ok(0) => {
+                buffer[..most].fill(0);
+                most
+            }
+            Ok(read) => read,
+            Err(error) => {
+                self.failed = Some(io::Error::new(error.kind(), error.to_string()));
+                return Err(error);
+            }
+        };
+        self.left -= read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,142 @@
+//! `store extract`: the files of archives come back into volumes that are empty, all of them or none. An **effect**.
+//!
+//! What is unpacked is beside the files until all of it is there and was compared, so that what is cut off is begun again. A volume with
+//! something in it is left as it is.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use flate2::read::GzDecoder;
+
+use super::{
+    bucket::Bucket,
+    catalog::{self, Entry},
+    dump::Name,
+    error::Error,
+    receive::{entry, receive},
+    settings::Extract,
+};
+
+/// What the names of our own files in a volume begin with.
+pub(super) const OURS: &str = ".clientapp-restore";
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// A volume to which files come back.
+struct Target<'a> {
+    root: PathBuf,
+    file: &'a catalog::Stored,
+    /// Of what is restored.
+    name: &'a Name,
+}
+
+impl Target<'_> {
+    /// The directory in which files are until all of them are there.
+    fn partial(&self) -> PathBuf {
+        self.root.join(format!("{OURS}.{}.partial", self.name))
+    }
+
+    /// The same, when they are.
+    fn whole(&self) -> PathBuf {
+        self.root.join(format!("{OURS}.{}.whole", self.name))
+    }
+
+    /// Says what was restored, and for what.
+    fn stamp(&self) -> PathBuf {
+        self.root.join(format!("{OURS}d"))
+    }
+}
+
+pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error> {
+    let entry = entry(bucket, &args.which, args.identity.as_ref()).await?;
+    let targets = targets(&args.volumes, &entry, || bucket.place(entry.name.as_str()))?;
+    let said = format!("{} {} {}", entry.name, entry.bytes, entry.about.tables);
+    let stamp = format!("{} {said}\n", args.id);
+    for target in &targets {
+        if is_done(target, &args.id)? {
+            continue;
+        }
+        if !target.whole().exists() {
+            let partial = target.partial();
+            let failed = |error| Error::file("write", &partial)(error);
+            fs::create_dir(&partial).map_err(failed)?;
+            let into = partial.clone();
+            let unpack =
+                move |plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error| unpack(plain, &into).map_err(damaged);
+            receive(bucket, &entry, target.file, args.identity.as_ref(), unpack).await?;
+            fs::rename(&partial, target.whole()).map_err(failed)?;
+        }
+    }
+    for target in &targets {
+        put_in_place(target, &stamp)?;
+    }
+    println!("restored the files of {} volumes from {}", targets.len(), bucket.place(entry.name.as_str()));
+    match &args.report {
+        Some(report) => fs::write(report, &said).map_err(Error::file("write", report)),
+        None => Ok(()),
+    }
+}
+
+/// Each archive has its volume.
+fn targets<'a>(volumes: &Path, entry: &'a Entry, place: impl Fn() -> String) -> Result<Vec<Target<'a>>, Error> {
+    let of = |file: &'a catalog::Stored| {
+        let name = catalog::volume(&file.name).ok_or_else(|| Error::NoFiles(place()))?;
+        let root = volumes.join(name);
+        match root.is_dir() {
+            true => Ok(Target { root, file, name: &entry.name }),
+            false => Err(Error::NoVolume { place: place(), name: name.to_owned() }),
+        }
+    };
+    entry.files.iter().map(of).collect()
+}
+
+/// Whether an earlier pod has done it. What one has left half done is taken away; a volume with something else in it is no place for files.
+fn is_done(target: &Target<'_>, id: &str) -> Result<bool, Error> {
+    let failed = |error| Error::file("read", &target.root)(error);
+    let stamp = fs::read_to_string(target.stamp()).unwrap_or_default();
+    if stamp.split_whitespace().next() == Some(id) {
+        return Ok(true);
+    }
+    if target.whole().exists() {
+        return Ok(false);
+    }
+    for found in fs::read_dir(&target.root).map_err(failed)? {
+        let found = found.map_err(failed)?;
+        let name = found.file_name();
+        match name.to_str() {
+            Some(LOST_AND_FOUND) => {}
+            // Of a pod that was cut off.
+            Some(name) if name.starts_with(OURS) && name.ends_with(".partial") => {
+                fs::remove_dir_all(found.path()).map_err(failed)?;
+            }
+            _ => return Err(Error::NotEmpty(target.root.clone())),
+        }
+    }
+    Ok(false)
+}
+
+fn unpack(plain: &mut dyn Read, into: &Path) -> io::Result<()> {
+    let mut archive = tar::Archive::new(GzDecoder::new(plain));
+    archive.set_preserve_permissions(true);
+    archive.set_overwrite(false);
+    // It refuses paths and links that lead out.
+    archive.unpack(into)
+}
+
+/// One by one; the stamp comes last, and what was cut off before it is gone on with.
+fn put_in_place(target: &Target<'_>, stamp: &str) -> Result<(), Error> {
+    let whole = target.whole();
+    let failed = |error| Error::file("write", &target.root)(error);
+    if !whole.exists() {
+        return Ok(());
+    }
+    for found in fs::read_dir(&whole).map_err(failed)? {
+        let found = found.map_err(failed)?;
+        fs::rename(found.path(), target.root.join(found.file_name())).map_err(failed)?;
+    }
+    fs::write(target.stamp(), stamp).map_err(failed)?;
+    fs::File::open(&target.root).and_then(|root| root.sync_all()).map_err(failed)?;
+    fs::remove_dir(&whole).map_err(failed)
+}
