@@ -140,12 +140,17 @@ async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environm
 
 /// A kubeconfig of a user who may do everything with the ClientApps of the namespace, and nothing else.
 async fn little_user(tenant: &Tenant) -> PathBuf {
+    user_with(tenant, &json!([])).await
+}
+
+/// The same, of one who may do this as well.
+async fn user_with(tenant: &Tenant, more: &Value) -> PathBuf {
     let create = PostParams::default();
     let account = serde_json::from_value(json!({"metadata": {"name": "little"}})).unwrap();
     tenant.api::<ServiceAccount>().create(&create, &account).await.unwrap();
-    let role = json!({"metadata": {"name": "little"}, "rules": [
-        {"apiGroups": ["apps.bnerd-operator.local"], "resources": ["clientapps"], "verbs": ["*"]},
-    ]});
+    let mut rules = more.as_array().unwrap().clone();
+    rules.push(json!({"apiGroups": ["apps.bnerd-operator.local"], "resources": ["clientapps"], "verbs": ["*"]}));
+    let role = json!({"metadata": {"name": "little"}, "rules": rules});
     tenant.api::<Role>().create(&create, &serde_json::from_value(role).unwrap()).await.unwrap();
     let binding = json!({
         "metadata": {"name": "little"},
@@ -792,4 +797,105 @@ async fn dumps_are_listed(tenant: &Tenant, dump: &'static str) {
         found?.status.as_ref()?.backup.as_ref()?.dumps.iter().any(|listed| listed.name == dump).then_some(())
     };
     tenant.wait_for("acme-pg", "with a list of its dumps", listed).await;
+}
+
+/// A ClientApp with a dump, for what follows.
+async fn with_a_dump(tenant: &Tenant, dump: &'static str) {
+    let host = hostname(tenant, "acme");
+    typed(tenant, &["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"]).await.done();
+    typed(tenant, &["backup", "acme", "--wait"]).await.done();
+    dumps_are_listed(tenant, dump).await;
+}
+
+async fn uid_of(tenant: &Tenant, claim: &str) -> Option<String> {
+    tenant.api::<PersistentVolumeClaim>().get_opt(claim).await.unwrap().and_then(|claim| claim.metadata.uid)
+}
+
+const DUMP: &str = "20260131T030000Z-x7k2p";
+
+/// A restore of once stays in the spec. When the Postgresql is deleted by mistake later, what it has left is no old volume of a
+/// restore that was cut off.
+#[tokio::test]
+async fn a_volume_that_was_not_dumped_first_is_not_deleted() {
+    let tenant = Lab::shared().await.tenant("not-dumped").await;
+    with_a_dump(&tenant, DUMP).await;
+    typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();
+    let before = uid_of(&tenant, "data-acme-pg-0").await;
+    let databases = tenant.api::<Postgresql>();
+    let first = databases.get("acme-pg").await.unwrap().metadata.uid;
+    databases.delete("acme-pg", &DeleteParams::default()).await.unwrap();
+    let again = |found: Option<&Postgresql>| found.filter(|found| found.metadata.uid != first).map(|_| ());
+    tenant.wait_for("acme-pg", "there again", again).await;
+    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "20s"]).await;
+    assert_eq!(uid_of(&tenant, "data-acme-pg-0").await, before, "{said:?}");
+}
+
+/// The volume with the dumps outlives a restore, whatever a user has written into the Postgresql.
+#[tokio::test]
+async fn dumps_outlive_a_restore_of_a_database_whose_policy_is_delete() {
+    let tenant = Lab::shared().await.tenant("policy-delete").await;
+    with_a_dump(&tenant, DUMP).await;
+    let before = uid_of(&tenant, "acme-pg-backup").await;
+    let policy = Patch::Merge(json!({"spec": {"deletionPolicy": "Delete"}}));
+    tenant.api::<Postgresql>().patch("acme-pg", &PatchParams::default(), &policy).await.unwrap();
+    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "20s"]).await;
+    assert_eq!(uid_of(&tenant, "acme-pg-backup").await, before, "{said:?}");
+}
+
+/// The operator learns late that the app is suspended, and of the dump; it makes no empty database meanwhile.
+#[tokio::test]
+async fn a_late_watch_makes_no_other_database_during_a_restore() {
+    let e2e::lab::Apart { tenant, proxy, options } = Lab::unattended().await.apart("late-restore").await;
+    let _operator = e2e::lab::leading(&options).await;
+    with_a_dump(&tenant, DUMP).await;
+    proxy.set([e2e::proxy::Rule::new("watch", "clientapps", e2e::proxy::Fault::Hang)]);
+    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "25s"]).await;
+    assert_eq!(said.code, 3, "{said:#?}");
+    proxy.set([]);
+    typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();
+    let found = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
+    assert_eq!(found.status.unwrap().restored.unwrap().dump, DUMP);
+}
+
+/// Each restore can be taken back by another one, also one that does not come to its end.
+#[tokio::test]
+async fn back_to_the_dump_of_before() {
+    let tenant = Lab::shared().await.tenant("take-back").await;
+    with_a_dump(&tenant, DUMP).await;
+    typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();
+    // It is on the volume, as is the one that was taken by the restore.
+    typed(&tenant, &["restore", "acme", "--from", DUMP, "--no-backup", "--yes", "--wait"]).await.done();
+}
+
+/// Rights that are missing show before the first step.
+#[tokio::test]
+async fn without_the_rights_for_all_of_it_a_restore_does_not_begin() {
+    let tenant = Lab::shared().await.tenant("half-the-rights").await;
+    with_a_dump(&tenant, DUMP).await;
+    let databases = json!({"apiGroups": ["apps.bnerd-operator.local"], "resources": ["postgresqls"], "verbs": ["*"]});
+    let claims = json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "patch"]});
+    let user = user_with(&tenant, &json!([databases, claims])).await;
+    let before = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
+    for more in [&["--from", DUMP][..], &["--no-backup"]] {
+        let arguments = [&["restore", "acme", "--yes"][..], more].concat();
+        typed_as(&tenant, user.clone(), &arguments)
+            .await
+            .failed(1, "ask whether PersistentVolumeClaim data-acme-pg-0 may be deleted");
+    }
+    assert_eq!(tenant.api::<Postgresql>().get("acme-pg").await.unwrap().spec, before.spec);
+    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
+    assert!(!app.spec.suspend && app.spec.postgres.restore.is_none());
+}
+
+/// `spec.suspend` is what holds a deletion up; a restore is no leave to go on with it.
+#[tokio::test]
+async fn a_deletion_that_is_held_up_is_not_carried_out_by_a_restore() {
+    let tenant = Lab::shared().await.tenant("held-up").await;
+    with_a_dump(&tenant, DUMP).await;
+    let files = uid_of(&tenant, "acme-nextcloud-nextcloud").await;
+    assert!(files.is_some());
+    typed(&tenant, &["suspend", "acme"]).await.done();
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "10s"]).await;
+    assert_eq!(uid_of(&tenant, "acme-nextcloud-nextcloud").await, files, "{said:?}");
 }

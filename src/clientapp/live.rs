@@ -16,7 +16,7 @@ use super::{
     watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::Inventory,
+    crd::{ClientApp, Inventory},
     destroy::{self, permit::Kind},
     helm::storage,
     runtime::{account::AccountName, api::unless_gone, client::impersonating, key::Key},
@@ -39,6 +39,17 @@ pub async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error
 /// Whether the app is gone, as the API server has it now.
 pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_gone(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
+}
+
+/// Whether the app is what this reconcile has seen of it, and is to stay, as the API server has it now.
+pub async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
+    let api: Api<ClientApp> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
+    let found = api.get_metadata_opt(&app.key.name).await;
+    let found = found.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
+    Ok(found.is_some_and(|found| {
+        let (now, seen) = (&found.metadata, app.meta());
+        now.uid == seen.uid && now.generation == seen.generation && now.deletion_timestamp.is_none()
+    }))
 }
 
 /// Reads what Helm stored of a revision; inside, what is wrong with it.

@@ -83,6 +83,9 @@ pub mod annotation {
     /// On the pod template of a release's workload: uid of the Secret for which its pods were restarted.
     pub const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
 
+    /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is to be taken away for that, by uid, and what comes.
+    pub const RESTORING: &str = "apps.bnerd-operator.local/restoring";
+
     /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
     /// time of the asking, so that it asks for exactly one more, however wrong the user's clock or the operator's is.
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";

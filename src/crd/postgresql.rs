@@ -253,6 +253,8 @@ pub struct BackupSummary {
     /// The complete dumps on the volume when the last dump was complete, the newest first; at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dumps: Vec<Dump>,
+    /// uid of the PersistentVolumeClaim with that volume.
+    pub volume: Option<String>,
     /// How restoring the latest dump went.
     pub drill: Option<Drill>,
     /// Why it failed, in the last words of its pod.

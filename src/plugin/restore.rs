@@ -1,11 +1,17 @@
 //! `restore`: an app's database is made anew from a dump, in its place.
 //!
-//! What is there is dumped first, so that each step can be taken back by another restore. Every step is taken only if it still has to
-//! be: a restore that was cut off is carried on by the same command.
+//! What is there is dumped first, so that each step can be taken back by another restore. What is to go is put down by uid before
+//! anything goes ([`rules`]), and every step is taken only if it still has to be: a restore that was cut off is carried on by the same
+//! command.
 
-use std::time::Duration;
+mod rules;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
@@ -15,6 +21,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use self::rules::{Begun, Way, consequence, is_from, is_made_for, still_ours, way};
 use super::{
     args, backup, bucket,
     change::patch,
@@ -26,7 +33,7 @@ use super::{
 };
 use crate::{
     crd::{
-        ClientApp, Phase, PostgresProvider, Postgresql, Reason, Restore,
+        ClientApp, DeletionPolicy, Phase, PostgresProvider, Postgresql, Reason, Restore, annotation,
         conditions::{find, kind},
         label,
     },
@@ -46,144 +53,167 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         true => Restore::of_store(from, bucket::of(session, &stored.app, identity_secret.as_deref())?),
         false => Restore::of_claim(from, names::backup(&database)),
     };
-    may(&stored.app, found.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
-    match &wanted.store {
-        Some(place) => bucket::holds(session, &stored.app, place, from, !no_backup).await?,
-        None => there_are_dumps(session, &names::backup(&database)).await?,
-    }
+    let begun = Begun::read(&stored.app);
+    let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
+    there_are_dumps(session, &stored.app, found.as_ref(), &wanted, way == Way::Replace && !no_backup).await?;
     if !*yes {
         can_agree("restore")?;
-        printer.note(&consequence(name, &wanted, *no_backup));
+        printer.note(&consequence(name, &wanted, way, *no_backup));
         agreed(name, "nothing restored")?;
     }
 
     let timeout = patience.timeout;
-    // The one that a restore which was cut off has made is what the app is to have.
-    if let Some(found) = found.filter(|found| !is_new(found, &wanted)) {
-        if !*no_backup {
-            printer.note("dumping what is in the database now");
-            backup::dump(session, &found, timeout).await?;
+    let begun = match (way, found, begun) {
+        (Way::Replace, Some(found), _) => take_away(session, printer, args, &found, &wanted).await?,
+        // The one before is gone, or on its way.
+        (Way::GoOn, found, Some(begun)) => {
+            let begun = Begun { wanted: wanted.clone(), ..begun };
+            let stored = session.app(name).await?;
+            patch(session, &stored, begun.patch(stored.app.spec.suspend)).await?;
+            if let Some(before) = found.filter(|found| found.metadata.uid.as_ref() == Some(&begun.postgresql)) {
+                delete_this(&session.api::<Postgresql>(), &before, timeout).await?;
+            }
+            begun
         }
-        let stored = session.app(name).await?;
-        let restore = json!({"spec": {"suspend": true, "postgres": {"restore": wanted}}});
-        patch(session, &stored, restore).await?;
-        printer.note(&format!("clientapp/{name} is suspended while postgresql/{database} is taken away"));
-        if *no_backup {
-            // A last dump before its deletion is none of what is lost.
-            let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": {"backup": null}});
-            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            let changed = session.api::<Postgresql>().patch(&database, &params, &Patch::Merge(&patch)).await;
-            unless_gone(changed).map_err(Error::api(format!("change Postgresql {}/{database}", session.namespace)))?;
+        // Nothing is there that could be lost.
+        _ => {
+            let stored = session.app(name).await?;
+            let begun = Begun { wanted: wanted.clone(), postgresql: String::new(), claims: BTreeMap::new() };
+            patch(session, &stored, begun.patch(false)).await?;
+            begun
         }
-        delete_this(&session.api::<Postgresql>(), &found, timeout).await?;
-    }
-    for claim in volumes(session, &database).await? {
+    };
+    for claim in old_volumes(session, &database, &begun).await? {
         printer.note(&format!("persistentvolumeclaim/{} with the old files is deleted", claim.name_any()));
         delete_this(&session.api(), &claim, timeout).await?;
     }
     let stored = session.app(name).await?;
-    let object = patch(session, &stored, json!({"spec": {"suspend": false}})).await?;
-    hand_over(session, &database, timeout).await?;
+    still_ours(&stored.app, &begun).map_err(Error::Stalled)?;
+    let object = match stored.app.spec.suspend {
+        true => patch(session, &stored, json!({"spec": {"suspend": false}})).await?,
+        false => stored.object,
+    };
+    let made = hand_over(session, &database, &begun, timeout).await?;
+    // What follows is the operator's.
+    let stored = session.app(name).await?;
+    patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: null}}})).await?;
     let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
     if patience.wait {
         printer.note(&sentence);
-        restored(session, name, &database, timeout).await?;
+        restored(session, name, &made, &wanted, timeout).await?;
     }
     wait::asked(session, printer, &object, &sentence, patience, None).await
 }
 
-/// Nothing is taken away for dumps that are not there.
-async fn there_are_dumps(session: &Session, claim: &str) -> Result<(), Error> {
+/// Dumps what is there, and takes it away; what is to go is put down first, so that nothing else goes.
+async fn take_away(
+    session: &Session,
+    printer: &mut Printer,
+    args: &args::Restore,
+    found: &Postgresql,
+    wanted: &Restore,
+) -> Result<Begun, Error> {
+    let args::Restore { name, no_backup, patience, .. } = args;
+    let (database, timeout) = (found.name_any(), patience.timeout);
+    let claims = volumes(session, &database).await?;
+    // All of the rights, before the first step.
+    may_delete(&session.api::<Postgresql>(), found).await?;
+    for claim in &claims {
+        may_delete(&session.api(), claim).await?;
+    }
+    if !*no_backup {
+        printer.note("dumping what is in the database now");
+        let dumped = backup::dump(session, found, timeout).await?;
+        let dumps = dumped.status.and_then(|status| status.backup).unwrap_or_default().dumps;
+        if wanted.store.is_none() && !dumps.is_empty() && dumps.iter().all(|dump| dump.name != wanted.from) {
+            return Err(Error::Stalled(format!(
+                "dump {} is not there any more: newer ones have taken its place, and nothing was taken away",
+                wanted.from
+            )));
+        }
+    }
+    let uid = |meta: &ObjectMeta| meta.uid.clone().unwrap_or_default();
+    let begun = Begun {
+        wanted: wanted.clone(),
+        postgresql: uid(&found.metadata),
+        claims: claims.iter().map(|claim| (claim.name_any(), uid(&claim.metadata))).collect(),
+    };
+    let stored = session.app(name).await?;
+    patch(session, &stored, begun.patch(true)).await?;
+    printer.note(&format!("clientapp/{name} is suspended while postgresql/{database} is taken away"));
+    // Its volumes go one by one below, and the dumps stay, whatever its own policy was. What clients have written since the dump is in
+    // a last one, which is made when they are out.
+    let mut last = json!({"onDelete": !no_backup});
+    if *no_backup
+        && found.spec.backup.as_ref().is_none_or(|backup| backup.schedule.is_none() && backup.request.is_none())
+    {
+        last = json!(null);
+    }
+    let spec = json!({"deletionPolicy": DeletionPolicy::Retain, "backup": last});
+    let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": spec});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let changed = session.api::<Postgresql>().patch(&database, &params, &Patch::Merge(&patch)).await;
+    unless_gone(changed).map_err(Error::api(format!("change Postgresql {}/{database}", session.namespace)))?;
+    delete_this(&session.api::<Postgresql>(), found, timeout).await?;
+    Ok(begun)
+}
+
+/// Nothing is taken away for dumps that are not there. `another`: one is made of what is there now.
+async fn there_are_dumps(
+    session: &Session,
+    app: &ClientApp,
+    database: Option<&Postgresql>,
+    wanted: &Restore,
+    another: bool,
+) -> Result<(), Error> {
+    let claim = match (&wanted.store, &wanted.claim) {
+        (Some(place), _) => return bucket::holds(session, app, place, &wanted.from, another).await,
+        (None, claim) => claim.as_deref().unwrap_or_default(),
+    };
     let what = format!("PersistentVolumeClaim {}/{claim}", session.namespace);
     let found = session.api::<PersistentVolumeClaim>().get_metadata_opt(claim).await;
-    match found.map_err(Error::api(format!("look for {what}")))? {
-        Some(found) if found.metadata.deletion_timestamp.is_none() => Ok(()),
-        Some(_) => {
-            Err(Error::Stalled(format!("{what}, the volume with the dumps, is being deleted: nothing is restored")))
+    let listed = database.and_then(|database| database.status.as_ref()?.backup.as_ref()?.volume.as_ref());
+    let why = match found.map_err(Error::api(format!("look for {what}")))? {
+        None => "does not exist",
+        Some(found) if found.metadata.deletion_timestamp.is_some() => "is being deleted",
+        Some(found) if listed.is_some() && listed != found.metadata.uid.as_ref() => {
+            "is another one now than that with the dumps"
         }
-        None => Err(Error::Stalled(format!("{what}, the volume with the dumps, does not exist: nothing is restored"))),
-    }
-}
-
-/// Whether a Postgresql was made for this very restore.
-fn is_new(database: &Postgresql, wanted: &Restore) -> bool {
-    let initialized =
-        database.status.as_ref().and_then(|status| status.volume.as_ref()).is_some_and(|volume| volume.initialized);
-    database.metadata.deletion_timestamp.is_none() && database.spec.restore.as_ref() == Some(wanted) && !initialized
-}
-
-/// Whether it can begin, or go on; else why not. **Pure.**
-fn may(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore, no_backup: bool) -> Result<(), String> {
-    let name = app.metadata.name.as_deref().unwrap_or_default();
-    let Some(database) = database else {
-        // It was cut off after the Postgresql was deleted; or a user has deleted it.
-        return match app.spec.suspend && app.spec.postgres.restore.as_ref() == Some(wanted) {
-            true => Ok(()),
-            false => Err(format!(
-                "{name} has no Postgresql, so it is not known which dumps there are: set spec.postgres.restore yourself, to dumps of {}",
-                wanted.place()
-            )),
-        };
+        Some(_) => return Ok(()),
     };
-    if is_new(database, wanted) {
-        return Ok(());
-    }
-    let status = database.status.clone().unwrap_or_default();
-    if !no_backup && status.phase != Some(Phase::Up) {
-        return Err(format!(
-            "the database of {name} does not serve, so what is in it cannot be dumped first: with --no-backup it is thrown away"
-        ));
-    }
-    const OF_NOW: &str = "the latest dump would be the one of now: name one with --from, or add --no-backup";
-    // It is looked into the bucket itself.
-    if wanted.store.is_some() {
-        return match wanted.from.as_str() {
-            "latest" if !no_backup => Err(OF_NOW.to_owned()),
-            _ => Ok(()),
-        };
-    }
-    let dumps = status.backup.unwrap_or_default().dumps;
-    // The one of now, and the last one before the Postgresql is deleted.
-    let more = 1 + usize::from(database.spec.backup.as_ref().is_some_and(|backup| backup.on_delete));
-    let keep =
-        database.spec.backup.as_ref().map_or(usize::MAX, |backup| usize::try_from(backup.keep).unwrap_or_default());
-    match (wanted.from.as_str(), dumps.is_empty()) {
-        ("latest", true) => Err(format!("{name} has no dump: `kubectl clientapp backups {name}` lists them")),
-        ("latest", false) if no_backup => Ok(()),
-        ("latest", false) => Err(OF_NOW.to_owned()),
-        (from, _) => match dumps.iter().position(|dump| dump.name == from) {
-            Some(newer) if !no_backup && newer + more >= keep => Err(format!(
-                "{keep} dumps are kept, and what is dumped now would take dump {from} away: raise spec.postgres.backup.keep first"
-            )),
-            Some(_) => Ok(()),
-            None => Err(format!("{name} has no dump {from}: `kubectl clientapp backups {name}` lists them")),
-        },
-    }
+    Err(Error::Stalled(format!("{what}, the volume with the dumps, {why}: nothing is restored")))
 }
 
-/// What is lost and what is kept. **Pure.**
-fn consequence(name: &str, wanted: &Restore, no_backup: bool) -> String {
-    let now = match no_backup {
-        true => "What is in the database now is LOST: it is not dumped first.",
-        false => "What is in the database now is dumped first.",
-    };
-    format!(
-        "This replaces the database of {name} by dump {} of {}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database.",
-        wanted.from,
-        wanted.place()
-    )
-}
-
-/// The volumes of the servers, once they are no Postgresql's any more. The one with dumps is none of them.
-async fn volumes(session: &Session, database: &str) -> Result<Vec<PersistentVolumeClaim>, Error> {
+/// Of the servers' volumes, those that are to go, once they are no Postgresql's any more.
+async fn old_volumes(session: &Session, database: &str, begun: &Begun) -> Result<Vec<PersistentVolumeClaim>, Error> {
     let listed = session.api::<PersistentVolumeClaim>().list(&left_by(database)).await;
     let listed =
         listed.map_err(Error::api(format!("list what Postgresql {}/{database} has left", session.namespace)))?;
-    let of_server = |claim: &PersistentVolumeClaim| {
-        let claim = claim.name_any();
-        names::is_claim(database, &claim) && claim != names::backup(database)
-    };
-    Ok(listed.items.into_iter().filter(of_server).collect())
+    let goes = |claim: &PersistentVolumeClaim| begun.claims.get(&claim.name_any()) == claim.metadata.uid.as_ref();
+    let (old, other): (Vec<_>, Vec<_>) =
+        listed.items.into_iter().filter(|claim| of_server(database, claim)).partition(goes);
+    match other.first() {
+        None => Ok(old),
+        Some(other) => Err(Error::Stalled(format!(
+            "PersistentVolumeClaim {}/{} is in the way, which an earlier Postgresql {database} has left, and was not dumped: hand it over as the condition of postgresql/{database} says, and restore then; or delete it yourself",
+            session.namespace,
+            other.name_any()
+        ))),
+    }
+}
+
+/// The volumes of a Postgresql's servers. The one with dumps is none of them.
+async fn volumes(session: &Session, database: &str) -> Result<Vec<PersistentVolumeClaim>, Error> {
+    let labelled = ListParams::default().labels(&format!("{}={database}", label::POSTGRESQL));
+    let listed = session.api::<PersistentVolumeClaim>().list(&labelled).await;
+    let listed =
+        listed.map_err(Error::api(format!("list the volumes of Postgresql {}/{database}", session.namespace)))?;
+    Ok(listed.items.into_iter().filter(|claim| of_server(database, claim)).collect())
+}
+
+fn of_server(database: &str, claim: &PersistentVolumeClaim) -> bool {
+    let claim = claim.name_any();
+    names::is_claim(database, &claim) && claim != names::backup(database)
 }
 
 fn left_by(database: &str) -> ListParams {
@@ -191,31 +221,39 @@ fn left_by(database: &str) -> ListParams {
     ListParams::default().labels(&format!("{}={database},{}={kind}", label::RETAINED_FROM, label::RETAINED_KIND))
 }
 
-/// Gives the next Postgresql the dumps and Secrets that the one before has left.
-async fn hand_over(session: &Session, database: &str, timeout: Duration) -> Result<(), Error> {
-    let there = |found: Option<&Postgresql>| found.is_some_and(|found| found.metadata.deletion_timestamp.is_none());
-    let found = awaited(&session.api::<Postgresql>(), database, "there again", there, timeout).await?;
-    let uid = found.and_then(|found| found.metadata.uid);
-    give::<PersistentVolumeClaim>(session, database, uid.as_deref()).await?;
-    give::<Secret>(session, database, uid.as_deref()).await
+/// Gives the next Postgresql the dumps and Secrets that the one before has left, and returns its uid. Only one that is made from this very
+/// dump gets them: without them no other makes an empty database.
+async fn hand_over(session: &Session, database: &str, begun: &Begun, timeout: Duration) -> Result<String, Error> {
+    let made = |found: Option<&Postgresql>| found.is_some_and(|found| is_made_for(found, begun));
+    let what = "there again, to be made from the dump";
+    let found = awaited(&session.api::<Postgresql>(), database, what, made, timeout).await?;
+    let uid = found.and_then(|found| found.metadata.uid).unwrap_or_default();
+    give::<PersistentVolumeClaim>(session, database, &uid).await?;
+    give::<Secret>(session, database, &uid).await?;
+    Ok(uid)
 }
 
-/// Waits until the database serves, and the app's status says so. What is told until the next Postgresql has what the one before
-/// has left is no answer.
-async fn restored(session: &Session, name: &str, database: &str, timeout: Duration) -> Result<(), Error> {
+/// Waits until the database serves what the dump has, and the app's status says so. What is told until the next Postgresql has what
+/// the one before has left is no answer.
+async fn restored(session: &Session, name: &str, made: &str, wanted: &Restore, timeout: Duration) -> Result<(), Error> {
+    let database = Key::new(&session.namespace, name).database();
     let stalled = |found: &Postgresql| {
         let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let stalled = find(conditions, kind::STALLED).filter(|stalled| stalled.status == "True")?;
         (stalled.reason != Reason::NotOurs.as_str()).then(|| stalled.message.clone())
     };
+    let is_another = |found: &Postgresql| found.metadata.uid.as_deref() != Some(made);
     let ended = |found: Option<&Postgresql>| {
         let up = |found: &Postgresql| found.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Up));
-        found.is_some_and(|found| up(found) || stalled(found).is_some())
+        found.is_none_or(|found| is_another(found) || up(found) || stalled(found).is_some())
     };
-    let found = awaited(&session.api::<Postgresql>(), database, "restored", ended, timeout).await?;
-    if let Some(message) = found.as_ref().and_then(stalled) {
+    let found = awaited(&session.api::<Postgresql>(), &database, "restored", ended, timeout).await?;
+    let found = found.filter(|found| !is_another(found));
+    let found = found.ok_or_else(|| Error::Gone(format!("postgresql/{database} was deleted while it was restored")))?;
+    if let Some(message) = stalled(&found) {
         return Err(Error::Stalled(format!("postgresql/{database}: {message}")));
     }
+    is_from(&found, wanted).map_err(Error::Stalled)?;
     let has_database = |found: Option<&ClientApp>| {
         let status = found.and_then(|found| found.status.as_ref());
         status
@@ -225,7 +263,7 @@ async fn restored(session: &Session, name: &str, database: &str, timeout: Durati
     awaited(&session.api::<ClientApp>(), name, "with its database", has_database, timeout).await.map(|_| ())
 }
 
-async fn give<K>(session: &Session, database: &str, uid: Option<&str>) -> Result<(), Error>
+async fn give<K>(session: &Session, database: &str, uid: &str) -> Result<(), Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -238,6 +276,18 @@ where
         unless_gone(given).map_err(what())?;
     }
     Ok(())
+}
+
+/// Whether the user may delete it: the API server is asked, and nothing is deleted.
+async fn may_delete<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let name = object.name_any();
+    let params = DeleteParams { dry_run: true, ..DeleteParams::background() };
+    #[expect(clippy::disallowed_methods, reason = "nothing is deleted")]
+    let asked = api.delete(&name, &params).await;
+    unless_gone(asked).map(drop).map_err(Error::api(format!("ask whether {} {name} may be deleted", K::kind(&()))))
 }
 
 /// Deletes this very object, and waits until it is gone.
@@ -273,68 +323,5 @@ where
             "timed out after {} waiting until {object} is {what}: run the same command again to go on",
             span_of(timeout)
         ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-
-    fn of<K: DeserializeOwned>(spec: Value, status: Value) -> K {
-        serde_json::from_value(json!({"metadata": {"name": "acme"}, "spec": spec, "status": status})).unwrap()
-    }
-
-    #[test]
-    fn whether_it_can_begin_or_go_on() {
-        let backup = json!({"dumps": [
-            {"name": "20260103T000000Z-c", "bytes": 1, "tables": 1},
-            {"name": "20260102T000000Z-b", "bytes": 1, "tables": 1},
-            {"name": "20260101T000000Z-a", "bytes": 1, "tables": 1},
-        ]});
-        let made = json!({"name": "x", "uid": "x", "initialized": true});
-        let database = |phase: &str| -> Option<Postgresql> {
-            Some(of(json!({"backup": {"keep": 3}}), json!({"phase": phase, "backup": backup, "volume": made})))
-        };
-        let last_too: Option<Postgresql> = Some(of(
-            json!({"backup": {"keep": 3, "onDelete": true}}),
-            json!({"phase": "Up", "backup": backup, "volume": made}),
-        ));
-        let without_dumps = Some(of(json!({}), json!({"phase": "Up", "volume": made})));
-        let begun = |from: &str| -> Option<Postgresql> {
-            Some(of(json!({"restore": {"from": from, "claim": "acme-backup"}}), json!({"phase": "Pending"})))
-        };
-        let app = |restore: Value, suspend: bool| -> ClientApp {
-            let postgres = json!({"provider": "standalone", "restore": restore});
-            of(json!({"hostname": "a.example", "suspend": suspend, "postgres": postgres}), json!(null))
-        };
-        let plain = || app(json!(null), false);
-        let asked = |from: &str| app(json!({"from": from, "claim": "acme-backup"}), true);
-        let (c, b, a) = ("20260103T000000Z-c", "20260102T000000Z-b", "20260101T000000Z-a");
-        for (what, app, database, from, no_backup, expected) in [
-            ("a dump", plain(), database("Up"), c, false, Ok(())),
-            ("the last but one", plain(), database("Up"), b, false, Ok(())),
-            ("one that would go", plain(), database("Up"), a, false, Err("3 dumps are kept")),
-            ("with a last one", plain(), last_too, b, false, Err("3 dumps are kept")),
-            ("which stays without another", plain(), database("Up"), a, true, Ok(())),
-            ("another", plain(), database("Up"), "20250101T000000Z-a", false, Err("has no dump 20250101T000000Z-a")),
-            ("of now", plain(), database("Up"), "latest", false, Err("would be the one of now")),
-            ("the database is lost", plain(), database("Failed"), c, false, Err("with --no-backup it is thrown away")),
-            ("and is given up", plain(), database("Failed"), "latest", true, Ok(())),
-            ("no dumps", plain(), without_dumps, "latest", true, Err("has no dump")),
-            ("cut off before the volumes went", asked(c), None, c, false, Ok(())),
-            ("another was cut off", asked(b), None, c, false, Err("has no Postgresql")),
-            ("there is none", plain(), None, c, false, Err("has no Postgresql")),
-            ("cut off before it was handed over", asked(c), begun(c), c, false, Ok(())),
-            ("another, and it is not made", asked(b), begun(b), c, false, Err("does not serve")),
-        ] {
-            let wanted = Restore::of_claim(from, "acme-backup");
-            match (may(&app, database.as_ref(), &wanted, no_backup), expected) {
-                (Ok(()), Ok(())) => {}
-                (Err(why), Err(words)) => assert!(why.contains(words), "{what}: {why}"),
-                (found, _) => panic!("{what}: {found:?}"),
-            }
-        }
     }
 }

@@ -104,6 +104,8 @@ pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> 
         // Its pod may show later than the Job.
         if let Some(said) = said.filter(|_| *succeeded && summary.last_success.as_ref() == Some(ended)) {
             summary.dumps = said.lines().filter_map(dump).collect();
+            let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
+            summary.volume = volume.map(|volume| volume.uid.clone());
         }
         if !succeeded && summary.failure.is_none() && summary.failed_job.as_ref() == Some(name) {
             summary.failure = said.map(str::to_owned);

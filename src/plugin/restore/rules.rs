@@ -1,0 +1,373 @@
+//! Whether an app's database may be made anew from a dump, and from where the way there goes on. **Pure.**
+//!
+//! What was begun is in an annotation of the ClientApp: which Postgresql and which volumes go for it, by uid. `spec.postgres.restore` stays
+//! when all is done, and says nothing of that.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::crd::{BackupState, ClientApp, Phase, Postgresql, Restore, annotation};
+
+/// A restore that has been begun, and not come to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Begun {
+    pub(super) wanted: Restore,
+    /// uid of the Postgresql that goes; empty: there was none with a database.
+    pub(super) postgresql: String,
+    /// The volumes of its servers, which go as well: name and uid.
+    pub(super) claims: BTreeMap<String, String>,
+}
+
+impl Begun {
+    pub(super) fn read(app: &ClientApp) -> Option<Begun> {
+        serde_json::from_str(app.annotations().get(annotation::RESTORING)?).ok()
+    }
+
+    /// What puts it on record, and says what the next database is made from.
+    pub(super) fn patch(&self, suspend: bool) -> Value {
+        json!({
+            "metadata": {"annotations": {annotation::RESTORING: json!(self).to_string()}},
+            "spec": {"suspend": suspend, "postgres": {"restore": in_place_of_any(&self.wanted)}},
+        })
+    }
+}
+
+/// For a merge: a field that is not said is not what it was.
+fn in_place_of_any(wanted: &Restore) -> Value {
+    let mut merged = json!({"claim": null, "store": null});
+    for (field, value) in json!(wanted).as_object().into_iter().flatten() {
+        merged[field] = value.clone();
+    }
+    if let Some(store) = merged["store"].as_object_mut() {
+        for field in ["region", "caSecret", "identitySecret", "size"] {
+            store.entry(field).or_insert(Value::Null);
+        }
+    }
+    merged
+}
+
+/// From where it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// There is a database, which goes.
+    Replace,
+    /// A restore was cut off after that.
+    GoOn,
+    /// There is no database yet that could be lost.
+    Make,
+}
+
+/// From where it goes on, or why it does not.
+pub(super) fn way(
+    app: &ClientApp,
+    database: Option<&Postgresql>,
+    begun: Option<&Begun>,
+    wanted: &Restore,
+    no_backup: bool,
+) -> Result<Way, String> {
+    let name = app.name_any();
+    if app.metadata.deletion_timestamp.is_some() {
+        return Err(format!("{name} is being deleted: nothing is restored"));
+    }
+    let backup = app.status.as_ref().and_then(|status| status.backup.as_ref());
+    if backup.is_some_and(|backup| backup.state == BackupState::Running) {
+        return Err(format!("{name} is being backed up before an upgrade: that goes first"));
+    }
+    let suspended = || match app.spec.suspend && begun.is_none() {
+        true => Err(format!("{name} is suspended, by which nothing changes: `kubectl clientapp resume {name}` first")),
+        false => Ok(()),
+    };
+    let Some(database) = database else {
+        return begun.map(|_| Way::GoOn).ok_or_else(|| {
+            format!(
+                "{name} has no Postgresql, so it is not known which dumps there are: set spec.postgres.restore yourself, to dumps of {}",
+                wanted.place()
+            )
+        });
+    };
+    let goes = begun.is_some_and(|begun| database.metadata.uid.as_ref() == Some(&begun.postgresql));
+    let is_deleted = database.metadata.deletion_timestamp.is_some();
+    match (is_deleted, goes, has_database(database)) {
+        (true, true, _) => Ok(Way::GoOn),
+        (true, false, _) => Err(format!("the Postgresql of {name} is being deleted: nothing is restored")),
+        (false, false, false) if begun.is_some() => Ok(Way::GoOn),
+        (false, _, false) => suspended().map(|()| Way::Make),
+        (false, _, true) => {
+            suspended()?;
+            replaces(&name, database, wanted, no_backup).map(|()| Way::Replace)
+        }
+    }
+}
+
+fn has_database(database: &Postgresql) -> bool {
+    let volume = database.status.as_ref().and_then(|status| status.volume.as_ref());
+    volume.is_some_and(|volume| volume.initialized)
+}
+
+/// Why a database that is there does not go for a dump.
+fn replaces(name: &str, database: &Postgresql, wanted: &Restore, no_backup: bool) -> Result<(), String> {
+    const OF_NOW: &str = "the latest dump would be the one of now: name one with --from, or add --no-backup";
+    let status = database.status.clone().unwrap_or_default();
+    if !no_backup && status.phase != Some(Phase::Up) {
+        return Err(format!(
+            "the database of {name} does not serve, so what is in it cannot be dumped first: with --no-backup it is thrown away"
+        ));
+    }
+    let is_latest = wanted.from == "latest";
+    if is_latest && !no_backup && (wanted.store.is_some() || status.backup.is_some()) {
+        return Err(OF_NOW.to_owned());
+    }
+    // It is looked into the bucket itself.
+    if wanted.store.is_some() {
+        return Ok(());
+    }
+    let dumps = status.backup.unwrap_or_default().dumps;
+    let none = |which: &str| format!("{name} has no dump{which}: `kubectl clientapp backups {name}` lists them");
+    // Of a database that was made from a dump, the list comes with its own first one.
+    let was_there =
+        status.restored.is_some_and(|restored| restored.claim == wanted.claim && restored.dump == wanted.from);
+    let position = dumps.iter().position(|dump| dump.name == wanted.from);
+    match position {
+        None if is_latest && !dumps.is_empty() => Ok(()),
+        None if is_latest => Err(none("")),
+        None if dumps.is_empty() && was_there => Ok(()),
+        None => Err(none(&format!(" {}", wanted.from))),
+        Some(_) if no_backup => Ok(()),
+        Some(newer) => {
+            let keep = database.spec.backup.as_ref().map_or(KEPT, |backup| backup.keep);
+            // The one of now, and the last one before the Postgresql is deleted.
+            let stays = newer + 2 < usize::try_from(keep).unwrap_or_default();
+            stays.then_some(()).ok_or_else(|| {
+                format!(
+                    "{keep} dumps are kept, and what is dumped now would take dump {} away: raise spec.postgres.backup.keep first",
+                    wanted.from
+                )
+            })
+        }
+    }
+}
+
+/// The default of `backup.keep`, which a request for a dump brings along.
+const KEPT: i32 = 7;
+
+/// Whether it may go on: between two steps another user may have changed the app.
+pub(super) fn still_ours(app: &ClientApp, begun: &Begun) -> Result<(), String> {
+    let name = app.name_any();
+    if app.metadata.deletion_timestamp.is_some() {
+        return Err(format!("{name} is being deleted: the restore is not gone on with"));
+    }
+    match app.spec.postgres.restore.as_ref() == Some(&begun.wanted) && Begun::read(app).as_ref() == Some(begun) {
+        true => Ok(()),
+        false => Err(format!(
+            "another user, or another restore, has changed {name} meanwhile: look at `kubectl get clientapp {name} -o yaml`, and restore again"
+        )),
+    }
+}
+
+/// Whether this is the Postgresql that is to be made from the dump.
+pub(super) fn is_made_for(database: &Postgresql, begun: &Begun) -> bool {
+    database.metadata.deletion_timestamp.is_none()
+        && database.metadata.uid.as_ref() != Some(&begun.postgresql)
+        && database.spec.restore.as_ref() == Some(&begun.wanted)
+}
+
+/// Whether what serves was made from the dump.
+pub(super) fn is_from(database: &Postgresql, wanted: &Restore) -> Result<(), String> {
+    let restored = database.status.as_ref().and_then(|status| status.restored.as_ref());
+    let is_it = restored.is_some_and(|restored| {
+        let place = wanted.store.as_ref().map(|_| wanted.place());
+        [restored.dump.as_str(), "latest"].contains(&wanted.from.as_str())
+            && restored.claim == wanted.claim
+            && restored.store == place
+    });
+    is_it.then_some(()).ok_or_else(|| {
+        format!(
+            "postgresql/{} serves, and was not made from dump {} of {}: look at its status.restored",
+            database.name_any(),
+            wanted.from,
+            wanted.place()
+        )
+    })
+}
+
+/// What is lost and what is kept.
+pub(super) fn consequence(name: &str, wanted: &Restore, way: Way, no_backup: bool) -> String {
+    let dump = format!("dump {} of {}", wanted.from, wanted.place());
+    let now = match no_backup {
+        true => "What is in the database now is LOST: it is not dumped first.",
+        false => "What is in the database now is dumped first.",
+    };
+    match way {
+        Way::Replace => format!(
+            "This replaces the database of {name} by {dump}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database."
+        ),
+        Way::GoOn => format!("A restore of {name} was cut off: this goes on with it, by {dump}."),
+        Way::Make => format!("{name} has no database yet: this makes it from {dump}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    fn of<K: DeserializeOwned>(metadata: &Value, spec: Value, status: Value) -> K {
+        let mut object = json!({"metadata": {"name": "acme"}, "spec": spec, "status": status});
+        for (field, value) in metadata.as_object().unwrap() {
+            object["metadata"][field] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    const C: &str = "20260103T000000Z-c";
+    const B: &str = "20260102T000000Z-b";
+    const A: &str = "20260101T000000Z-a";
+
+    fn database(spec: Value, status: Value) -> Option<Postgresql> {
+        let mut made = json!({"volume": {"name": "x", "uid": "x", "initialized": true}});
+        for (field, value) in status.as_object().unwrap() {
+            made[field] = value.clone();
+        }
+        Some(of(&json!({"uid": "old"}), spec, made))
+    }
+
+    fn dumps() -> Value {
+        let dumps = [C, B, A].map(|name| json!({"name": name, "bytes": 1, "tables": 1}));
+        json!({"dumps": dumps})
+    }
+
+    fn serving(keep: i32) -> Option<Postgresql> {
+        database(json!({"backup": {"keep": keep, "schedule": "@daily"}}), json!({"phase": "Up", "backup": dumps()}))
+    }
+
+    fn begun(from: &str) -> Begun {
+        Begun {
+            wanted: Restore::of_claim(from, "acme-backup"),
+            postgresql: "old".to_owned(),
+            claims: [("data-acme-0".to_owned(), "u".to_owned())].into(),
+        }
+    }
+
+    #[test]
+    fn whether_it_can_begin_or_go_on() {
+        let app = |metadata: Value, suspend: bool, status: Value| -> ClientApp {
+            of(
+                &metadata,
+                json!({"hostname": "a.example", "suspend": suspend, "postgres": {"provider": "standalone"}}),
+                status,
+            )
+        };
+        let plain = || app(json!({}), false, json!(null));
+        let suspended = || app(json!({}), true, json!(null));
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "uid": "old"});
+        let going: Option<Postgresql> = Some(of(&deleted, json!({}), json!({"phase": "Up"})));
+        let new: Option<Postgresql> = Some(of(&json!({"uid": "new"}), json!({}), json!({"phase": "Pending"})));
+        let unlisted = |dump: &str| {
+            let restored = json!({"dump": dump, "claim": "acme-backup"});
+            database(json!({}), json!({"phase": "Up", "restored": restored}))
+        };
+        let lost = || database(json!({}), json!({"phase": "Failed", "backup": dumps()}));
+        let by_default = database(
+            json!({}),
+            json!({"phase": "Up", "backup": {"dumps":
+            (1..=9).rev().map(|day| json!({"name": format!("2026010{day}T000000Z-a"), "bytes": 1, "tables": 1})).collect::<Vec<_>>()}}),
+        );
+        let backing_up =
+            json!({"backup": {"kind": "Postgresql", "name": "x", "from": "1", "to": "2", "state": "Running"}});
+        let (replace, go_on, make) = (Ok(Way::Replace), Ok(Way::GoOn), Ok(Way::Make));
+        type Row<'a> = (&'a str, ClientApp, Option<Postgresql>, Option<Begun>, &'a str, bool, Result<Way, &'a str>);
+        let rows: Vec<Row<'_>> = vec![
+            ("a dump", plain(), serving(7), None, C, false, replace),
+            ("one that would go", plain(), serving(3), None, B, false, Err("3 dumps are kept")),
+            ("one that would go for the last one", plain(), serving(3), None, C, true, replace),
+            ("the default of keep counts", plain(), by_default, None, A, false, Err("7 dumps are kept")),
+            ("another", plain(), serving(7), None, "20250101T000000Z-a", false, Err("has no dump 20250101T000000Z-a")),
+            ("of now", plain(), serving(7), None, "latest", false, Err("would be the one of now")),
+            ("it is lost", plain(), lost(), None, C, false, Err("with --no-backup it is thrown away")),
+            ("and is given up", plain(), lost(), None, "latest", true, replace),
+            (
+                "no dumps",
+                plain(),
+                database(json!({}), json!({"phase": "Up"})),
+                None,
+                "latest",
+                true,
+                Err("has no dump"),
+            ),
+            ("back to the dump that it is from", plain(), unlisted(C), None, C, true, replace),
+            ("not to another", plain(), unlisted(C), None, B, true, Err("has no dump")),
+            (
+                "a deletion is held up",
+                app(deleted.clone(), true, json!(null)),
+                serving(7),
+                None,
+                C,
+                false,
+                Err("is being deleted"),
+            ),
+            ("a user has suspended it", suspended(), serving(7), None, C, false, Err("is suspended")),
+            ("an upgrade", app(json!({}), false, backing_up), serving(7), None, C, false, Err("before an upgrade")),
+            ("a user deletes it", plain(), going.clone(), None, C, false, Err("is being deleted")),
+            ("there is none", plain(), None, None, C, false, Err("has no Postgresql")),
+            ("none is made yet", plain(), new.clone(), None, C, false, make),
+            ("cut off before it was deleted", suspended(), serving(7), Some(begun(C)), C, false, replace),
+            ("while it is deleted", suspended(), going, Some(begun(C)), C, false, go_on),
+            ("after that", suspended(), None, Some(begun(C)), C, false, go_on),
+            ("by another dump", suspended(), None, Some(begun(C)), B, false, go_on),
+            ("before it was handed over", plain(), new, Some(begun(C)), B, false, go_on),
+        ];
+        for (what, app, database, begun, from, no_backup, expected) in rows {
+            let wanted = Restore::of_claim(from, "acme-backup");
+            match (way(&app, database.as_ref(), begun.as_ref(), &wanted, no_backup), expected) {
+                (Ok(way), Ok(expected)) => assert_eq!(way, expected, "{what}"),
+                (Err(why), Err(words)) => assert!(why.contains(words), "{what}: {why}"),
+                (found, _) => panic!("{what}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_put_down_is_gone_on_with() {
+        let begun = begun(C);
+        let with = |begun: &Begun, metadata: Value| -> ClientApp {
+            let patch = begun.patch(true);
+            let mut spec = patch["spec"].clone();
+            spec["hostname"] = json!("a.example");
+            let mut metadata = metadata;
+            metadata["annotations"] = patch["metadata"]["annotations"].clone();
+            of(&metadata, spec, json!(null))
+        };
+        assert_eq!(still_ours(&with(&begun, json!({})), &begun), Ok(()));
+        let other = Begun { wanted: Restore::of_claim(B, "acme-backup"), ..begun.clone() };
+        assert!(still_ours(&with(&other, json!({})), &begun).is_err());
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert!(still_ours(&with(&begun, deleted), &begun).is_err());
+
+        let made = |uid: &str, from: &str| -> Postgresql {
+            of(&json!({"uid": uid}), json!({"restore": {"from": from, "claim": "acme-backup"}}), json!(null))
+        };
+        for (uid, from, expected) in [("new", C, true), ("old", C, false), ("new", B, false)] {
+            assert_eq!(is_made_for(&made(uid, from), &begun), expected, "{uid} {from}");
+        }
+        for (dump, claim, expected) in [(C, "acme-backup", true), (B, "acme-backup", false), (C, "another", false)] {
+            let made = database(json!({}), json!({"restored": {"dump": dump, "claim": claim}})).unwrap();
+            assert_eq!(is_from(&made, &begun.wanted).is_ok(), expected, "{dump} {claim}");
+        }
+        assert!(is_from(&database(json!({}), json!({})).unwrap(), &begun.wanted).is_err());
+    }
+
+    #[test]
+    fn a_merge_leaves_nothing_of_an_earlier_restore() {
+        let store =
+            json!({"endpoint": "https://s3", "bucket": "dumps", "path": "a/b", "credentialsSecret": {"name": "s3"}});
+        let store = Restore::of_store(C, serde_json::from_value(store).unwrap());
+        assert_eq!(in_place_of_any(&store)["claim"], Value::Null);
+        assert_eq!(in_place_of_any(&store)["store"]["identitySecret"], Value::Null);
+        assert!(in_place_of_any(&store)["store"].as_object().unwrap().contains_key("size"));
+        assert_eq!(in_place_of_any(&Restore::of_claim(C, "c")), json!({"from": C, "claim": "c", "store": null}));
+    }
+}
