@@ -17,6 +17,7 @@ use super::{
     observed::{Observed, Phase, ReleaseView, Retained, SecretView, Workload},
     owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step},
+    pods,
     upgrade::{self, Before},
 };
 use crate::{
@@ -70,7 +71,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     if !retained.is_empty() {
         match adopt(desired, retained, closed.as_ref(), now) {
             // What it brings with it decides what comes next.
-            Ok(step) => return Plan { steps: vec![step], hold: None },
+            Ok(step) => return Plan { steps: vec![step], ..Plan::default() },
             Err(hold) => return plan.hold(hold),
         }
     }
@@ -118,6 +119,8 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         return plan;
     }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
+    let is_waiting = workloads.iter().any(|workload| workload.waiting.is_some());
+    plan.look_at_pods = is_waiting.then(|| pods::next_look(pods::not_ready_since(recorded).unwrap_or(now), now));
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),

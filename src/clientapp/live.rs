@@ -1,7 +1,10 @@
 //! What the API server has now, where a cache may be late and much depends on it. **Effects**, reads only.
 
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Secret},
+    api::{
+        batch::v1::Job,
+        core::v1::{Pod, Secret},
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -50,6 +53,18 @@ pub async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
         let (now, seen) = (&found.metadata, app.meta());
         now.uid == seen.uid && now.generation == seen.generation && now.deletion_timestamp.is_none()
     }))
+}
+
+/// The pods that a label selector means, asked with the rights of this account; `None`: it may not see pods. More than one is looked
+/// at only where several fail.
+pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Option<Vec<Pod>>, Error> {
+    const MOST: u32 = 20;
+    let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
+    match api.list(&ListParams::default().labels(selector).limit(MOST)).await {
+        Ok(found) => Ok(Some(found.items)),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Err(error) => Err(Error::api(format!("list the pods of ClientApp {key}"))(error)),
+    }
 }
 
 /// Reads what Helm stored of a revision; inside, what is wrong with it.

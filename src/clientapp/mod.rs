@@ -39,6 +39,7 @@ pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod owned;
 pub(crate) mod plan;
+mod pods;
 mod release;
 pub(crate) mod report;
 pub(crate) mod retained;

@@ -19,6 +19,8 @@ use super::{
     inventory, live,
     observed::{BackupView, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
     owned::{self, Seen},
+    pods,
+    report::NAMED_WORKLOADS,
     retained, upgrade,
     watches::{RevisionMeta, SecretMeta},
 };
@@ -75,7 +77,11 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     let observed =
         Observed { run, run_is_shown, workloads, release, inventory, owned, recorded, ..Observed::default() };
     match desired {
-        Some(desired) => with_spec(ctx, app, desired, observed, now).await,
+        Some(desired) => {
+            let mut observed = with_spec(ctx, app, desired, observed, now).await?;
+            with_reasons(ctx, desired, &mut observed, now).await?;
+            Ok(observed)
+        }
         None => Ok(observed),
     }
 }
@@ -108,6 +114,25 @@ fn workloads(
         }
     }
     workloads
+}
+
+/// Adds why the pods of workloads are not ready, which these themselves do not say. Only those that wait for a while are asked for.
+async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) -> Result<(), Error> {
+    let is_old =
+        pods::not_ready_since(&observed.recorded).is_some_and(|since| now.duration_since(since) >= pods::PATIENCE);
+    let is_deployed = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
+    if !is_old || !is_deployed {
+        return Ok(());
+    }
+    for workload in observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some()).take(NAMED_WORKLOADS) {
+        let Some(selector) = &workload.selector else { continue };
+        let Some(found) = live::pods(ctx, &desired.key, &desired.account, selector).await? else { return Ok(()) };
+        if let (Some(waiting), Some(why)) = (&mut workload.waiting, pods::why(&found)) {
+            waiting.push_str(": ");
+            waiting.push_str(&why);
+        }
+    }
+    Ok(())
 }
 
 /// What there is to see for a spec.

@@ -217,6 +217,10 @@ pub struct Workload {
     pub uid: String,
     /// `metadata.generation`, as the watch has it.
     pub generation: i64,
+    /// What selects its pods, for a request.
+    pub selector: Option<String>,
+    /// Its own controller has given up: no progress within its deadline.
+    pub stuck: bool,
 }
 
 impl Workload {

@@ -114,6 +114,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What the rest waits for.
     pub hold: Option<Hold>,
+    /// When the pods of workloads that are not ready are looked at again.
+    pub look_at_pods: Option<Timestamp>,
 }
 
 impl Plan {
@@ -123,7 +125,8 @@ impl Plan {
         let adopted =
             self.steps.iter().any(|step| matches!(step, Step::Adopt(_))).then_some(SignedDuration::from_secs(1));
         let held = self.hold.as_ref().and_then(|hold| hold.until).map(|until| until.duration_since(now));
-        match [adopted, held].into_iter().flatten().min() {
+        let pods = self.look_at_pods.map(|at| at.duration_since(now));
+        match [adopted, held, pods].into_iter().flatten().min() {
             None => Action::await_change(),
             Some(wait) => {
                 let wait = wait.max(SignedDuration::from_millis(100));

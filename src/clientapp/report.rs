@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// This many workloads that are not ready are named; the rest is counted.
-const NAMED_WORKLOADS: usize = 3;
+pub const NAMED_WORKLOADS: usize = 3;
 
 /// What a reconcile has come to, before it acts.
 pub struct Pass<'a> {
@@ -229,6 +229,10 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
         None if !plan.steps.is_empty() => Verdict::yes(Reason::Pending, "there are steps left to take"),
+        None if workloads.state == State::False => Verdict::no(
+            Reason::Settled,
+            "helm has nothing left to do; what the workloads wait for is in WorkloadsReady",
+        ),
         None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
         Some(hold) if hold.stalled || hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
@@ -254,6 +258,10 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     };
     let stalled = match stalled {
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
+        // Nothing but a change of the spec, or of what the message names, goes on from there.
+        None if hold.is_none() && is_stuck(observed) => {
+            Verdict::yes(Reason::ProgressDeadlineExceeded, &workloads.message)
+        }
         None => Verdict::no(Reason::NotStalled, "nothing has to be changed by hand"),
     };
     vec![
@@ -316,7 +324,11 @@ fn workloads(observed: &Observed) -> Verdict {
     if waiting.len() > NAMED_WORKLOADS {
         message.push_str(&format!("; and {} more", waiting.len() - NAMED_WORKLOADS));
     }
-    Verdict::no(Reason::NotReady, message)
+    Verdict::no(if is_stuck(observed) { Reason::ProgressDeadlineExceeded } else { Reason::NotReady }, message)
+}
+
+fn is_stuck(observed: &Observed) -> bool {
+    observed.workloads.iter().any(|workload| workload.stuck)
 }
 
 /// A condition that this pass did not look at stays what it was.

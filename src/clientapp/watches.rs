@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, PodTemplateSpec, Secret, ServiceAccount},
     rbac::v1::RoleBinding,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::{Client, CustomResourceExt as _, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -18,6 +18,7 @@ use super::{
     desired::StoredProfile,
     inventory::release_of,
     observed::Workload,
+    pods,
 };
 use crate::{
     crd::{ClientApp, Guard, Profile, annotation, label},
@@ -265,6 +266,7 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
     let refused = condition("ReplicaFailure").filter(|condition| condition.status == "True");
     let stuck =
         condition("Progressing").filter(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded"));
+    let is_stuck = stuck.is_some();
     let waiting = rollout(
         deployment.metadata.generation,
         status.observed_generation,
@@ -282,7 +284,12 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
         (None, None) => waiting,
     });
-    workload("Deployment", &deployment, deployment.spec.as_ref().map(|spec| &spec.template), waiting)
+    let spec = deployment.spec.as_ref().map(|spec| (&spec.template, &spec.selector));
+    let mut entry = workload("Deployment", &deployment, spec, waiting);
+    if let Some(workload) = &mut entry.value {
+        workload.stuck = is_stuck && workload.waiting.is_some();
+    }
+    entry
 }
 
 fn stateful_set(set: StatefulSet) -> Entry<Workload> {
@@ -300,7 +307,7 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
         updated,
         status.available_replicas.unwrap_or(0),
     );
-    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| &spec.template), waiting)
+    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| (&spec.template, &spec.selector)), waiting)
 }
 
 /// Why a rollout is not complete, as `kubectl rollout status` would say it.
@@ -325,10 +332,10 @@ fn rollout(
 fn workload<K: Resource>(
     kind: &'static str,
     object: &K,
-    template: Option<&PodTemplateSpec>,
+    spec: Option<(&PodTemplateSpec, &LabelSelector)>,
     waiting: Option<String>,
 ) -> Entry<Workload> {
-    let annotations = template.and_then(|template| template.metadata.as_ref()?.annotations.as_ref());
+    let annotations = spec.and_then(|(template, _)| template.metadata.as_ref()?.annotations.as_ref());
     let restarted_for = annotations.and_then(|annotations| annotations.get(annotation::RESTARTED_FOR).cloned());
     // What Helm manages without naming its release cannot be filed, and is no app's.
     let group = release_of(object.meta());
@@ -339,6 +346,8 @@ fn workload<K: Resource>(
         restarted_for,
         uid: object.uid().unwrap_or_default(),
         generation: object.meta().generation.unwrap_or_default(),
+        selector: spec.and_then(|(_, selector)| pods::selector(selector)),
+        stuck: false,
     };
     Entry { key: key_of(object), value: group.is_some().then(workload), group }
 }
@@ -354,6 +363,27 @@ mod tests {
 
     use super::*;
     use crate::clientapp::inventory::{RELEASE_NAME, RELEASE_NAMESPACE};
+
+    #[test]
+    fn a_deployment_that_makes_no_progress_is_stuck() {
+        for (available, reason, expected) in [
+            (0, "ProgressDeadlineExceeded", true),
+            (0, "ReplicaSetUpdated", false),
+            (1, "ProgressDeadlineExceeded", false),
+        ] {
+            let object = json!({
+                "metadata": {"name": "acme", "namespace": "tenants", "generation": 2,
+                    "annotations": {RELEASE_NAME: "acme", RELEASE_NAMESPACE: "tenants"}},
+                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "acme"}}, "template": {}},
+                "status": {
+                    "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available,
+                    "conditions": [{"type": "Progressing", "status": "False", "reason": reason}],
+                },
+            });
+            let workload = deployment(serde_json::from_value(object).unwrap()).value.unwrap();
+            assert_eq!((workload.stuck, workload.selector.as_deref()), (expected, Some("app=acme")), "{reason}");
+        }
+    }
 
     #[test]
     fn a_deployment_is_ready_when_its_rollout_is_complete() {

@@ -175,6 +175,7 @@ reasons! {
     Pending APP kind::RELEASED, Progress: "helm is to run.", "Wait.";
     ProfileInvalid APP kind::READY, Stalled: "The Profile sets a key that the operator computes, or a size that is none; the message names it.", "Correct the Profile.";
     ProfileMissing APP kind::READY, Stalled: "There is no Profile of the name in `spec.profile`.", "Create it, or name another; that is noticed at once.";
+    ProgressDeadlineExceeded APP kind::WORKLOADS_READY, Stalled: "A Deployment of the release makes no progress any more; the message says why its pods are not ready.", "Follow the message; the next change of the spec, or of the pods, is noticed.";
     Provisioning BOTH kind::POSTGRES_READY, Progress: "The database is on its way.", "Wait; then `kubectl describe` it.";
     QuotaExceeded BOTH kind::READY, Stalled: "A quota of the namespace refuses an object.", "Raise it.";
     ReadOnly ROW kind::READY, Stalled: "The database is read-only.", "Make it writable, or name the primary in `PSQL_HOST`.";

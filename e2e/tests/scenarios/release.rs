@@ -211,6 +211,36 @@ async fn readiness_follows_the_workloads_without_helm() {
     assert_eq!(helms(tenant.requests().await), before);
 }
 
+/// The reason is the pod's own, which no workload tells; and it costs nothing once all is well.
+#[tokio::test]
+async fn why_pods_are_not_ready_is_told() {
+    let tenant = Lab::shared().await.tenant("why-not-ready").await;
+    tenant
+        .create("acme", with(small(&tenant, "acme"), json!({"values": {"nodeSelector": {"disk": "none"}}})))
+        .await
+        .unwrap();
+    let told = |status: &ClientAppStatus| {
+        status.conditions.iter().any(|condition| {
+            condition.type_ == "WorkloadsReady"
+                && condition
+                    .message
+                    .contains("Deployment acme-nextcloud: 0 of 1 replicas are available: pod acme-nextcloud-")
+                && condition.message.contains("is not scheduled: 0/")
+                && condition.message.contains("didn't match Pod's node affinity/selector")
+        })
+    };
+    tenant.status("acme", "told why", told).await;
+    let asked =
+        || async { tenant.requests().await.into_iter().filter(|request| request.ends_with("list pods/")).count() };
+    assert!(asked().await > 0);
+    tenant.patch("acme", json!({"values": {"nodeSelector": null}})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    let before = asked().await;
+    tenant.patch("acme", json!({"upgrade": {"backup": true}})).await.unwrap();
+    tenant.status("acme", "seen", |status| status.observed_generation == Some(3)).await;
+    assert_eq!(asked().await, before);
+}
+
 #[tokio::test]
 async fn an_app_that_never_becomes_ready_holds_up_no_other() {
     let tenant = Lab::shared().await.tenant("never-ready").await;

@@ -88,6 +88,11 @@ fn what_the_conditions_say() {
     say("a workload is not ready", json!({}), &|w| {
         w.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
     });
+    say("a workload makes no progress any more", json!({}), &|w| {
+        let why =
+            "0 of 1 replicas are available, and no progress within its deadline: pod x is not scheduled: no node fits";
+        (w.workloads[0].waiting, w.workloads[0].stuck) = (Some(why.to_owned()), true);
+    });
     say("many workloads are not ready", json!({}), &|w| {
         let waiting = Some("0 of 1 replicas are available".to_owned());
         let workload = Workload { kind: "Deployment", waiting, ..Workload::default() };
