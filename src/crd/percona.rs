@@ -91,12 +91,26 @@ impl Backups {
         repos.into_iter().flatten().filter_map(|repo| repo["name"].as_str()).collect()
     }
 
+    /// Where the backups in a repository are, as a PerconaPGBackup's `status.destination` says it; empty for a volume.
+    pub fn destination(&self, repository: &str) -> Option<String> {
+        let pgbackrest = self.pgbackrest.as_ref()?;
+        let repo = pgbackrest["repos"].as_array()?.iter().find(|repo| repo["name"] == repository)?;
+        let path = pgbackrest["global"][format!("{repository}-path")].as_str().unwrap_or_default();
+        Some(store(repo).map_or_else(String::new, |store| store + path))
+    }
+
     /// Whether Percona restores the cluster in place: it sets this for a PerconaPGRestore, and takes it back when that has ended
     /// (`percona/controller/pgrestore/utils/pgbackrest.go`, `Start` and `DisableRestore`).
     pub fn is_restoring(&self) -> bool {
         self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest.pointer("/restore/enabled"))
             == Some(&Value::Bool(true))
     }
+}
+
+/// The bucket or container of a repository as a URL; none for a volume.
+pub fn store(repo: &Value) -> Option<String> {
+    let places = [("s3", "bucket", "s3"), ("gcs", "bucket", "gs"), ("azure", "container", "azure")];
+    places.into_iter().find_map(|(kind, part, scheme)| Some(format!("{scheme}://{}", repo[kind][part].as_str()?)))
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

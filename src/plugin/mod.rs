@@ -17,6 +17,7 @@ mod goal;
 mod history;
 mod list;
 mod password;
+mod percona;
 mod restore;
 mod session;
 mod status;

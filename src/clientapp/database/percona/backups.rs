@@ -126,12 +126,7 @@ pub(super) fn seen(pgbackrest: Option<&Value>) -> Room {
     let repos = pgbackrest.and_then(|pgbackrest| pgbackrest["repos"].as_array());
     let mut room = Room::default();
     for repo in repos.into_iter().flatten() {
-        let part = |kind: &str, part: &str| repo[kind][part].as_str().map(str::to_owned);
-        let store = None
-            .or_else(|| part("s3", "bucket").map(|bucket| format!("s3://{bucket}")))
-            .or_else(|| part("gcs", "bucket").map(|bucket| format!("gs://{bucket}")))
-            .or_else(|| part("azure", "container").map(|container| format!("azure://{container}")));
-        match store {
+        match percona::store(repo) {
             Some(store) => {
                 let option = format!("{}-path", repo["name"].as_str().unwrap_or_default());
                 let path = pgbackrest.and_then(|pgbackrest| pgbackrest["global"][option].as_str());
