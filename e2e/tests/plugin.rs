@@ -761,6 +761,12 @@ async fn a_cluster_gets_yesterdays_data_back() {
     typed(&tenant, &at).await.failed(4, "acme is being restored already");
     typed(&tenant, &["backup", "acme"]).await.failed(4, "is being restored");
     tenant.percona("acme-pg", Knobs { fail_restores: true, ..Knobs::default() });
+    e2e::wait::until("the restore has failed", async || {
+        let state = |restore: &PerconaPGRestore| restore.status.clone()?.state;
+        let failed = restores().await.iter().any(|restore| state(restore).as_deref() == Some("Failed"));
+        failed.then_some(()).ok_or("not yet".to_owned())
+    })
+    .await;
     tenant.condition("acme", "Ready", "True", "Ready").await;
     let again = ["restore", "acme", "--no-backup", "--yes", "--wait"];
     typed(&tenant, &again).await.failed(1, "kubectl logs job/acme-pg-pgbackrest-restore");

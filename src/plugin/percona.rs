@@ -102,8 +102,8 @@ pub(crate) async fn restore(
         backed_up(session, printer, &backup, patience.timeout).await?;
         printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` brings it back"));
     }
-    let name = format!("{}-{}", found.cluster.name_any(), stamp(Session::now()));
-    let restore = create(session, PerconaPGRestore::new(&name, spec)).await?;
+    let restore = create(session, PerconaPGRestore::new("", spec), &found.cluster.name_any()).await?;
+    let name = restore.name_any();
     let sentence = format!("perconapgrestore/{name} restores the database of {app} {}", state_of(args));
     if !patience.wait {
         return printer.object(&restore, &sentence);
@@ -315,20 +315,17 @@ fn render(cluster: &PerconaPGCluster, backups: &[PerconaPGBackup], now: Timestam
     text
 }
 
-/// A part of a name that says when.
-fn stamp(now: Timestamp) -> String {
-    now.strftime("%Y%m%dt%H%M%Sz").to_string()
-}
-
 /// Asks for a backup.
 async fn asked(session: &Session, app: &str, cluster: &PerconaPGCluster) -> Result<PerconaPGBackup, Error> {
     let repository = may_back_up(app, cluster).map_err(Error::Stalled)?;
     let pg_cluster = cluster.name_any();
-    let name = format!("{pg_cluster}-by-hand-{}", stamp(Session::now()));
-    create(session, PerconaPGBackup::new(&name, PerconaPGBackupSpec { pg_cluster, repo_name: Some(repository) })).await
+    let prefix = format!("{pg_cluster}-by-hand");
+    let spec = PerconaPGBackupSpec { pg_cluster, repo_name: Some(repository) };
+    create(session, PerconaPGBackup::new("", spec), &prefix).await
 }
 
-async fn create<K>(session: &Session, object: K) -> Result<K, Error>
+/// Creates an object, under a name that says when.
+async fn create<K>(session: &Session, mut object: K, prefix: &str) -> Result<K, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -337,7 +334,10 @@ where
         + Serialize,
 {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let what = format!("create {} {}/{}", K::kind(&()), session.namespace, object.name_any());
+    let what = format!("create a {} in namespace {}", K::kind(&()), session.namespace);
+    // Two may be asked for within a second.
+    object.meta_mut().generate_name = Some(format!("{prefix}-{}-", Session::now().strftime("%Y%m%dt%H%M%Sz")));
+    object.meta_mut().name = None;
     session.api::<K>().create(&params, &object).await.map_err(Error::api(what))
 }
 

@@ -68,7 +68,9 @@ async fn backups_in_a_repository_outlive_their_app() {
 
     // The app goes, and what was backed up stays.
     tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
+    assert_eq!(names::<PerconaPGCluster>(&tenant).await, [""; 0]);
+    let volumes = names::<PersistentVolumeClaim>(&tenant).await;
+    assert_eq!(volumes, [""; 0]);
     let left = names::<PerconaPGBackup>(&tenant).await;
     assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
 
