@@ -24,15 +24,17 @@ pub struct PerconaOptions {
     #[schemars(range(min = 1, max = 1000))]
     pub keep: Option<i32>,
 
-    /// The backups that the database is made from, in place of an empty one. It counts until the PerconaPGCluster is made, and never
-    /// after; `kubectl clientapp restore` restores one that is made.
+    /// The backups that the database is made from, in place of an empty one; it is backed up itself then, from the beginning. It counts
+    /// until the PerconaPGCluster is made, and never after; `kubectl clientapp restore` restores one that is made.
     pub data_source: Option<PerconaDataSource>,
 }
 
 impl PerconaOptions {
-    /// Whether backups are made from the beginning.
+    /// Whether backups are made from the beginning. Percona restores with what a cluster backs up with, so that one that is made from
+    /// backups needs that, too.
     pub fn backs_up(&self) -> bool {
-        self.repository.is_some() || self.schedules.is_some() || self.keep.is_some()
+        let PerconaOptions { repository, schedules, keep, data_source } = self;
+        repository.is_some() || schedules.is_some() || keep.is_some() || data_source.is_some()
     }
 }
 

@@ -285,9 +285,9 @@ fn what_percona_is_asked_for() {
     row("in another", repository(), elsewhere, MISMATCH);
     row("in one that is not named", none(), elsewhere, MISMATCH);
     row("on a volume", with(json!({"keep": 3})), new, &format!("postgres with backups{MADE}"));
-    row("made from a backup", source(), new, &format!("postgres from a backup{MADE}"));
+    row("made from a backup", source(), new, &format!("postgres with backups from a backup{MADE}"));
     row("made once", source(), |_| {}, "");
-    row("deleted by a user, whose volumes are there still", source(), gone, &format!("postgres{MADE}"));
+    row("deleted by a user, whose volumes are there still", source(), gone, &format!("postgres with backups{MADE}"));
     let said_again = |w: &mut Observed| {
         let found = w.database.object.as_mut().unwrap();
         (found.source, found.digest) = (Some(json!({})), None);

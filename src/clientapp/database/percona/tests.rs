@@ -151,6 +151,9 @@ fn what_it_was_made_from_is_said_again() {
     );
     let mut document = applied(&desired, None);
     assert_eq!(document["spec"].get("dataSource"), None);
+    // Percona restores with the image and the repository's name that it backs up with.
+    let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
+    assert!(pgbackrest["image"].is_string() && pgbackrest["repos"][0]["name"] == "repo1", "{document}");
     object.provider.made_from(&mut document, &object.source().unwrap());
     assert_eq!(stored_as(&document).source, object.source());
     document["metadata"]["annotations"] = json!({});
