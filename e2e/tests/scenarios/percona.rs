@@ -169,3 +169,51 @@ async fn a_database_is_made_from_backups_once() {
     tenant.delete("gone").await;
     nothing_is_left(&tenant).await;
 }
+
+#[tokio::test]
+async fn backups_stay_where_they_are_whatever_comes_after() {
+    let tenant = Lab::shared().await.tenant("both").await;
+    let spec = |percona: Value, adopt: bool| {
+        json!({
+            "hostname": hostname(&tenant, "acme"), "postgres": {"percona": percona, "adopt": adopt},
+            "redis": {"enabled": false}, "deletionPolicy": "Retain",
+        })
+    };
+    tenant.create("acme", spec(json!({"keep": 2}), false)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let volume = async || tenant.api::<PersistentVolumeClaim>().get("acme-pg-repo1").await.unwrap().uid();
+    let before = volume().await;
+    let repository = json!({"gcs": {"bucket": "b"}, "secretName": "s", "path": "/a"});
+    tenant.patch("acme", json!({"postgres": {"percona": {"repository": repository}}})).await.unwrap();
+    let in_both = |found: &PerconaPGCluster| {
+        let backups = &found.spec.backups;
+        backups.repositories() == ["repo1", "repo2"]
+            && backups.destination("repo1").as_deref() == Some("")
+            && backups.destination("repo2").as_deref() == Some("gs://b/a")
+    };
+    cluster(&tenant, "acme-pg", "with both", in_both).await;
+    tenant.ready("acme", 1).await;
+    let change = json!({"chartVersion": charts::PATCH, "upgrade": {"backup": true}});
+    tenant.patch("acme", change).await.unwrap();
+    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    assert_eq!(backup.spec.repo_name.as_deref(), Some("repo2"));
+    assert_eq!(volume().await, before);
+
+    // Retained, and adopted by one that does not say where the backups are, and then does.
+    tenant.delete("acme").await;
+    let mut adopting = spec(json!({}), true);
+    adopting["chartVersion"] = json!(charts::PATCH);
+    tenant.create("acme", adopting).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "RepositoryMismatch").await;
+    for part in ["keeps its backups in gs://b/a", "names none", "path: /a"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let repository = json!({"gcs": {"bucket": "b"}, "secretName": "s"});
+    tenant.patch("acme", json!({"postgres": {"percona": {"repository": repository}}})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    cluster(&tenant, "acme-pg", "as it was", in_both).await;
+    assert_eq!(volume().await, before);
+    tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    tenant.delete("acme").await;
+}
