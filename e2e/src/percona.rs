@@ -16,12 +16,17 @@
 //!   the finalizer `percona.com/delete-backups`. It writes `spec.backups.pgbackrest.manual` into the cluster, which
 //!   stays there: who then no longer applies `pgbackrest` leaves it without the `repos` that the schema requires.
 //! - There is no word about why a backup's Job has failed.
+//! - A schedule makes `PerconaPGBackup`s, and no CronJob. Here its time comes once.
+//! - A `PerconaPGRestore` sets `spec.backups.pgbackrest.restore.enabled` in the cluster for as long as it is at work, and
+//!   the cluster is not ready meanwhile. A second one waits without a word.
+//! - `dataSource` counts while there is no database, and the operator does not take it off afterwards.
 
 mod backups;
 mod instances;
 mod objects;
 mod reconcile;
 mod repo;
+mod restores;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -43,10 +48,15 @@ use tokio::sync::watch;
 use crate::background::Background;
 use backups::Backup;
 use reconcile::World;
+use restores::Restore;
 use spec::Cluster;
 
-/// Backups, and then clusters: who finds the latter can rely on the former.
-const CRDS: [&str; 2] = [include_str!("../percona/backup-crd.yaml"), include_str!("../percona/crd.yaml")];
+/// Restores and backups, and then clusters: who finds the latter can rely on the former.
+const CRDS: [&str; 3] = [
+    include_str!("../percona/restore-crd.yaml"),
+    include_str!("../percona/backup-crd.yaml"),
+    include_str!("../percona/crd.yaml"),
+];
 
 /// How the stand-in misbehaves. By default it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +73,10 @@ pub struct Knobs {
     pub hold_backups: bool,
     /// The Job of a `PerconaPGBackup` fails: `Failed` with no word about why, as there. Not that of the first of all.
     pub fail_backups: bool,
+    /// Leaves a `PerconaPGRestore` at `Running` until [`PerconaStandIn::release`].
+    pub hold_restores: bool,
+    /// A `PerconaPGRestore` fails, with no word about why.
+    pub fail_restores: bool,
 }
 
 /// The knobs of all clusters, and those of single ones by name.
@@ -94,7 +108,7 @@ impl PerconaStandIn {
         Ok(Self { settings, _service: service })
     }
 
-    /// Creates the definitions of `PerconaPGBackup` and `PerconaPGCluster` if need be, and waits until clusters can be
+    /// Creates the definitions of `PerconaPGRestore`, `PerconaPGBackup` and `PerconaPGCluster` if need be, and waits until clusters can be
     /// created.
     pub async fn install_crd(client: &Client) -> Result<()> {
         for crd in CRDS {
@@ -108,7 +122,7 @@ impl PerconaStandIn {
         Ok(())
     }
 
-    /// Deletes the definitions and with them all clusters and backups, and waits until they are gone. Those that have a
+    /// Deletes the definitions and with them all clusters, backups and restores, and waits until they are gone. Those that have a
     /// finalizer need a stand-in for that, and one that does not ignore them.
     pub async fn remove_crd(client: &Client) -> Result<()> {
         for crd in CRDS.into_iter().rev() {
@@ -141,6 +155,7 @@ impl PerconaStandIn {
             for knobs in std::iter::once(&mut settings.all).chain(settings.one.values_mut()) {
                 knobs.hold = false;
                 knobs.hold_backups = false;
+                knobs.hold_restores = false;
             }
         });
     }
@@ -159,7 +174,9 @@ async fn run(config: Config, settings: watch::Receiver<Settings>) {
     let labelled = watcher::Config::default().labels(objects::CLUSTER);
     let clusters: Api<Cluster> = Api::all_with(client.clone(), &spec::resource());
     let backups: Api<Backup> = Api::all_with(client.clone(), &backups::resource());
+    let restores: Api<Restore> = Api::all_with(client.clone(), &restores::resource());
     let jobs: Api<Job> = Api::all(client.clone());
+    let each_cluster = watcher(clusters.clone(), watcher::Config::default()).default_backoff().touched_objects();
     let any_cluster = watcher(clusters.clone(), watcher::Config::default()).default_backoff().touched_objects();
     let cluster_of = |job: Job| {
         let cluster = job.labels().get(objects::CLUSTER).cloned().unwrap_or_default();
@@ -173,9 +190,12 @@ async fn run(config: Config, settings: watch::Receiver<Settings>) {
     let for_backups = Controller::new_with(backups, watcher::Config::default(), backups::resource())
         .owns(jobs, watcher::Config::default().labels(repo::BACKUP))
         .reconcile_all_on(stream::select(changes(&settings), any_cluster.map(|_| ())));
+    let for_restores = Controller::new_with(restores, watcher::Config::default(), restores::resource())
+        .reconcile_all_on(stream::select(changes(&settings), each_cluster.map(|_| ())));
     let world = Arc::new(World { client, recorder, settings });
     // What failed is tried again, and a watch that broke is opened again.
     let for_clusters = for_clusters.run(reconcile::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});
-    let for_backups = for_backups.run(backups::reconcile, reconcile::retry, world).for_each(|_| async {});
-    futures::join!(for_clusters, for_backups);
+    let for_backups = for_backups.run(backups::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});
+    let for_restores = for_restores.run(restores::reconcile, reconcile::retry, world).for_each(|_| async {});
+    futures::join!(for_clusters, for_backups, for_restores);
 }

@@ -140,6 +140,26 @@ impl Tenant {
         backup.data["status"].clone()
     }
 
+    fn restores(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGRestore"));
+        Api::namespaced_with(self.client.clone(), self.name, &resource)
+    }
+
+    async fn try_restore(&self, name: &str, spec: Value) -> kube::Result<DynamicObject> {
+        let strict = PatchParams::apply("test").validation_strict();
+        let object = json!({
+            "apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGRestore", "metadata": {"name": name}, "spec": spec,
+        });
+        self.restores().patch(name, &strict, &Patch::Apply(object)).await
+    }
+
+    /// Waits until the restore is in this state.
+    async fn restore_is(&self, name: &str, state: &str) -> Value {
+        let is = |found: Option<&DynamicObject>| found.is_some_and(|found| found.data["status"]["state"] == state);
+        let restore = patient(await_condition(self.restores(), name, is)).await.unwrap().unwrap();
+        restore.data["status"].clone()
+    }
+
     async fn delete_backup(&self, backup: &DynamicObject) {
         let name = backup.name_any();
         self.backups().delete(&name, &DeleteParams::default()).await.unwrap();
@@ -238,6 +258,12 @@ fn backed_up(enabled: bool) -> Value {
         "repos": [{"name": "repo1", "volume": {"volumeClaimSpec": claim}}],
     });
     spec_but("/backups", json!({"enabled": enabled, "pgbackrest": pgbackrest}))
+}
+
+fn spec_and(more: Value) -> Value {
+    let mut spec = spec();
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
 }
 
 fn spec_but(pointer: &str, to: Value) -> Value {
@@ -465,6 +491,18 @@ async fn the_definition_refuses_what_the_real_one_refuses() {
             "repos[0].volume.volumeClaimSpec: Required value",
         ),
         (
+            spec_and(json!({"dataSource": {"pgbackrest": {"repo": {"name": "repo1"}}}})),
+            "spec.dataSource.pgbackrest.stanza: Required value",
+        ),
+        (
+            spec_and(json!({"dataSource": {"postgresCluster": {"clusterName": "a"}}})),
+            "spec.dataSource.postgresCluster.repoName: Required value",
+        ),
+        (
+            spec_and(json!({"dataSource": {"postgresCluster": {"repoName": "repo1", "set": "x"}}})),
+            ".spec.dataSource.postgresCluster.set: field not declared in schema",
+        ),
+        (
             spec_but("/backups", json!({"pgbackrest": {"repos": [{"name": "repo1"}], "retention": 1}})),
             ".spec.backups.pgbackrest.retention: field not declared in schema",
         ),
@@ -655,6 +693,62 @@ async fn a_backup_to_a_repository_that_is_not_there_blocks_all_others_until_it_i
     assert_eq!(tenant.backups().get("astray").await.unwrap().data.get("status"), None);
     tenant.delete_backup(&astray).await;
     tenant.backup_is("blocked", "Succeeded").await;
+}
+
+#[tokio::test]
+async fn a_restore_takes_the_cluster_away_until_it_is_over() {
+    let tenant = Tenant::new("back").await;
+    tenant.create(&[], backed_up(true)).await;
+    tenant.ready_for_backup().await;
+    let spec = json!({"pgCluster": "back", "repoName": "repo1", "options": ["--type=immediate", "--set=x"]});
+    let hold = Knobs { hold_restores: true, ..Knobs::default() };
+    tenant.percona.set_for(tenant.name, "back", hold.clone());
+    tenant.try_restore("first", spec.clone()).await.unwrap();
+    tenant.restore_is("first", "Running").await;
+    tenant.status(|status| status["state"] == "initializing").await;
+    let cluster = tenant.clusters().get("back").await.unwrap();
+    let restore = &cluster.data["spec"]["backups"]["pgbackrest"]["restore"];
+    assert_eq!(*restore, json!({"enabled": true, "repoName": "repo1", "options": ["--type=immediate", "--set=x"]}));
+    // One at a time: the next waits without a word.
+    tenant.try_restore("second", spec.clone()).await.unwrap();
+    tenant.percona.set_for(tenant.name, "back", Knobs::default());
+    assert!(tenant.restore_is("first", "Succeeded").await["completed"].is_string());
+    tenant.restore_is("second", "Succeeded").await;
+    tenant.ready().await;
+    let cluster = tenant.clusters().get("back").await.unwrap();
+    assert_eq!(cluster.data["spec"]["backups"]["pgbackrest"]["restore"]["enabled"], false);
+    tenant.percona.set_for(tenant.name, "back", Knobs { fail_restores: true, ..Knobs::default() });
+    tenant.try_restore("third", spec).await.unwrap();
+    assert_eq!(tenant.restore_is("third", "Failed").await.get("completed"), None);
+    for (spec, complaint) in [
+        (json!({"repoName": "repo1"}), "spec.pgCluster: Required value"),
+        (json!({"pgCluster": "a"}), "either repoName or volumeSnapshotBackupName must be set"),
+        (json!({"pgCluster": "a", "repoName": "repo1", "time": "now"}), ".spec.time: field not declared in schema"),
+    ] {
+        let refusal = tenant.try_restore("refused", spec).await.unwrap_err().to_string();
+        assert!(refusal.contains(complaint), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_makes_backups_into_its_repository() {
+    let tenant = Tenant::new("daily").await;
+    let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
+    let mut spec = backed_up(true);
+    let pgbackrest = &mut spec["backups"]["pgbackrest"];
+    pgbackrest["repos"] = json!([{"name": "repo1", "s3": s3, "schedules": {"differential": "@daily"}}]);
+    pgbackrest["global"] = json!({"repo1-path": "/a", "repo1-retention-full": "3"});
+    pgbackrest["configuration"] = json!([{"secret": {"name": "s"}}]);
+    tenant.create(&[], spec).await;
+    tenant.ready_for_backup().await;
+    let scheduled = |backup: &DynamicObject| backup.name_any().starts_with("daily-repo1-diff-");
+    let name = e2e::wait::until("a backup by schedule", async || {
+        let backups = tenant.backups().list(&ListParams::default()).await.unwrap();
+        backups.iter().find(|backup| scheduled(backup)).map(|backup| backup.name_any()).ok_or("none yet".to_owned())
+    })
+    .await;
+    let status = tenant.backup_is(&name, "Succeeded").await;
+    assert_eq!((&status["backupType"], &status["destination"]), (&json!("differential"), &json!("s3://b/a")));
 }
 
 #[tokio::test]

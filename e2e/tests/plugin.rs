@@ -9,11 +9,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use age::secrecy::ExposeSecret as _;
+use clientapp_operator::crd::percona::{PerconaPGCluster, PerconaPGRestore};
 use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
 use e2e::charts;
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};
 use e2e::operator;
+use e2e::percona::Knobs;
 use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
@@ -780,6 +782,79 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let restored = found.status.unwrap().restored.unwrap();
     let place = format!("{}/dumps/prod/from-bucket/acme-pg", objects.url());
     assert_eq!((restored.dump.as_str(), restored.store), (plain, Some(place)));
+}
+
+/// A PerconaPGCluster is backed up and restored by Percona, in place.
+#[tokio::test]
+async fn a_cluster_gets_yesterdays_data_back() {
+    let tenant = Lab::shared().await.tenant("yesterday-there").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "redis": {"enabled": false}});
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    typed(&tenant, &["backup", "acme"]).await.failed(4, "keeps no backups: set spec.postgres.percona.schedules");
+    typed(&tenant, &["restore", "acme", "--no-backup", "--yes"]).await.failed(4, "keeps no backups");
+    typed(&tenant, &["backups", "acme"]).await.done();
+    tenant.patch("acme", json!({"postgres": {"percona": {"keep": 3}}})).await.unwrap();
+    let ready = |found: Option<&PerconaPGCluster>| {
+        let conditions = &found?.status.as_ref()?.conditions;
+        conditions.iter().any(|it| it.kind == "ReadyForBackup" && it.status == "True").then_some(())
+    };
+    tenant.wait_for("acme-pg", "ready for a backup", ready).await;
+    tenant.ready("acme", 1).await;
+
+    let backup = typed(&tenant, &["backup", "acme", "--wait", "-o", "json"]).await.json();
+    let name = backup["metadata"]["name"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("acme-pg-by-hand-"), "{name}");
+    assert_eq!((&backup["spec"]["repoName"], &backup["status"]["state"]), (&json!("repo1"), &json!("Succeeded")));
+    let table = typed(&tenant, &["backups", "acme"]).await.done();
+    assert!(table.contains(&name) && table.contains("Succeeded") && table.contains("volume"), "{table}");
+    assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"].as_array().unwrap().len(), 2);
+
+    typed(&tenant, &["restore", "acme", "--from", &name]).await.failed(2, "pass --yes");
+    typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "would be the one of now");
+    typed(&tenant, &["restore", "acme", "--from", "theirs", "--yes"]).await.failed(4, "has no backup theirs");
+    let early = ["restore", "acme", "--time", "2026-01-01T00:00:00Z", "--yes"];
+    typed(&tenant, &early).await.failed(4, "is before the backups of acme");
+    let (code, screen) = on_terminal(&tenant, &["restore", "acme", "--from", &name], "another\n", &[]).await;
+    assert!(code == 2 && screen.contains("backed up first") && screen.contains("nothing restored"), "{screen}");
+    let restores = async || tenant.api::<PerconaPGRestore>().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(restores().await.len(), 0);
+
+    // What is there is backed up first, and the restore is what was asked for.
+    let said = typed(&tenant, &["restore", "acme", "--from", &name, "--yes", "--wait"]).await;
+    for part in ["backing up what is in the database now", "restores the database of acme to its state in backup"] {
+        assert!(said.stderr.contains(part), "{part}: {said:#?}");
+    }
+    said.done();
+    let restore = restores().await.remove(0);
+    let label = backup["status"]["backupName"].as_str().unwrap();
+    assert_eq!(restore.spec.options, ["--type=immediate".to_owned(), format!("--set={label}")]);
+    assert_eq!((restore.spec.pg_cluster.as_str(), restore.spec.repo_name.as_deref()), ("acme-pg", Some("repo1")));
+    let list = typed(&tenant, &["backups", "acme", "-o", "json"]).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 3, "{list}");
+
+    // One at a time; and how it ended is told.
+    tenant.percona("acme-pg", Knobs { hold_restores: true, fail_restores: true, ..Knobs::default() });
+    let now = jiff::Timestamp::now().to_string();
+    let at = ["restore", "acme", "--time", &now, "--no-backup", "--yes"];
+    let said = typed(&tenant, &at).await.done();
+    assert!(said.contains("restores the database of acme to its state at"), "{said}");
+    tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
+    typed(&tenant, &at).await.failed(4, "acme is being restored already");
+    typed(&tenant, &["backup", "acme"]).await.failed(4, "is being restored");
+    tenant.percona("acme-pg", Knobs { fail_restores: true, ..Knobs::default() });
+    e2e::wait::until("the restore has failed", async || {
+        let state = |restore: &PerconaPGRestore| restore.status.clone()?.state;
+        let failed = restores().await.iter().any(|restore| state(restore).as_deref() == Some("Failed"));
+        failed.then_some(()).ok_or("not yet".to_owned())
+    })
+    .await;
+    tenant.condition("acme", "Ready", "True", "Ready").await;
+    let again = ["restore", "acme", "--no-backup", "--yes", "--wait"];
+    typed(&tenant, &again).await.failed(1, "kubectl logs job/acme-pg-pgbackrest-restore");
+    tenant.percona("acme-pg", Knobs::default());
+    typed(&tenant, &again).await.done();
+    tenant.delete("acme").await;
 }
 
 /// The stand-in of a node runs no script, so the last words of the pods that have dumped are written here.

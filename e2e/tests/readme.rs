@@ -325,7 +325,11 @@ fn links_lead_somewhere() {
             if !section.is_empty() {
                 let text = fs::read_to_string(&target).unwrap().to_lowercase();
                 let mut headings = text.lines().filter_map(|line| line.strip_prefix('#'));
-                let anchor = |heading: &str| heading.trim_start_matches('#').trim().replace(' ', "-");
+                // As GitHub makes them.
+                let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+                let anchor = |heading: &str| {
+                    heading.trim_start_matches('#').trim().chars().filter(kept).collect::<String>().replace(' ', "-")
+                };
                 assert!(headings.any(|heading| anchor(heading) == section), "{name}: {link} has no such section");
             }
         }

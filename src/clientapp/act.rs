@@ -58,7 +58,7 @@ pub async fn act(
             }
             Step::BackUp(record) => {
                 if let Some(object) = desired.database_object() {
-                    back_up(ctx, app.key, object, record).await?;
+                    back_up(ctx, app.key, object, observed, record).await?;
                 }
             }
             Step::UnlockRelease { secret, revision } => release::unlock(ctx, app.key, secret, *revision).await?,
@@ -95,12 +95,15 @@ async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,
     object: &DesiredObject,
-    Apply { backups, isolated, uid }: &Apply,
+    Apply { room, source, isolated, uid }: &Apply,
 ) -> Result<(), Error> {
     let DesiredObject { provider, name, .. } = object;
-    let mut document = object.document(*backups).applied(app.uid(), uid.as_deref());
+    let mut document = object.document(room).applied(app.uid(), uid.as_deref());
     if *isolated {
         provider.isolate(&mut document);
+    }
+    if let Some(source) = source {
+        provider.made_from(&mut document, source);
     }
     let api = destroy::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
@@ -142,8 +145,15 @@ async fn restart(
     Ok(())
 }
 
-async fn back_up(ctx: &Ctx, key: &Key, object: &DesiredObject, record: &BackupRecord) -> Result<(), Error> {
-    let (resource, name, patch) = object.provider.back_up(key, record);
+async fn back_up(
+    ctx: &Ctx,
+    key: &Key,
+    object: &DesiredObject,
+    observed: &Observed,
+    record: &BackupRecord,
+) -> Result<(), Error> {
+    let room = observed.database.object.as_ref().map(|found| found.room.clone()).unwrap_or_default();
+    let (resource, name, patch) = object.provider.back_up(key, record, &room);
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
     let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
     let asked = api.patch(&name, &params, &patch).await.map(|_| ());

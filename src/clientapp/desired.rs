@@ -312,24 +312,25 @@ mod tests {
     fn a_minimal_spec() {
         let desired = want(&json!({}));
         insta::assert_snapshot!(serde_yaml::to_string(&desired.values).unwrap());
-        insta::assert_snapshot!(document(&desired, false));
+        insta::assert_snapshot!(document(&desired));
     }
 
-    fn document(desired: &Desired, backups: bool) -> String {
-        serde_yaml::to_string(&desired.database_object().unwrap().document(backups).object).unwrap()
+    fn document(desired: &Desired) -> String {
+        let object = desired.database_object().unwrap();
+        serde_yaml::to_string(&object.document(&object.room(None).unwrap()).object).unwrap()
     }
 
     #[test]
     fn a_database_with_room_for_backups() {
         let desired = want(&json!({"upgrade": {"backup": true}, "postgres": {"storageSize": "5Gi"}}));
-        insta::assert_snapshot!(document(&desired, true));
+        insta::assert_snapshot!(document(&desired));
     }
 
     #[test]
     fn a_standalone_database() {
         let postgres = json!({"provider": "standalone", "version": "17", "instances": 2});
         let desired = want(&json!({"postgres": postgres}));
-        insta::assert_snapshot!(document(&desired, false));
+        insta::assert_snapshot!(document(&desired));
         insta::assert_snapshot!(serde_yaml::to_string(&desired.values["externalDatabase"]).unwrap());
     }
 
@@ -337,7 +338,9 @@ mod tests {
     fn a_database_gets_what_production_asks_for() {
         let resources = json!({"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}});
         let database = |postgres: Value| {
-            want(&json!({"postgres": postgres})).database_object().unwrap().document(false).object["spec"].clone()
+            let desired = want(&json!({"postgres": postgres}));
+            let object = desired.database_object().unwrap();
+            object.document(&object.room(None).unwrap()).object["spec"].clone()
         };
         let percona = database(json!({"resources": resources}));
         assert_eq!(percona["instances"][0]["resources"], resources);

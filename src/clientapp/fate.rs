@@ -94,7 +94,10 @@ pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> V
     ];
     let database = |what: &str, before: &str| {
         let its = format!("{what} {}{before} with its volumes, backups and Secrets", key.database());
-        (Piece::Database, data(Piece::Database, its))
+        let percona = spec.postgres.percona.as_ref();
+        let elsewhere = percona.and_then(|percona| percona.repository.as_ref());
+        let elsewhere = elsewhere.map(|repository| format!("; its backups in {} stay", repository.store()));
+        (Piece::Database, data(Piece::Database, its) + &elsewhere.unwrap_or_default())
     };
     pieces.push(match (spec.postgres.enabled, database::provider(spec.postgres.provider)) {
         (true, Some(provider)) => database(provider.kind().as_str(), ""),
@@ -154,6 +157,7 @@ mod tests {
             format!("{what}\n{}", lines.collect::<String>())
         };
         let external = json!({"provider": "external", "external": {"secretName": "theirs"}});
+        let repository = json!({"gcs": {"bucket": "backups"}, "secretName": "s"});
         insta::assert_snapshot!(
             [
                 told("everything is its own", json!({}), false, Some(true)),
@@ -167,6 +171,12 @@ mod tests {
                 ),
                 told("without a database", json!({"postgres": {"enabled": false}}), false, Some(false)),
                 told("orphaned", json!({}), true, Some(true)),
+                told(
+                    "with backups elsewhere",
+                    json!({"postgres": {"percona": {"repository": repository}}}),
+                    false,
+                    Some(false)
+                ),
             ]
             .concat()
         );

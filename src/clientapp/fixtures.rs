@@ -100,6 +100,7 @@ pub fn deployer(created: Timestamp) -> Deployer {
 
 pub fn database(desired: &Desired) -> Option<DatabaseObject> {
     let object = desired.database_object()?;
+    let room = object.room(None).unwrap();
     Some(DatabaseObject {
         app: Some("acme".to_owned()),
         retained_from: None,
@@ -107,10 +108,11 @@ pub fn database(desired: &Desired) -> Option<DatabaseObject> {
         owner_uid: None,
         stamp: Some("uid".to_owned()),
         deleting: false,
-        digest: Some(object.document(desired.upgrade.backup).digest.clone()),
+        digest: Some(object.document(&room).digest),
         postgres_version: Some(object.postgres_version),
         storage_bytes: Some(object.storage_bytes),
-        backups: desired.upgrade.backup,
+        room,
+        source: None,
         isolated: true,
         backup_waits_for: None,
         state: DatabaseState::Ready,

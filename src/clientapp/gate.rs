@@ -61,17 +61,24 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
             return stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}"));
         }
     }
+    let room = object.room(found.as_ref().map(|found| &found.room));
     let Some(found) = found else {
         let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
-        let apply = Apply { backups: desired.upgrade.backup, isolated: object.isolated, uid: None };
+        // One that was there before has left volumes, which no backup is to be restored over.
+        let source = object.source().filter(|_| on_record.is_none());
+        let apply = Apply { room: room.unwrap_or_default(), source, isolated: object.isolated, uid: None };
         return Gate { apply: Some(apply), hold: Some(hold) };
     };
     if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {
         return gate;
     }
-    let backups = desired.upgrade.backup || found.backups;
-    let apply = (found.digest.as_ref() != Some(&object.document(backups).digest)).then(|| Apply {
-        backups,
+    let room = match room {
+        Ok(room) => room,
+        Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
+    };
+    let apply = (found.digest.as_ref() != Some(&object.document(&room).digest)).then(|| Apply {
+        room,
+        source: found.source.clone(),
         isolated: found.isolated,
         uid: Some(found.uid.clone()),
     });
@@ -86,6 +93,10 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
             (Reason::NotReporting, format!("{what} has no status: {}", (provider.facts().to_report)(&desired.key)))
         }
         DatabaseState::Silent => (Reason::Provisioning, format!("{what} was made and has no status yet")),
+        DatabaseState::Restoring(why) => {
+            let hold = closed(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET);
+            return Gate { apply: None, hold: Some(hold) };
+        }
         DatabaseState::Waiting(why) => (Reason::Provisioning, format!("{what}{why}")),
         DatabaseState::Ready => match secret_problem(secret, &address.keys()) {
             Some((Reason::SecretMissing, problem)) => {

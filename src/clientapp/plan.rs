@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
+use serde_json::Value;
 
-use super::{deployer, observed::Retained};
+use super::{database::Room, deployer, observed::Retained};
 use crate::crd::{BackupRecord, Reason};
 
 /// How long a database object may stay without any status before that itself is reported.
@@ -14,10 +15,12 @@ pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 
 /// How a database object is applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Apply {
-    /// With room for backups or without.
-    pub backups: bool,
+    /// With this room for backups.
+    pub(crate) room: Room,
+    /// What it is made from, or was: said again in the same words, since Percona may be at it still.
+    pub source: Option<Value>,
     /// Closed for pods of other namespaces, where its kind can be: as it is, and from the beginning.
     pub isolated: bool,
     /// Of the object that is there; `None`: it is made.

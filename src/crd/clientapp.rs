@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{Backup, Parameters, Resources, Restore};
+use super::{Backup, Parameters, PerconaOptions, Resources, Restore};
 
 /// The instance that the tenant asks for.
 #[skip_serializing_none]
@@ -138,11 +138,15 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
 #[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external names the database of the provider external: that provider needs it, and no other has it").field_path(".external"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; Percona's clusters are backed up before upgrades, by upgrade.backup").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; percona.schedules and upgrade.backup say when Percona's clusters are backed up").field_path(".backup"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; Percona's clusters have them in patroni.dynamicConfiguration, and an existing database in its own configuration").field_path(".parameters"))]
 #[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are of a database that is made for this instance, and an existing one has its own").field_path(".resources"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone").field_path(".restore"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; percona.dataSource says what a PerconaPGCluster is made from").field_path(".restore"))]
 #[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("ask for a dump now with `kubectl clientapp backup`; here it is said when dumps are taken").field_path(".backup.request"))]
+#[x_kube(validation = Rule::new("self.provider == 'percona' || !has(self.percona)").message("percona is for the provider percona").field_path(".percona"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.percona) || !has(oldSelf.percona.repository) || (has(self.percona) && has(self.percona.repository))").message("a repository stays, since the backups in it do: what is backed up would no longer be found").field_path(".percona.repository"))]
+#[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || (has(oldSelf.percona) && has(oldSelf.percona.dataSource) && self.percona.dataSource == oldSelf.percona.dataSource)").message("a new database only is made from a dataSource, and what it is cannot change: `kubectl clientapp restore` restores the database of a ClientApp, and for another dataSource make another ClientApp").field_path(".percona.dataSource"))]
+#[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || !self.adopt").message("dataSource makes a new database, and adopt goes on with the old one: choose").field_path(".percona.dataSource"))]
 #[x_kube(validation = Rule::new("!has(self.restore) || !self.adopt").message("restore makes a new database, and adopt goes on with the old one: choose").field_path(".restore"))]
 pub struct Postgres {
     /// Whether the instance has a PostgreSQL database of its own.
@@ -183,6 +187,9 @@ pub struct Postgres {
     /// The dump that the database is made from, in place of an empty one, for the provider `standalone`. It counts until the
     /// database is made, and never after.
     pub restore: Option<Restore>,
+
+    /// Backups, for the provider `percona`: where they are kept, when they are made, and those that the database is made from.
+    pub percona: Option<PerconaOptions>,
 
     /// Requests and limits of each PostgreSQL instance, for the providers `percona` and `standalone`. A change restarts the
     /// database.
@@ -552,6 +559,7 @@ impl Default for Postgres {
             adopt: false,
             backup: None,
             restore: None,
+            percona: None,
             resources: None,
             parameters: Parameters::new(),
             external: None,

@@ -5,6 +5,8 @@
 
 #![allow(missing_docs, reason = "the fields are Percona's, and its manifests tell what they are")]
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -63,6 +65,8 @@ pub struct PerconaPGClusterSpec {
     pub postgres_version: Option<i64>,
     pub instances: Vec<InstanceSet>,
     pub backups: Backups,
+    /// What the cluster is bootstrapped from; of no effect once it is.
+    pub data_source: Option<Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -80,6 +84,33 @@ impl Backups {
         let repos = self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest["repos"].as_array());
         self.enabled != Some(false) && repos.is_some_and(|repos| !repos.is_empty())
     }
+
+    /// The names of the repositories that are in use.
+    pub fn repositories(&self) -> Vec<&str> {
+        let repos = self.pgbackrest.as_ref().filter(|_| self.are_made()).and_then(|found| found["repos"].as_array());
+        repos.into_iter().flatten().filter_map(|repo| repo["name"].as_str()).collect()
+    }
+
+    /// Where the backups in a repository are, as a PerconaPGBackup's `status.destination` says it; empty for a volume.
+    pub fn destination(&self, repository: &str) -> Option<String> {
+        let pgbackrest = self.pgbackrest.as_ref()?;
+        let repo = pgbackrest["repos"].as_array()?.iter().find(|repo| repo["name"] == repository)?;
+        let path = pgbackrest["global"][format!("{repository}-path")].as_str().unwrap_or_default();
+        Some(store(repo).map_or_else(String::new, |store| store + path))
+    }
+
+    /// Whether Percona restores the cluster in place: it sets this for a PerconaPGRestore, and takes it back when that has ended
+    /// (`percona/controller/pgrestore/utils/pgbackrest.go`, `Start` and `DisableRestore`).
+    pub fn is_restoring(&self) -> bool {
+        self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest.pointer("/restore/enabled"))
+            == Some(&Value::Bool(true))
+    }
+}
+
+/// The bucket or container of a repository as a URL; none for a volume.
+pub fn store(repo: &Value) -> Option<String> {
+    let places = [("s3", "bucket", "s3"), ("gcs", "bucket", "gs"), ("azure", "container", "azure")];
+    places.into_iter().find_map(|(kind, part, scheme)| Some(format!("{scheme}://{}", repo[kind][part].as_str()?)))
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -144,6 +175,19 @@ pub struct PerconaPGBackupSpec {
     pub repo_name: Option<String>,
 }
 
+/// What a PerconaPGBackup says once it has succeeded: its label in the repository, of which type it is, when it ended, and up to
+/// which time WAL is known to reach.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct BackupResult {
+    pub backup_name: Option<String>,
+    pub backup_type: Option<String>,
+    pub completed: Option<Time>,
+    pub destination: Option<String>,
+    /// As `2026-01-31 12:00:00.000000+0000`.
+    pub latest_restorable_time: Option<String>,
+}
+
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGBackupStatus {
@@ -152,6 +196,47 @@ pub struct PerconaPGBackupStatus {
     pub state: Option<String>,
     /// Why it has failed. Often there is no word: neither of a Job that failed, nor of a cluster that was not ready.
     pub error: Option<String>,
+    #[serde(flatten)]
+    pub result: BackupResult,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "pgv2.percona.com",
+    version = "v2",
+    kind = "PerconaPGRestore",
+    plural = "perconapgrestores",
+    namespaced,
+    status = "PerconaPGRestoreStatus",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PerconaPGRestoreSpec {
+    /// The cluster that is restored in place. One that is bootstrapped has a PerconaPGRestore, too, which Percona makes.
+    pub pg_cluster: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repo_name: Option<String>,
+    /// For `pgbackrest restore`, on its command line: Percona hands them to a shell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PerconaPGRestoreStatus {
+    /// `Starting`, `Running`, `Failed` or `Succeeded`, the latter two for good; none while it waits for another restore.
+    pub state: Option<String>,
+    pub completed: Option<Time>,
+}
+
+/// Options by which pgBackRest restores up to the end of a backup, and no further.
+pub fn up_to_backup(label: &str) -> Vec<String> {
+    vec!["--type=immediate".to_owned(), format!("--set={label}")]
+}
+
+/// Options by which pgBackRest restores what was in the database at a time. The quotes are for Percona's shell.
+pub fn up_to_time(time: Timestamp) -> Vec<String> {
+    vec!["--type=time".to_owned(), time.strftime("--target=\"%Y-%m-%d %H:%M:%S+00\"").to_string()]
 }
 
 #[cfg(test)]
@@ -184,6 +269,13 @@ mod tests {
         ] {
             assert_eq!(names_user_secret("acme-pg", name), named, "{name}");
         }
+    }
+
+    #[test]
+    fn options_are_for_a_shell() {
+        assert_eq!(super::up_to_backup("20260131-030000F"), ["--type=immediate", "--set=20260131-030000F"]);
+        let time = "2026-01-31T04:05:06.7+01:00".parse().unwrap();
+        assert_eq!(super::up_to_time(time), ["--type=time", "--target=\"2026-01-31 03:05:06+00\""]);
     }
 
     #[test]

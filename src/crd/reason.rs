@@ -186,9 +186,11 @@ reasons! {
     ReleaseUnreadable APP kind::READY, Stalled: "The ClientApp is deleted, and what its release consists of is in no record.",
         "Restore Helm's Secret, or delete the release's objects by hand and then the Secret.";
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is made anew.", "Wait.";
+    RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in another repository than the spec names. Neither is touched.",
+        "Name the repository that the message names in `spec.postgres.percona.repository`.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored; the dumps are as they were, and no database was made.", "Follow the message.";
     Restored DB kind::READY, Event: "The database was made from a dump.", "Nothing to do.";
-    Restoring DB kind::READY, Progress: "The database is made from a dump.", "Wait.";
+    Restoring BOTH kind::POSTGRES_READY, Progress: "The database is made from a dump, or restored from a backup.", "Wait.";
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is deleted, and uninstalling would delete a volume that is to stay: under `Retain`, or one that is not on record as its own.",
         "Set `spec.deletionPolicy` to Delete, or delete once more with `--cascade=orphan`; or delete that volume, if its data may go.";
     Retained DB kind::READY, Event: "The Postgresql is deleted, and what the message names is not.", "Hand it over to a new one, or delete it by hand.";

@@ -147,8 +147,9 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
         Kind::PerconaPGCluster => {
             let mut finalizers = target.finalizers.clone().unwrap_or_default();
             // Percona before 2.7 would never take the last of them off again, and knows no other way to have no backups.
-            let backups = target.annotations.as_ref().is_some_and(|found| found.contains_key(annotation::BACKUPS));
-            let backups = backups.then_some(percona::DELETE_BACKUPS);
+            // For them it has pgBackRest delete all that is in the repository, wherever that is: backups elsewhere are to outlive.
+            let backups = target.annotations.as_ref().and_then(|found| found.get(annotation::BACKUPS));
+            let backups = backups.filter(|says| *says == annotation::ON_VOLUME).map(|_| percona::DELETE_BACKUPS);
             for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL].into_iter().chain(backups) {
                 if !finalizers.iter().any(|present| present == finalizer) {
                     finalizers.push(finalizer.to_owned());
@@ -188,4 +189,27 @@ pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
         Kind::Postgresql => ApiResource::erase::<Postgresql>(&()),
     };
     Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Percona's finalizer for backups has pgBackRest delete all that is in a repository, wherever that is.
+    #[test]
+    fn backups_elsewhere_are_not_taken_along() {
+        for (says, taken) in [
+            (None, false),
+            (Some(annotation::ON_VOLUME), true),
+            (Some(annotation::IN_REPOSITORY), false),
+            (Some("whatever"), false),
+        ] {
+            let annotations = says.map(|says| [(annotation::BACKUPS.to_owned(), says.to_owned())].into());
+            let target = ObjectMeta { annotations, ..ObjectMeta::default() };
+            let patch = takes_along(Kind::PerconaPGCluster, &target).unwrap();
+            let finalizers = patch["metadata"]["finalizers"].as_array().unwrap();
+            assert_eq!(finalizers.contains(&json!(percona::DELETE_BACKUPS)), taken, "{says:?}: {patch}");
+            assert!(finalizers.contains(&json!(percona::DELETE_PVC)), "{says:?}: {patch}");
+        }
+    }
 }

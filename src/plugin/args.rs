@@ -3,13 +3,16 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::goal::Goal;
 use crate::crd::DeletionPolicy;
 
 /// What every command takes, apart from its own.
 const GLOBAL: &str = "Global options";
+
+/// Value of `restore --from`.
+pub(crate) const LATEST: &str = "latest";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -124,20 +127,22 @@ Exit codes:
     /// Adopt the data that an earlier ClientApp of the same name left.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
     Adopt(Awaited),
-    /// Dump a ClientApp's database now.
+    /// Back up a ClientApp's database now: a dump, or a PerconaPGBackup.
     #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
     Backup(Awaited),
-    /// List the dumps of a ClientApp's database, and what drills say of them.
+    /// List the backups of a ClientApp's database, and what drills say of dumps.
     Backups(Backups),
-    /// Replace a ClientApp's database by one of its dumps.
+    /// Replace a ClientApp's database by one of its backups.
     #[command(after_help = "\
 Examples:
   kubectl clientapp backups acme
   kubectl clientapp restore acme --from 20260131T030000Z-x7k2p --wait
-  kubectl clientapp restore acme --no-backup --wait    # the database is gone: the latest dump
+  kubectl clientapp restore acme --no-backup --wait    # the database is gone: the latest backup
   kubectl clientapp restore acme --store --no-backup --wait    # and so is the volume with the dumps: the latest in the bucket
+  kubectl clientapp restore acme --time 2026-01-31T12:00:00Z --wait    # of a PerconaPGCluster
 
-What is in the database now is dumped first. A restore that was cut off is carried on by the same command.")]
+What is in the database now is backed up first. A restore from a dump that was cut off is carried on by the same command; one of a
+PerconaPGCluster goes on by itself.")]
     Restore(Restore),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
@@ -304,8 +309,8 @@ pub(crate) struct Backups {
 pub(crate) struct Restore {
     /// Name of the ClientApp.
     pub(crate) name: String,
-    /// Name of a dump; `latest` is the newest with something in it.
-    #[arg(long, value_name = "DUMP", default_value = "latest")]
+    /// Name of a backup. `latest` is the newest dump with something in it; of a PerconaPGCluster, all that was archived.
+    #[arg(long, value_name = "BACKUP", default_value = LATEST)]
     pub(crate) from: String,
     /// Take the dump from the bucket of `spec.postgres.backup.store`.
     #[arg(long)]
@@ -313,7 +318,10 @@ pub(crate) struct Restore {
     /// Secret with the secret key of age that opens it, under `identity`.
     #[arg(long, value_name = "SECRET", requires = "store")]
     pub(crate) identity_secret: Option<String>,
-    /// Do not dump what is in the database now: it is lost.
+    /// The time that a PerconaPGCluster is to be as of, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", conflicts_with = "from")]
+    pub(crate) time: Option<Timestamp>,
+    /// Do not back up what is in the database now: it is lost.
     #[arg(long)]
     pub(crate) no_backup: bool,
     /// Do not ask for confirmation.

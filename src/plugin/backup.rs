@@ -1,4 +1,4 @@
-//! `backup` and `backups`: dumps of an app's database, asked for and listed.
+//! `backup` and `backups`: dumps of an app's database, asked for and listed; of a PerconaPGCluster, by [`percona`].
 
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{
     args,
     error::Error,
+    percona,
     session::{FIELD_MANAGER, Printer, Session},
     text::{BAD, FAINT, GOOD, age, paint, span_of, table, tamed},
 };
@@ -38,20 +39,23 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
         (true, PostgresProvider::Standalone) => {
             format!("{app} has no Postgresql yet: look at `kubectl clientapp status {app}`")
         }
-        (true, PostgresProvider::Percona) => format!(
-            "the database of {app} is a PerconaPGCluster: its backups are PerconaPGBackups, and Percona's documentation tells how they are restored"
-        ),
         _ => format!("{app} has no database of its own"),
     }))
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
     let args::Awaited { name, patience } = args;
-    let found = needed(session, name).await?;
-    let app = session.app(name).await.ok().and_then(|stored| stored.app.status);
-    if app.and_then(|status| status.backup).is_some_and(|backup| backup.state == BackupState::Running) {
+    let app = session.app(name).await.ok().map(|stored| stored.app);
+    let by_percona = app.as_ref().is_some_and(percona::has_cluster);
+    let found = if by_percona { None } else { Some(needed(session, name).await?) };
+    if app
+        .and_then(|app| app.status)
+        .and_then(|status| status.backup)
+        .is_some_and(|backup| backup.state == BackupState::Running)
+    {
         return Err(Error::Stalled(format!("{name} is being backed up before an upgrade: that backup goes first")));
     }
+    let Some(found) = found else { return percona::back_up(session, printer, name, patience).await };
     let request = request(Session::now());
     let database = ask(session, &found, &request).await?;
     let sentence = format!("postgresql/{} dumps its database: {request}", name_of(&database));
@@ -129,6 +133,9 @@ pub(crate) async fn dump(
 }
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+    if session.app(name).await.is_ok_and(|stored| percona::has_cluster(&stored.app)) {
+        return percona::list(session, printer, name).await;
+    }
     let found = needed(session, name).await?;
     let database: Postgresql = tamed(&found).map_err(|error| Error::Output(error.to_string()))?;
     let summary = database.status.and_then(|status| status.backup).unwrap_or_default();

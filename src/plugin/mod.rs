@@ -18,6 +18,7 @@ mod goal;
 mod history;
 mod list;
 mod password;
+mod percona;
 mod restore;
 mod session;
 mod status;

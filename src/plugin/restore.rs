@@ -1,4 +1,4 @@
-//! `restore`: an app's database is made anew from a dump, in its place.
+//! `restore`: an app's database is made anew from a dump, in its place; a PerconaPGCluster is restored by [`percona`].
 //!
 //! What is there is dumped first, so that each step can be taken back by another restore. What is to go is put down by uid before
 //! anything goes ([`rules`]), and every step is taken only if it still has to be: a restore that was cut off is carried on by the same
@@ -27,6 +27,7 @@ use super::{
     change::patch,
     delete::{agreed, can_agree},
     error::Error,
+    percona,
     session::{FIELD_MANAGER, Printer, Session},
     text::span_of,
     wait,
@@ -42,8 +43,19 @@ use crate::{
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Restore) -> Result<(), Error> {
-    let args::Restore { name, from, store, identity_secret, no_backup, yes, patience } = args;
+    let args::Restore { name, from, time, store, identity_secret, no_backup, yes, patience } = args;
     let stored = session.app(name).await?;
+    if percona::has_cluster(&stored.app) {
+        if *store {
+            return Err(Error::Usage(
+                "Percona restores from the cluster's own repository: leave --store out".to_owned(),
+            ));
+        }
+        return percona::restore(session, printer, args, &stored).await;
+    }
+    if time.is_some() {
+        return Err(Error::Usage("a dump is of one time: name one with --from instead of --time".to_owned()));
+    }
     if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
         return backup::needed(session, name).await.map(|_| ());
     }

@@ -167,7 +167,7 @@ async fn follow(
 }
 
 /// What will be refused again ends the waiting, and so does a cluster that never answered.
-fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Error> {
+pub(crate) fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Error> {
     let error = match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)

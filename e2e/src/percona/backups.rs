@@ -87,6 +87,29 @@ pub(super) fn for_job(job: &str, cluster: &str, repo: &str) -> Backup {
     backup
 }
 
+/// A `PerconaPGBackup` as a schedule makes it, as if its time had come.
+pub(super) fn for_schedule(cluster: &str, repo: &str, kind: &str) -> Backup {
+    let options = vec![format!("--type={}", short(kind))];
+    let spec = BackupSpec { pg_cluster: cluster.to_owned(), repo_name: repo.to_owned(), options };
+    let mut backup = Backup::new("", &resource(), spec);
+    backup.metadata.name = None;
+    backup.metadata.generate_name = Some(scheduled_prefix(cluster, repo, kind));
+    backup
+}
+
+pub(super) fn scheduled_prefix(cluster: &str, repo: &str, kind: &str) -> String {
+    format!("{cluster}-{repo}-{}-", short(kind))
+}
+
+/// As pgBackRest calls a type of backup.
+fn short(kind: &str) -> &str {
+    match kind {
+        "differential" => "diff",
+        "incremental" => "incr",
+        kind => kind,
+    }
+}
+
 pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<Action, kube::Error> {
     let scope = Scope { client: world.client.clone(), namespace: backup.namespace().unwrap_or_default() };
     let knobs = world.settings.borrow().of(&scope.namespace, &backup.spec.pg_cluster).clone();

@@ -22,6 +22,7 @@ use super::backups::{self, Backup};
 use super::instances::instances;
 use super::objects::{self, CLUSTER, INSTANCE_SET, ROLE, ROLE_USER};
 use super::repo::{self, Kind, Seen};
+use super::restores::{self, Restore};
 use super::spec::{Cluster, Count, PgBackRestStatus, PostgresStatus, SetStatus, State, Status, resource};
 use super::{Knobs, Settings};
 
@@ -117,7 +118,8 @@ impl Scope {
         match &cluster.spec.backups.pgbackrest {
             Some(pgbackrest) if cluster.spec.backups.are_enabled() => {
                 self.apply(&repo::host(cluster, &pgbackrest.image)).await?;
-                self.back_up_for_replicas(cluster).await
+                self.back_up_for_replicas(cluster).await?;
+                self.back_up_by_schedule(cluster).await
             }
             _ => self.remove_repo(&name).await,
         }
@@ -168,6 +170,18 @@ impl Scope {
         Ok(())
     }
 
+    /// One backup for each schedule, as soon as one can be made: its time has come once.
+    async fn back_up_by_schedule(&self, cluster: &Cluster) -> Result<(), kube::Error> {
+        if !is_ready_for_backup(cluster) {
+            return Ok(());
+        }
+        let made = self.backups().list(&ListParams::default()).await?.items;
+        for backup in due(cluster, &made) {
+            self.backups().create(&PostParams::default(), &backup).await?;
+        }
+        Ok(())
+    }
+
     async fn backup_of(&self, job: &str) -> Result<Option<Backup>, kube::Error> {
         let backups = self.backups().list(&ListParams::default()).await?;
         Ok(backups
@@ -214,7 +228,8 @@ impl Scope {
             status.pgbackrest = repo::status(cluster, host, seen);
         }
         let host_is_missing = status.pgbackrest.as_ref().is_some_and(|pgbackrest| !pgbackrest.repo_host.ready);
-        if host_is_missing && status.state == Some(State::Ready) {
+        let away = host_is_missing || cluster.spec.backups.is_restored();
+        if away && status.state == Some(State::Ready) {
             status.state = Some(State::Initializing);
         }
         status.conditions = Some(repo::conditions(cluster, status.pgbackrest.as_ref(), Timestamp::now()));
@@ -288,9 +303,28 @@ impl Scope {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource())
     }
 
+    pub(super) fn restores(&self) -> Api<Restore> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &restores::resource())
+    }
+
     pub(super) fn backups(&self) -> Api<Backup> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &backups::resource())
     }
+}
+
+fn is_ready_for_backup(cluster: &Cluster) -> bool {
+    let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions).flatten();
+    conditions.any(|condition| condition.type_ == repo::READY_FOR_BACKUP && condition.status == "True")
+}
+
+/// The backups by schedule that were not made yet.
+fn due(cluster: &Cluster, made: &[Backup]) -> Vec<Backup> {
+    let name = cluster.name_any();
+    let is_made = |prefix: &str| made.iter().any(|backup| backup.name_any().starts_with(prefix));
+    let repos = cluster.spec.backups.repos().iter();
+    let schedules = repos.flat_map(|repo| repo.scheduled().into_iter().map(move |kind| (repo.name.as_str(), kind)));
+    let due = schedules.filter(|(repo, kind)| !is_made(&backups::scheduled_prefix(&name, repo, kind)));
+    due.map(|(repo, kind)| backups::for_schedule(&name, repo, kind)).collect()
 }
 
 fn of_cluster(name: &str) -> ListParams {

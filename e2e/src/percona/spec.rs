@@ -82,6 +82,14 @@ pub(super) struct PgBackRest {
     #[serde(default)]
     pub(super) global: BTreeMap<String, String>,
     pub(super) repos: Vec<Repo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) restore: Option<Restore>,
+}
+
+/// The restore in place that is at work, or the last one.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Restore {
+    pub(super) enabled: bool,
 }
 
 /// Where backups go to: one of a volume and the stores in a cloud.
@@ -194,6 +202,14 @@ impl Backups {
         self.enabled != Some(false)
     }
 
+    /// Whether the cluster is restored in place.
+    pub(super) fn is_restored(&self) -> bool {
+        self.pgbackrest
+            .as_ref()
+            .and_then(|pgbackrest| pgbackrest.restore.as_ref())
+            .is_some_and(|restore| restore.enabled)
+    }
+
     /// The repositories that are in use: none while backups are disabled, though they may be listed.
     pub(super) fn repos(&self) -> &[Repo] {
         self.pgbackrest.as_ref().filter(|_| self.are_enabled()).map_or(&[], |pgbackrest| &pgbackrest.repos)
@@ -201,6 +217,12 @@ impl Backups {
 }
 
 impl Repo {
+    /// The types of backups that are made on a schedule.
+    pub(super) fn scheduled(&self) -> Vec<&str> {
+        let schedules = self.rest.get("schedules").and_then(Value::as_object);
+        schedules.into_iter().flat_map(Map::keys).map(String::as_str).collect()
+    }
+
     /// As the real operator calls what backups are kept on.
     pub(super) fn storage_type(&self) -> &'static str {
         let stores = ["s3", "azure", "gcs"];

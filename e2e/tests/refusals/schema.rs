@@ -94,6 +94,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         (with("postgres", json!({"storage": "1Gi"})), "spec.postgres.storage", "unknown field"),
         (with("persistence", json!({"storageClass": "fast"})), "spec.persistence.storageClass", "unknown field"),
     ];
+    rows.extend(of_percona());
     for wrong in [
         "",
         "Acme.example.com",
@@ -145,6 +146,116 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     assert_all(said);
     let stored = raw(&tenant).list(&ListParams::default()).await.unwrap();
     assert_eq!(stored.items.len(), 0);
+}
+
+/// Backups of Percona's clusters.
+fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
+    const PERCONA: &str = "spec.postgres.percona";
+    const ONE: &str = "give one of s3, gcs and azure";
+    let of = |options: Value| with("postgres", json!({"percona": options}));
+    let gcs = |more: Value| {
+        let mut repository = json!({"gcs": {"bucket": "b"}, "secretName": "s"});
+        repository.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        repository
+    };
+    let repository = |more: Value| of(json!({"repository": gcs(more)}));
+    let s3 = |field: &str, wrong: &str| {
+        let mut s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
+        s3[field] = json!(wrong);
+        of(json!({"repository": {"s3": s3, "secretName": "s"}}))
+    };
+    let source = |source: Value| of(json!({"dataSource": source}));
+    let schedule = |field: &str, text: &str| of(json!({"schedules": {field: text}}));
+    let path = "must be a directory such as /shop/orders";
+    vec![
+        (
+            with("postgres", json!({"provider": "standalone", "percona": {"keep": 1}})),
+            PERCONA,
+            "percona is for the provider percona",
+        ),
+        (of(json!({"keep": 0})), "spec.postgres.percona.keep", "should be greater than or equal to 1"),
+        (of(json!({"repository": {"secretName": "s"}})), "spec.postgres.percona.repository", ONE),
+        (repository(json!({"azure": {"container": "c"}})), "spec.postgres.percona.repository", ONE),
+        (of(json!({"repository": {"gcs": {"bucket": "b"}}})), "repository.secretName", "Required value"),
+        (repository(json!({"path": "relative"})), "repository.path", path),
+        (repository(json!({"path": "/a/../b"})), "repository.path", path),
+        (repository(json!({"path": "/a\nrepo1-path=/b"})), "repository.path", path),
+        (s3("bucket", "a b"), "repository.s3.bucket", "must be the name of a bucket"),
+        (s3("endpoint", "s3.example.com/x"), "repository.s3.endpoint", "must be a DNS name or an address"),
+        (s3("region", "a\nb"), "repository.s3.region", "must be the name of a region"),
+        (of(json!({"schedules": {}})), "percona.schedules", "give one of full, differential and incremental"),
+        (schedule("full", "daily"), "schedules.full", "must be five fields in cron's notation"),
+        (schedule("differential", "@often"), "schedules.differential", "must be five fields in cron's notation"),
+        (schedule("incremental", "* * *"), "schedules.incremental", "must be five fields in cron's notation"),
+        (source(json!({})), "percona.dataSource", "give one of cluster and repository"),
+        (
+            source(json!({"cluster": "a", "repository": gcs(json!({"path": "/a"}))})),
+            "percona.dataSource",
+            "give one of cluster and repository",
+        ),
+        (source(json!({"repository": gcs(json!({}))})), "dataSource.repository.path", "name the path of the backups"),
+        (
+            source(json!({"cluster": "a", "backup": "20260131-030000F", "time": "2026-01-31T12:00:00Z"})),
+            "percona.dataSource",
+            "give one of backup and time",
+        ),
+        // It reaches a shell of Percona's.
+        (source(json!({"cluster": "a", "backup": "$(id)"})), "dataSource.backup", "must be the label of a backup"),
+        (source(json!({"cluster": "a", "time": "yesterday"})), "dataSource.time", "must be of type date-time"),
+        (source(json!({"cluster": "A b"})), "dataSource.cluster", "must be the name of a PerconaPGCluster"),
+        (
+            with("postgres", json!({"adopt": true, "percona": {"dataSource": {"cluster": "a"}}})),
+            "spec.postgres.percona.dataSource",
+            "adopt goes on with the old one: choose",
+        ),
+        (
+            of(json!({
+                "repository": gcs(json!({"path": "/a"})), "dataSource": {"repository": gcs(json!({"path": "/a"}))},
+            })),
+            "percona.repository.path",
+            "must not write into the repository that it is made from",
+        ),
+    ]
+}
+
+/// Backups stay where they are, and so does what says where that is.
+#[tokio::test]
+async fn the_api_server_refuses_a_change_that_would_lose_backups() {
+    const STAYS: &str = "a repository stays, since the backups in it do";
+    const MOVES: &str = "the bucket, or container, and the path are immutable";
+    const NEW: &str = "a new database only is made from a dataSource";
+    let tenant = Lab::shared().await.tenant("wrong-repositories").await;
+    let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
+    let percona = json!({"repository": {"s3": s3, "secretName": "s"}, "dataSource": {"cluster": "old-pg"}});
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "suspend": true, "postgres": {"percona": percona}});
+    tenant.create("acme", spec).await.unwrap();
+    let plain = json!({"hostname": hostname(&tenant, "plain"), "suspend": true});
+    tenant.create("plain", plain).await.unwrap();
+    let percona = |options: Value| json!({"postgres": {"percona": options}});
+    let repository = |change: Value| percona(json!({"repository": change}));
+    let mut said = Vec::new();
+    for (name, change, sentence) in [
+        ("acme", json!({"postgres": {"percona": null}}), STAYS),
+        ("acme", json!({"postgres": null}), STAYS),
+        ("acme", repository(json!(null)), STAYS),
+        ("acme", repository(json!({"s3": {"bucket": "another"}})), MOVES),
+        ("acme", repository(json!({"s3": null, "gcs": {"bucket": "b"}})), MOVES),
+        ("acme", repository(json!({"path": "/a"})), MOVES),
+        ("acme", percona(json!({"dataSource": {"backup": "20260131-030000F"}})), NEW),
+        ("plain", percona(json!({"dataSource": {"cluster": "old-pg"}})), NEW),
+        // The same place by another name, and with other credentials.
+        ("acme", repository(json!({"s3": {"endpoint": "f", "region": "q"}, "secretName": "t"})), "accepted"),
+        ("acme", percona(json!({"schedules": {"full": "@daily"}, "keep": 3})), "accepted"),
+        ("acme", percona(json!({"schedules": null, "keep": null})), "accepted"),
+        ("acme", percona(json!({"dataSource": null})), "accepted"),
+        ("acme", percona(json!({"dataSource": {"cluster": "old-pg"}})), NEW),
+        ("plain", repository(json!({"gcs": {"bucket": "b"}, "secretName": "s", "path": "/a"})), "accepted"),
+        ("plain", repository(json!({"path": null})), MOVES),
+    ] {
+        let answer = refusal(tenant.patch(name, change.clone()).await);
+        said.push((change.to_string(), answer, vec![sentence.to_owned()]));
+    }
+    assert_all(said);
 }
 
 #[tokio::test]

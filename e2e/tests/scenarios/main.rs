@@ -5,6 +5,7 @@ mod boundary;
 mod database;
 mod hostname;
 mod namespace;
+mod percona;
 mod profile;
 mod provider;
 mod release;

@@ -23,8 +23,8 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        BackupRecord, BackupState, ClientApp, Guard, Postgres, PostgresProvider, Resources, annotation, label,
-        parameters, quantity,
+        BackupRecord, BackupState, ClientApp, DeletionPolicy, Guard, Postgres, PostgresProvider, Resources, annotation,
+        label, parameters, quantity,
     },
     destroy::permit::Kind,
     runtime::{
@@ -74,8 +74,21 @@ pub(crate) trait Provider: Sync {
     /// Why there is no PostgreSQL of this major version; `None`: there is.
     fn unsupported(&self, version: &str, config: &Config) -> Option<String>;
 
-    /// The database object, with room for backups or without.
-    fn document(&self, app: &Key, postgres: &Postgres, config: &Config, backups: bool) -> Value;
+    /// The database object, with this room for backups.
+    fn document(&self, order: &Order, room: &Room) -> Value;
+
+    /// The room for backups that a database is to have: what the spec asks for, and what there is already.
+    fn room(&self, _order: &Order, found: Option<&Room>) -> Result<Room, String> {
+        Ok(found.cloned().unwrap_or_default())
+    }
+
+    /// What a new database is made from, where its document does not say that in any case.
+    fn source(&self, _postgres: &Postgres) -> Option<Value> {
+        None
+    }
+
+    /// Says in a document what the database is made from, or was.
+    fn made_from(&self, _document: &mut Value, _source: &Value) {}
 
     /// Says in a document that no pod of another namespace reaches the database, where its kind can say that.
     fn isolate(&self, _document: &mut Value) {}
@@ -84,7 +97,7 @@ pub(crate) trait Provider: Sync {
     fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched;
 
     /// How a backup is asked for: the object to patch, and with what.
-    fn back_up(&self, app: &Key, record: &BackupRecord) -> (ApiResource, String, Patch<Value>);
+    fn back_up(&self, app: &Key, record: &BackupRecord, room: &Room) -> (ApiResource, String, Patch<Value>);
 
     /// What a deletion of a database in this state waits for.
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String;
@@ -173,8 +186,43 @@ pub(crate) struct DesiredObject {
     pub(crate) storage_bytes: f64,
     /// Closed for pods of other namespaces from the beginning, where its kind can be.
     pub(crate) isolated: bool,
-    plain: Document,
-    with_backups: Document,
+    order: Order,
+}
+
+/// What a spec asks of a database object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Order {
+    app: Key,
+    /// Of the ClientApp; none where that is not in a cluster.
+    uid: Option<String>,
+    postgres: Postgres,
+    deletion_policy: DeletionPolicy,
+    /// Backups are made before an upgrade.
+    before_upgrades: bool,
+    percona_cr_version: String,
+}
+
+/// Where the backups of a database go, as far as this operator has made room for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// A volume of the database's own.
+    pub(crate) volume: bool,
+    pub(crate) repository: Option<Place>,
+}
+
+/// A directory in object storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Bucket or container as a URL.
+    pub(crate) store: String,
+    pub(crate) path: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { store, path } = self;
+        write!(f, "{store}{path}")
+    }
 }
 
 impl DesiredObject {
@@ -183,9 +231,23 @@ impl DesiredObject {
         format!("{} {}", self.provider.kind().as_str(), self.name)
     }
 
+    pub(crate) fn document(&self, room: &Room) -> Document {
+        let object = self.provider.document(&self.order, room);
+        let digest = digest(&[&object.to_string(), &format!("{:?}", self.order.deletion_policy)]);
+        Document { object, digest }
+    }
+
     /// Room for backups, once made, is never taken away: the backups would go with it.
-    pub(crate) fn document(&self, backups: bool) -> &Document {
-        if backups { &self.with_backups } else { &self.plain }
+    ///
+    /// # Errors
+    /// It would be another than there is.
+    pub(crate) fn room(&self, found: Option<&Room>) -> Result<Room, String> {
+        self.provider.room(&self.order, found)
+    }
+
+    /// What a new one is made from. Never again: where there was a database, its volumes may be there still.
+    pub(crate) fn source(&self) -> Option<Value> {
+        self.provider.source(&self.order.postgres)
     }
 }
 
@@ -226,11 +288,6 @@ pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
     }
     let storage_bytes = quantity::parse_positive(&postgres.storage_size)
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
-    let document = |backups: bool| {
-        let object = provider.document(key, postgres, config, backups);
-        let digest = digest(&[&object.to_string(), &format!("{:?}", app.spec.deletion_policy)]);
-        Document { object, digest }
-    };
     let host = format!("{}.{}.svc.{}", provider.service(key), key.namespace, config.cluster_domain);
     Ok(DesiredDatabase {
         address: values::Database {
@@ -247,8 +304,14 @@ pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
             postgres_version: postgres.version.parse().unwrap_or_default(),
             storage_bytes,
             isolated: !open,
-            plain: document(false),
-            with_backups: document(true),
+            order: Order {
+                app: key.clone(),
+                uid: app.metadata.uid.clone(),
+                postgres: postgres.clone(),
+                deletion_policy: app.spec.deletion_policy,
+                before_upgrades: app.spec.upgrade.backup,
+                percona_cr_version: config.percona_cr_version.clone(),
+            },
         }),
     })
 }
@@ -287,8 +350,10 @@ pub(crate) struct DatabaseObject {
     pub(crate) postgres_version: Option<i64>,
     /// Size of the data volume, as last applied.
     pub(crate) storage_bytes: Option<f64>,
-    /// It has room for backups that this operator made.
-    pub(crate) backups: bool,
+    /// Its room for backups, as far as this operator made it.
+    pub(crate) room: Room,
+    /// What it was made from, where this operator had that said.
+    pub(crate) source: Option<Value>,
     /// It says who may connect. One that was made before that could be said does not: its clients may be anywhere.
     pub(crate) isolated: bool,
     /// What it has to be before a backup can begin; `None`: one can begin now.
@@ -323,7 +388,6 @@ impl DatabaseObject {
             stamp: guard.annotations().get(annotation::OWNER_UID).cloned(),
             deleting: guard.metadata.deletion_timestamp.is_some(),
             digest: guard.annotations().get(annotation::SPEC_DIGEST).cloned(),
-            backups: guard.annotations().contains_key(annotation::BACKUPS),
             created: guard.metadata.creation_timestamp.as_ref().map(|time| time.0),
             ..DatabaseObject::default()
         };
@@ -347,6 +411,8 @@ pub(crate) enum DatabaseState {
     Waiting(String),
     /// It goes on only after a user or a cluster admin changes something: the same.
     Stalled(String),
+    /// It is restored from a backup, which a user has asked for: the same.
+    Restoring(String),
     Ready,
 }
 

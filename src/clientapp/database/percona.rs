@@ -1,5 +1,9 @@
 //! The Percona Operator for PostgreSQL, 2.6 to 3.x (`pgv2.percona.com/v2`). **Pure.**
 
+mod backups;
+#[cfg(test)]
+mod tests;
+
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
     ResourceExt as _,
@@ -9,7 +13,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    BackupProgress, DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, Watched, changed, document,
+    BackupProgress, DatabaseObject, DatabaseState, Facts, Order, Provider, Room, Summary, USER, Watched, changed,
+    document,
 };
 use crate::{
     config::Config,
@@ -34,12 +39,8 @@ use crate::{
 const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
 /// On an EndpointSlice: its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The one repository for backups, of the four that Percona allows.
-const BACKUP_REPOSITORY: &str = "repo1";
-
 const POSTGRES_REPOSITORY: &str = "percona/percona-distribution-postgresql";
 const PGBOUNCER_IMAGE: &str = "percona/percona-pgbouncer:1.25.1-1";
-const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 
 /// For a major version, as certified for Percona 3.0.0; without images Percona stops with the event `MissingRequiredImage`. 13 is
 /// past its end of life and no longer shipped.
@@ -99,7 +100,8 @@ impl Provider for Percona {
         Some(format!("Percona {version} ships PostgreSQL 14 to 18"))
     }
 
-    fn document(&self, app: &Key, postgres: &Postgres, config: &Config, backups: bool) -> Value {
+    fn document(&self, order: &Order, room: &Room) -> Value {
+        let Order { app, postgres, percona_cr_version, .. } = order;
         let major: i64 = postgres.version.parse().unwrap_or_default();
         let mut user = json!({"name": USER, "databases": [USER], "password": {"type": "AlphaNumeric"}});
         // Since PostgreSQL 15 only the owner may create in the schema public.
@@ -108,27 +110,41 @@ impl Provider for Percona {
         }
         let claim =
             json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": postgres.storage_size}}});
-        // A volume as large as the data's, which pgBackRest packs.
-        let repository = json!({"name": BACKUP_REPOSITORY, "volume": {"volumeClaimSpec": claim}});
-        let room = json!({"enabled": true, "pgbackrest": {"image": PGBACKREST_IMAGE, "repos": [repository]}});
         let mut spec = json!({
-            "crVersion": config.percona_cr_version,
+            "crVersion": percona_cr_version,
             "postgresVersion": major,
             "image": postgres_image(&postgres.version),
             "instances": [{"name": "instance1", "replicas": postgres.instances, "dataVolumeClaimSpec": claim}],
             "proxy": {"pgBouncer": {"replicas": 1, "image": PGBOUNCER_IMAGE}},
             "users": [user],
-            // The schema asks for the block; with it disabled no pgBackRest, and so no image of it, is needed.
-            "backups": if backups { room } else { json!({"enabled": false}) },
+            "backups": backups::block(postgres, room, &claim),
         });
         if let Some(resources) = &postgres.resources {
             spec["instances"][0]["resources"] = json!(resources);
         }
         let mut cluster = document(&(FACTS.resource)(), app, &app.database(), spec);
-        if backups {
-            cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});
+        let says = match room {
+            Room { repository: Some(_), .. } => Some(annotation::IN_REPOSITORY),
+            Room { volume: true, .. } => Some(annotation::ON_VOLUME),
+            Room { .. } => None,
+        };
+        if let Some(says) = says {
+            cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: says});
         }
         cluster
+    }
+
+    fn room(&self, order: &Order, found: Option<&Room>) -> Result<Room, String> {
+        backups::room(order, found)
+    }
+
+    fn source(&self, postgres: &Postgres) -> Option<Value> {
+        backups::source(postgres)
+    }
+
+    fn made_from(&self, document: &mut Value, source: &Value) {
+        document["spec"]["dataSource"] = source.clone();
+        document["metadata"]["annotations"][annotation::DATA_SOURCE] = json!("true");
     }
 
     fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched {
@@ -144,9 +160,9 @@ impl Provider for Percona {
         }
     }
 
-    fn back_up(&self, app: &Key, record: &BackupRecord) -> (ApiResource, String, Patch<Value>) {
+    fn back_up(&self, app: &Key, record: &BackupRecord, room: &Room) -> (ApiResource, String, Patch<Value>) {
         let resource = ApiResource::erase::<PerconaPGBackup>(&());
-        let spec = json!({"pgCluster": app.database(), "repoName": BACKUP_REPOSITORY});
+        let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(room)});
         let mut backup = document(&resource, app, &record.name, spec);
         let versions = format!("{} -> {}", record.from, record.to);
         backup["metadata"]["annotations"] = json!({UPGRADE_ANNOTATION: versions});
@@ -181,9 +197,18 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
     DatabaseObject {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: storage.and_then(quantity::parse_positive),
+        // One that a cluster admin has set up is none of this operator's.
+        room: match cluster.annotations().get(annotation::BACKUPS) {
+            Some(_) => backups::seen(cluster.spec.backups.pgbackrest.as_ref()),
+            None => Room::default(),
+        },
+        source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
         // Percona lets a backup that is asked for too early fail for good.
         backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
         state: match status.state.as_deref() {
+            _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(
+                " is restored from a backup: nothing else is done with it until that is over; `kubectl get perconapgrestores` shows how far it is".to_owned(),
+            ),
             None | Some("") => DatabaseState::Silent,
             // Of no PgBouncers all are ready.
             Some("ready") if status.pgbouncer.unwrap_or_default().ready < 1 => {

@@ -6,11 +6,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{DatabaseObject, DatabaseState, Facts, Provider, Summary, USER, Watched, changed, document};
+use super::{DatabaseObject, DatabaseState, Facts, Order, Provider, Room, Summary, USER, Watched, changed, document};
 use crate::{
     config::Config,
     crd::{
-        BackupRecord, BackupState, ClientApp, DeletionPolicy, DumpState, Phase, Postgres, PostgresProvider, Postgresql,
+        BackupRecord, BackupState, ClientApp, DeletionPolicy, DumpState, Phase, PostgresProvider, Postgresql,
         conditions::{find, kind},
         label, quantity,
     },
@@ -62,7 +62,8 @@ impl Provider for Standalone {
 
     /// Its own policy is always `Retain`: a Postgresql that is deleted by mistake keeps its data. The app's teardown changes that
     /// before it deletes the Postgresql on purpose.
-    fn document(&self, app: &Key, postgres: &Postgres, _config: &Config, _backups: bool) -> Value {
+    fn document(&self, order: &Order, _room: &Room) -> Value {
+        let Order { app, postgres, .. } = order;
         let mut spec = json!({
             "defaultUser": USER,
             "name": USER,
@@ -100,7 +101,7 @@ impl Provider for Standalone {
         }
     }
 
-    fn back_up(&self, app: &Key, record: &BackupRecord) -> (ApiResource, String, Patch<Value>) {
+    fn back_up(&self, app: &Key, record: &BackupRecord, _room: &Room) -> (ApiResource, String, Patch<Value>) {
         // Not by apply, which would make a Postgresql that is gone.
         let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
         ((FACTS.resource)(), app.database(), patch)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
-        database::{DatabaseObject, DatabaseState},
+        database::{DatabaseObject, DatabaseState, Place},
         deployer::{Found, Part},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
         observed::DatabaseView,
@@ -33,8 +33,12 @@ fn brief(plan: &Plan) -> String {
             Step::CreateRedisSecret => "redis".to_owned(),
             Step::Adopt(found) => format!("adopt {}", found.len()),
             Step::Restart { secret, .. } => format!("restart for {secret}"),
-            Step::ApplyDatabase(Apply { backups: false, .. }) => "postgres".to_owned(),
-            Step::ApplyDatabase(Apply { backups: true, .. }) => "postgres with backups".to_owned(),
+            Step::ApplyDatabase(Apply { room, source, .. }) => {
+                let backups = [(room.volume, " with backups"), (room.repository.is_some(), " in a repository")];
+                let parts = backups.into_iter().chain([(source.is_some(), " from a backup")]);
+                let parts: String = parts.filter_map(|(is, part)| is.then_some(part)).collect();
+                format!("postgres{parts}")
+            }
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
@@ -212,7 +216,12 @@ fn the_database_gate() {
         ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::Silent, Some(ago(1)))), WAIT),
         ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
         ("stuck", of(|s| s.state = DatabaseState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
-        ("room for backups is never taken away", of(|s| s.backups = true), BACKUPS),
+        (
+            "restored by a user",
+            of(|s| (s.state, s.digest) = (DatabaseState::Restoring(" is restored".into()), None)),
+            RESTORING,
+        ),
+        ("room for backups is never taken away", of(|s| s.room.volume = true), BACKUPS),
     ] {
         for spec in [none(), standalone()] {
             // Room for backups is nothing that a Postgresql's document speaks of.
@@ -244,6 +253,49 @@ fn the_database_gate() {
     row("without one Percona is not asked for", no_database(), |w| w.database = DatabaseView::default(), "");
 }
 
+/// Nothing is asked of Percona, of helm, or of a backup while a database is restored.
+#[test]
+fn a_restore_stands_before_everything() {
+    let restored = |w: &mut Observed| {
+        w.database.object.as_mut().unwrap().state = DatabaseState::Restoring(" is restored".to_owned());
+        w.release = Some(release("old"));
+    };
+    for spec in [json!({"chartVersion": "5.5.3"}), json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}})] {
+        row("restored", spec, restored, RESTORING);
+    }
+}
+
+/// Backups elsewhere, and what a database is made from: once, where there never was one.
+#[test]
+fn what_percona_is_asked_for() {
+    let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
+    let with = |percona: Value| json!({"postgres": {"percona": percona}});
+    let repository = || with(json!({"repository": {"s3": s3, "secretName": "s", "path": "/a"}}));
+    let source = || with(json!({"dataSource": {"cluster": "other-pg"}}));
+    let gone = |w: &mut Observed| w.database.object = None;
+    let new = |w: &mut Observed| (w.database.object, w.database.on_record) = (None, None);
+    let elsewhere = |w: &mut Observed| {
+        let place = Place { store: "s3://b".to_owned(), path: "/old".to_owned() };
+        w.database.object.as_mut().unwrap().room.repository = Some(place);
+    };
+    const MADE: &str = ", hold PostgresReady/Provisioning";
+    const MISMATCH: &str = "hold PostgresReady/RepositoryMismatch!";
+    row("a repository", repository(), new, &format!("postgres in a repository{MADE}"));
+    row("as it should be", repository(), |_| {}, "");
+    row("in another", repository(), elsewhere, MISMATCH);
+    row("in one that is not named", none(), elsewhere, MISMATCH);
+    row("on a volume", with(json!({"keep": 3})), new, &format!("postgres with backups{MADE}"));
+    row("made from a backup", source(), new, &format!("postgres with backups from a backup{MADE}"));
+    row("made once", source(), |_| {}, "");
+    row("deleted by a user, whose volumes are there still", source(), gone, &format!("postgres with backups{MADE}"));
+    let said_again = |w: &mut Observed| {
+        let found = w.database.object.as_mut().unwrap();
+        (found.source, found.digest) = (Some(json!({})), None);
+    };
+    row("said again, whatever the spec says by now", none(), said_again, "postgres from a backup");
+}
+
+const RESTORING: &str = "hold PostgresReady/Restoring";
 const BACKUPS: &str = "postgres with backups";
 const SECRET_MISSING: &str = "hold PostgresReady/SecretMissing";
 const NO_KEY: &str = "hold PostgresReady/SecretKeyMissing";
@@ -595,9 +647,9 @@ impl Sim {
                 self.created[1] += 1;
                 self.observed.redis_secret = own("uid");
             }
-            Step::ApplyDatabase(Apply { backups, .. }) => {
+            Step::ApplyDatabase(Apply { room, .. }) => {
                 let made = DatabaseObject { state: DatabaseState::Silent, ..database(&self.desired).unwrap() };
-                let applied = self.desired.database_object().unwrap().document(*backups);
+                let applied = self.desired.database_object().unwrap().document(room);
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }

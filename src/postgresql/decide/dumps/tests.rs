@@ -150,7 +150,9 @@ fn how_the_dumps_went() {
         observed.pods.push(pod(job, said));
         let dumps = &[("20260102T000000Z-b", 1234, 7), ("20260101T000000Z-a", 900, 0)][..dumps];
         let dumps = dumps.iter().map(|&(name, bytes, tables)| Dump { name: name.to_owned(), bytes, tables });
-        let expected = BackupSummary { dumps: dumps.collect(), ..expected.clone() };
+        let dumps: Vec<_> = dumps.collect();
+        let volume = (!dumps.is_empty()).then(|| "u".to_owned());
+        let expected = BackupSummary { dumps, volume, ..expected.clone() };
         assert_eq!(summary(&desired, &observed), Some(expected), "{job}");
     }
     // Why one has failed comes to be known later as well, and outlives the pod.

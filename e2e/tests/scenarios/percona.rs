@@ -1,0 +1,219 @@
+//! Backups of Percona's clusters: where they go, what a restore in place holds up, and what a new cluster is made from.
+
+use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
+use e2e::charts;
+use e2e::lab::{Lab, Tenant, hostname};
+use e2e::percona::Knobs;
+use e2e::scenario::{names, nothing_is_left};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+fn s3() -> Value {
+    json!({"bucket": "backups", "endpoint": "s3.example.com", "region": "eu-central-1"})
+}
+
+/// Waits until a cluster is like this.
+async fn cluster(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&PerconaPGCluster) -> bool) -> PerconaPGCluster {
+    let like_this = |found: Option<&PerconaPGCluster>| found.filter(|found| is(found)).cloned();
+    tenant.wait_for(name, what, like_this).await
+}
+
+fn storage(size: &'static str) -> impl Fn(&PerconaPGCluster) -> bool {
+    move |cluster| cluster.spec.instances[0].storage() == Some(size)
+}
+
+#[tokio::test]
+async fn backups_in_a_repository_outlive_their_app() {
+    let tenant = Lab::shared().await.tenant("elsewhere").await;
+    let percona = json!({
+        "repository": {"s3": s3(), "secretName": "acme-s3"}, "schedules": {"full": "0 3 * * 0"}, "keep": 4,
+    });
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": percona}, "upgrade": {"backup": true},
+        "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    let pgbackrest = found.spec.backups.pgbackrest.unwrap();
+    let path = pgbackrest["global"]["repo1-path"].as_str().unwrap().to_owned();
+    assert!(path.starts_with("/elsewhere/acme-pg/") && path.len() == "/elsewhere/acme-pg/".len() + 8, "{path}");
+    assert_eq!(pgbackrest["global"]["repo1-retention-full"], "4");
+    assert_eq!(pgbackrest["configuration"], json!([{"secret": {"name": "acme-s3"}}]));
+    let repo = json!({"name": "repo1", "s3": s3(), "schedules": {"full": "0 3 * * 0"}});
+    assert_eq!(pgbackrest["repos"], json!([repo]));
+
+    // By schedule, and before an upgrade; on no volume.
+    let scheduled = |backup: &PerconaPGBackup| backup.name_any().starts_with("acme-pg-repo1-full-");
+    let name = e2e::wait::until("a backup by schedule", async || {
+        let backups = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
+        backups.iter().find(|backup| scheduled(backup)).map(|backup| backup.name_any()).ok_or("none yet".to_owned())
+    })
+    .await;
+    let succeeded = |backup: Option<&PerconaPGBackup>| {
+        let status = backup?.status.clone()?;
+        (status.state.as_deref() == Some("Succeeded")).then_some(status)
+    };
+    let status = tenant.wait_for(&name, "complete", succeeded).await;
+    assert_eq!(status.result.destination, Some(format!("s3://backups{path}")));
+    assert_eq!(status.result.backup_type.as_deref(), Some("full"));
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    assert_eq!(backup.spec.repo_name.as_deref(), Some("repo1"));
+    let volumes = names::<PersistentVolumeClaim>(&tenant).await;
+    assert!(!volumes.contains(&"acme-pg-repo1".to_owned()), "{volumes:?}");
+
+    // The app goes, and what was backed up stays.
+    tenant.delete("acme").await;
+    assert_eq!(names::<PerconaPGCluster>(&tenant).await, [""; 0]);
+    let volumes = names::<PersistentVolumeClaim>(&tenant).await;
+    assert_eq!(volumes, [""; 0]);
+    let left = names::<PerconaPGBackup>(&tenant).await;
+    assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
+
+    // The next of its name has a path of its own.
+    let again = json!({"repository": {"s3": s3(), "secretName": "acme-s3"}});
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": again}, "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    let made = cluster(&tenant, "acme-pg", "made", |_| true).await;
+    let next = made.spec.backups.destination("repo1").unwrap();
+    assert!(next.starts_with("s3://backups/elsewhere/acme-pg/") && !next.ends_with(&path), "{next}");
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn nothing_else_goes_on_while_a_database_is_restored() {
+    let tenant = Lab::shared().await.tenant("restored").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": {"keep": 2}}, "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.percona("acme-pg", Knobs { hold_restores: true, ..Knobs::default() });
+    let restore: PerconaPGRestore = serde_json::from_value(json!({
+        "metadata": {"name": "by-hand"}, "spec": {"pgCluster": "acme-pg", "repoName": "repo1"},
+    }))
+    .unwrap();
+    tenant.api::<PerconaPGRestore>().create(&PostParams::default(), &restore).await.unwrap();
+    let told = tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
+    assert!(told.starts_with("PerconaPGCluster acme-pg is restored from a backup: nothing else"), "{told}");
+    tenant.condition("acme", "Ready", "False", "Restoring").await;
+
+    let backups = names::<PerconaPGBackup>(&tenant).await;
+    let change = json!({
+        "chartVersion": charts::PATCH, "upgrade": {"backup": true}, "postgres": {"storageSize": "2Gi"},
+    });
+    tenant.patch("acme", change).await.unwrap();
+    let generation = tenant.api::<clientapp_operator::crd::ClientApp>().get("acme").await.unwrap().metadata.generation;
+    let looked_at = |status: &clientapp_operator::crd::ClientAppStatus| status.observed_generation == generation;
+    tenant.status("acme", "looked at", looked_at).await;
+    tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
+    let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    assert!(storage("1Gi")(&found), "it is changed while it is restored");
+    assert_eq!(names::<PerconaPGBackup>(&tenant).await, backups);
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+
+    tenant.percona("acme-pg", Knobs::default());
+    tenant.ready("acme", 2).await;
+    cluster(&tenant, "acme-pg", "grown", storage("2Gi")).await;
+    // What Percona has put down of the restore is Percona's.
+    let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    assert_eq!(found.spec.backups.pgbackrest.unwrap()["restore"]["enabled"], false);
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn a_database_is_made_from_backups_once() {
+    let tenant = Lab::shared().await.tenant("copied").await;
+    let spec = |name: &str, percona: Value| json!({"hostname": hostname(&tenant, name), "postgres": {"percona": percona}, "redis": {"enabled": false}});
+    let source = json!({"cluster": "acme-pg", "backup": "20260131-030000F"});
+    tenant.create("copy", spec("copy", json!({"dataSource": source}))).await.unwrap();
+    tenant.ready("copy", 1).await;
+    let said = json!({"postgresCluster": {
+        "clusterName": "acme-pg", "repoName": "repo1", "options": ["--type=immediate", "--set=20260131-030000F"],
+    }});
+    let made = tenant.api::<PerconaPGCluster>().get("copy-pg").await.unwrap();
+    assert_eq!(made.spec.data_source.as_ref(), Some(&said));
+
+    // Whatever the spec says by now: in the middle of it, Percona would begin an empty one.
+    tenant.patch("copy", json!({"postgres": {"storageSize": "2Gi"}})).await.unwrap();
+    let grown = cluster(&tenant, "copy-pg", "grown", storage("2Gi")).await;
+    assert_eq!(grown.spec.data_source.as_ref(), Some(&said));
+    tenant.patch("copy", json!({"postgres": {"percona": {"dataSource": null}, "storageSize": "3Gi"}})).await.unwrap();
+    let grown = cluster(&tenant, "copy-pg", "grown again", storage("3Gi")).await;
+    assert_eq!((grown.spec.data_source.as_ref(), grown.uid()), (Some(&said), made.uid()));
+
+    // Of one that may be gone; and a database that a user deletes leaves volumes, over which nothing is restored.
+    let repository = json!({"s3": s3(), "secretName": "old", "path": "/old"});
+    let source = json!({"repository": repository, "time": "2026-01-31T12:00:00Z"});
+    tenant.create("gone", spec("gone", json!({"dataSource": source}))).await.unwrap();
+    tenant.ready("gone", 1).await;
+    let said = json!({"pgbackrest": {
+        "stanza": "db", "configuration": [{"secret": {"name": "old"}}], "global": {"repo1-path": "/old"},
+        "repo": {"name": "repo1", "s3": s3()},
+        "options": ["--type=time", "--target=\"2026-01-31 12:00:00+00\""],
+    }});
+    let clusters = tenant.api::<PerconaPGCluster>();
+    let first = clusters.get("gone-pg").await.unwrap();
+    assert_eq!(first.spec.data_source.as_ref(), Some(&said));
+    clusters.delete("gone-pg", &DeleteParams::default()).await.unwrap();
+    let another = cluster(&tenant, "gone-pg", "made anew", |found| found.uid() != first.uid()).await;
+    assert_eq!(another.spec.data_source, None);
+    tenant.ready("gone", 1).await;
+    tenant.delete("copy").await;
+    tenant.delete("gone").await;
+    nothing_is_left(&tenant).await;
+}
+
+#[tokio::test]
+async fn backups_stay_where_they_are_whatever_comes_after() {
+    let tenant = Lab::shared().await.tenant("both").await;
+    let spec = |percona: Value, adopt: bool| {
+        json!({
+            "hostname": hostname(&tenant, "acme"), "postgres": {"percona": percona, "adopt": adopt},
+            "redis": {"enabled": false}, "deletionPolicy": "Retain",
+        })
+    };
+    tenant.create("acme", spec(json!({"keep": 2}), false)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let volume = async || tenant.api::<PersistentVolumeClaim>().get("acme-pg-repo1").await.unwrap().uid();
+    let before = volume().await;
+    let repository = json!({"gcs": {"bucket": "b"}, "secretName": "s", "path": "/a"});
+    tenant.patch("acme", json!({"postgres": {"percona": {"repository": repository}}})).await.unwrap();
+    let in_both = |found: &PerconaPGCluster| {
+        let backups = &found.spec.backups;
+        backups.repositories() == ["repo1", "repo2"]
+            && backups.destination("repo1").as_deref() == Some("")
+            && backups.destination("repo2").as_deref() == Some("gs://b/a")
+    };
+    cluster(&tenant, "acme-pg", "with both", in_both).await;
+    tenant.ready("acme", 1).await;
+    let change = json!({"chartVersion": charts::PATCH, "upgrade": {"backup": true}});
+    tenant.patch("acme", change).await.unwrap();
+    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    assert_eq!(backup.spec.repo_name.as_deref(), Some("repo2"));
+    assert_eq!(volume().await, before);
+
+    // Retained, and adopted by one that does not say where the backups are, and then does.
+    tenant.delete("acme").await;
+    let mut adopting = spec(json!({}), true);
+    adopting["chartVersion"] = json!(charts::PATCH);
+    tenant.create("acme", adopting).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "RepositoryMismatch").await;
+    for part in ["keeps its backups in gs://b/a", "names none", "path: /a"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let repository = json!({"gcs": {"bucket": "b"}, "secretName": "s"});
+    tenant.patch("acme", json!({"postgres": {"percona": {"repository": repository}}})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    cluster(&tenant, "acme-pg", "as it was", in_both).await;
+    assert_eq!(volume().await, before);
+    tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    tenant.delete("acme").await;
+}

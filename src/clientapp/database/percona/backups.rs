@@ -1,0 +1,139 @@
+//! Where the backups of a PerconaPGCluster go, and what a new one is made from. **Pure.**
+//!
+//! pgBackRest numbers repositories: a cluster has one, on a volume or in object storage, or, where it had backups on its volume
+//! before it got the other, both.
+
+use serde_json::{Value, json};
+
+use super::super::{Order, Place, Room};
+use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona};
+
+/// The first repository for backups, of the four that Percona allows.
+const FIRST: &str = "repo1";
+/// Beside a volume with backups, which is not taken away.
+const SECOND: &str = "repo2";
+/// pgBackRest's name for what it backs up; Percona gives all clusters the same.
+const STANZA: &str = "db";
+const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
+
+/// The room that a cluster is to have; else why it would be another than it has.
+pub(super) fn room(order: &Order, found: Option<&Room>) -> Result<Room, String> {
+    let there = found.cloned().unwrap_or_default();
+    let options = order.postgres.percona.as_ref();
+    let wanted = options.and_then(|options| options.repository.as_ref()).map(|repository| {
+        let kept = there.repository.as_ref().map(|place| place.path.clone());
+        let path = repository.path.clone().or(kept).unwrap_or_else(|| own_path(order));
+        Place { store: repository.store(), path }
+    });
+    if let Some(place) = there.repository.as_ref().filter(|place| wanted.as_ref() != Some(place)) {
+        let asked = wanted.map_or_else(|| "none".to_owned(), |wanted| wanted.to_string());
+        return Err(format!(
+            " keeps its backups in {place}, and spec.postgres.percona.repository names {asked}: they do not move by themselves, and neither they nor it are touched; name that bucket there, and path: {}",
+            place.path
+        ));
+    }
+    let on_volume = order.before_upgrades || options.is_some_and(PerconaOptions::backs_up);
+    Ok(Room { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
+}
+
+/// What a new cluster is bootstrapped from.
+pub(super) fn source(postgres: &Postgres) -> Option<Value> {
+    let PerconaDataSource { cluster, repository, backup, time } = postgres.percona.as_ref()?.data_source.as_ref()?;
+    let options = match (backup, time) {
+        (Some(label), _) => percona::up_to_backup(label),
+        (None, Some(time)) => percona::up_to_time(time.0),
+        (None, None) => Vec::new(),
+    };
+    let (kind, mut source) = match (cluster, repository) {
+        (Some(cluster), _) => ("postgresCluster", json!({"clusterName": cluster, "repoName": FIRST})),
+        (None, Some(repository)) => {
+            let pgbackrest = json!({
+                "stanza": STANZA,
+                "configuration": configuration(repository),
+                "global": {format!("{FIRST}-path"): repository.path},
+                "repo": storage(FIRST, repository),
+            });
+            ("pgbackrest", pgbackrest)
+        }
+        (None, None) => return None,
+    };
+    if !options.is_empty() {
+        source["options"] = json!(options);
+    }
+    Some(json!({kind: source}))
+}
+
+/// The repository that backups go to; WAL goes to each.
+pub(super) fn in_use(room: &Room) -> &'static str {
+    if room.volume && room.repository.is_some() { SECOND } else { FIRST }
+}
+
+/// The block `backups` of a cluster. The schema asks for it; with backups disabled no pgBackRest, and so no image of it, is needed.
+pub(super) fn block(postgres: &Postgres, room: &Room, claim: &Value) -> Value {
+    let options = postgres.percona.clone().unwrap_or_default();
+    let name = in_use(room);
+    let mut repos = Vec::new();
+    let mut pgbackrest = json!({"image": PGBACKREST_IMAGE});
+    if room.volume {
+        // A volume as large as the data's, which pgBackRest packs.
+        repos.push(json!({"name": FIRST, "volume": {"volumeClaimSpec": claim}}));
+    }
+    if let (Some(place), Some(repository)) = (&room.repository, &options.repository) {
+        repos.push(storage(name, repository));
+        pgbackrest["configuration"] = configuration(repository);
+        pgbackrest["global"][format!("{name}-path")] = json!(place.path);
+    }
+    let Some(last) = repos.last_mut() else { return json!({"enabled": false}) };
+    if let Some(schedules) = &options.schedules {
+        last["schedules"] = json!(schedules);
+    }
+    if let Some(keep) = options.keep {
+        pgbackrest["global"][format!("{name}-retention-full")] = json!(keep.to_string());
+    }
+    pgbackrest["repos"] = json!(repos);
+    json!({"enabled": true, "pgbackrest": pgbackrest})
+}
+
+/// A repository in object storage, as Percona has it.
+fn storage(name: &str, repository: &BackupRepository) -> Value {
+    let BackupRepository { s3, gcs, azure, secret_name: _, path: _ } = repository;
+    let mut repo = json!({"name": name});
+    if let Some(s3) = s3 {
+        repo["s3"] = json!(s3);
+    }
+    if let Some(gcs) = gcs {
+        repo["gcs"] = json!(gcs);
+    }
+    if let Some(azure) = azure {
+        repo["azure"] = json!(azure);
+    }
+    repo
+}
+
+fn configuration(repository: &BackupRepository) -> Value {
+    json!([{"secret": {"name": repository.secret_name}}])
+}
+
+/// No other cluster's: namespaces and names come again, also in another Kubernetes cluster, and uids do not. A cluster that is
+/// restored from another has its system identifier, so that pgBackRest would not keep the two apart.
+fn own_path(Order { app, uid, .. }: &Order) -> String {
+    let own = uid.as_deref().and_then(|uid| uid.split('-').next()).map(|part| format!("/{part}"));
+    format!("/{}/{}{}", app.namespace, app.database(), own.unwrap_or_default())
+}
+
+/// Where the backups of a cluster go by now.
+pub(super) fn seen(pgbackrest: Option<&Value>) -> Room {
+    let repos = pgbackrest.and_then(|pgbackrest| pgbackrest["repos"].as_array());
+    let mut room = Room::default();
+    for repo in repos.into_iter().flatten() {
+        match percona::store(repo) {
+            Some(store) => {
+                let option = format!("{}-path", repo["name"].as_str().unwrap_or_default());
+                let path = pgbackrest.and_then(|pgbackrest| pgbackrest["global"][option].as_str());
+                room.repository = Some(Place { store, path: path.unwrap_or_default().to_owned() });
+            }
+            None => room.volume = true,
+        }
+    }
+    room
+}

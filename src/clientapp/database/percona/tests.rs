@@ -1,0 +1,176 @@
+use serde_json::{Value, json};
+
+use super::{
+    super::{DatabaseObject, DatabaseState, Place, Room},
+    read,
+};
+use crate::{
+    clientapp::{
+        desired::{Desired, desired},
+        fixtures::{app, config, want},
+    },
+    crd::{annotation, percona::PerconaPGCluster},
+};
+
+/// A ClientApp whose Percona options are these.
+fn spec(percona: Value) -> Value {
+    json!({"postgres": {"percona": percona}})
+}
+
+fn s3(more: Value) -> Value {
+    let mut repository = json!({
+        "s3": {"bucket": "backups", "endpoint": "s3.example.com", "region": "eu-central-1"}, "secretName": "acme-s3",
+    });
+    repository.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    repository
+}
+
+/// As the spec of a ClientApp in a cluster has it.
+fn stored(spec: &Value) -> Desired {
+    let mut app = app(spec);
+    app.metadata.uid = Some("5f0c7b1e-9d0a-4f7f-8a44-1d3f7a0f6b11".to_owned());
+    desired(&app, None, &config()).unwrap()
+}
+
+fn applied(desired: &Desired, found: Option<&Room>) -> Value {
+    let object = desired.database_object().unwrap();
+    object.document(&object.room(found).unwrap()).object
+}
+
+/// What is read of an applied document, once it is stored.
+fn stored_as(document: &Value) -> DatabaseObject {
+    read(&serde_json::from_value::<PerconaPGCluster>(document.clone()).unwrap(), DatabaseObject::default())
+}
+
+fn place(path: &str) -> Option<Place> {
+    Some(Place { store: "s3://backups".to_owned(), path: path.to_owned() })
+}
+
+const OWN: &str = "/tenants/acme-pg/5f0c7b1e";
+
+#[test]
+fn backups_in_a_repository() {
+    let schedules = json!({"full": "0 3 * * 0", "incremental": "0 * * * *"});
+    let document =
+        applied(&stored(&spec(json!({"repository": s3(json!({})), "schedules": schedules, "keep": 4}))), None);
+    insta::assert_snapshot!(serde_yaml::to_string(&document).unwrap());
+    assert_eq!(stored_as(&document).room, Room { volume: false, repository: place(OWN) });
+    for (kind, repository) in [
+        ("gcs", json!({"gcs": {"bucket": "b"}, "secretName": "s", "path": "/a/b"})),
+        ("azure", json!({"azure": {"container": "c"}, "secretName": "s", "path": "/a/b"})),
+    ] {
+        let document = applied(&want(&spec(json!({"repository": repository}))), None);
+        let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
+        assert_eq!(pgbackrest["repos"], json!([{"name": "repo1", kind: repository[kind]}]));
+        assert_eq!(pgbackrest["global"], json!({"repo1-path": "/a/b"}));
+        assert_eq!(stored_as(&document).room.repository.unwrap().path, "/a/b");
+    }
+}
+
+#[test]
+fn backups_on_a_volume_from_the_beginning() {
+    let desired = want(&spec(json!({"schedules": {"differential": "@daily"}, "keep": 2})));
+    let document = applied(&desired, None);
+    insta::assert_snapshot!(serde_yaml::to_string(&document["spec"]["backups"]).unwrap());
+    assert_eq!(document["metadata"]["annotations"][annotation::BACKUPS], annotation::ON_VOLUME);
+    for percona in [json!({"keep": 2}), json!({"schedules": {"full": "@weekly"}})] {
+        assert_eq!(applied(&want(&spec(percona)), None)["spec"]["backups"]["enabled"], true);
+    }
+    assert_eq!(applied(&want(&spec(json!({}))), None)["spec"]["backups"], json!({"enabled": false}));
+}
+
+/// A volume with backups stays beside the repository, which is the second then.
+#[test]
+fn backups_in_both() {
+    let desired = stored(&spec(json!({"repository": s3(json!({})), "keep": 4})));
+    let on_volume = Room { volume: true, repository: None };
+    let document = applied(&desired, Some(&on_volume));
+    insta::assert_snapshot!(serde_yaml::to_string(&document["spec"]["backups"]).unwrap());
+    let both = Room { volume: true, repository: place(OWN) };
+    assert_eq!(stored_as(&document).room, both);
+    assert_eq!(applied(&desired, Some(&both)), document, "it stays as it is");
+}
+
+#[test]
+fn room_is_never_taken_away_or_moved() {
+    let of = |percona: Value, volume: bool, path: Option<&str>| {
+        let found = Room { volume, repository: path.and_then(place) };
+        stored(&spec(percona)).database_object().unwrap().room(Some(&found))
+    };
+    let other = json!({"repository": s3(json!({"s3": {"bucket": "b", "endpoint": "e", "region": "r"}}))});
+    let named = |path: &str| json!({"repository": s3(json!({"path": path}))});
+    for (what, percona, volume, path, kept) in [
+        ("nothing", json!({}), false, None, Ok((false, None))),
+        ("a volume that is asked for no more", json!({}), true, None, Ok((true, None))),
+        ("one for it", json!({"keep": 1}), false, None, Ok((true, None))),
+        (
+            "adopted, by an app with another uid",
+            json!({"repository": s3(json!({}))}),
+            false,
+            Some("/a"),
+            Ok((false, Some("/a"))),
+        ),
+        ("by its path", named("/a"), false, Some("/a"), Ok((false, Some("/a")))),
+        ("by another path", named("/b"), false, Some("/a"), Err("names s3://backups/b: they do not move")),
+        ("another bucket", other, false, Some("/a"), Err("keeps its backups in s3://backups/a, and")),
+        ("adopted by an app that names none", json!({}), true, Some("/a"), Err("names none: they do not move")),
+    ] {
+        match (of(percona, volume, path), kept) {
+            (Ok(room), Ok((volume, path))) => {
+                assert_eq!(room, Room { volume, repository: path.and_then(place) }, "{what}");
+            }
+            (Err(problem), Err(words)) => assert!(problem.contains(words), "{what}: {problem}"),
+            (room, _) => panic!("{what}: {room:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_new_one_is_made_from() {
+    let of = |source: Value| want(&spec(json!({"dataSource": source}))).database_object().unwrap().source().unwrap();
+    assert_eq!(
+        of(json!({"cluster": "other-pg"})),
+        json!({"postgresCluster": {"clusterName": "other-pg", "repoName": "repo1"}})
+    );
+    assert_eq!(
+        of(json!({"cluster": "other-pg", "backup": "20260131-030000F"}))["postgresCluster"]["options"],
+        json!(["--type=immediate", "--set=20260131-030000F"])
+    );
+    let gone = of(json!({"repository": s3(json!({"path": "/old"})), "time": "2026-01-31T12:00:00Z"}));
+    insta::assert_snapshot!(serde_yaml::to_string(&gone).unwrap());
+}
+
+/// What it is made from is no part of the digest, and is read back only where this operator has said it.
+#[test]
+fn what_it_was_made_from_is_said_again() {
+    let desired = want(&spec(json!({"dataSource": {"cluster": "other-pg"}})));
+    let object = desired.database_object().unwrap();
+    assert_eq!(
+        object.document(&Room::default()),
+        want(&json!({})).database_object().unwrap().document(&Room::default())
+    );
+    let mut document = applied(&desired, None);
+    assert_eq!(document["spec"].get("dataSource"), None);
+    // Percona restores with the image and the repository's name that it backs up with.
+    let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
+    assert!(pgbackrest["image"].is_string() && pgbackrest["repos"][0]["name"] == "repo1", "{document}");
+    object.provider.made_from(&mut document, &object.source().unwrap());
+    assert_eq!(stored_as(&document).source, object.source());
+    document["metadata"]["annotations"] = json!({});
+    assert_eq!(stored_as(&document).source, None);
+}
+
+#[test]
+fn one_that_is_restored_is_nothing_else() {
+    let mut document = applied(&want(&spec(json!({"keep": 1}))), None);
+    for (restore, restoring) in
+        [(json!(null), false), (json!({"enabled": true}), true), (json!({"enabled": false}), false)]
+    {
+        document["spec"]["backups"]["pgbackrest"]["restore"] = restore;
+        for state in ["ready", "initializing"] {
+            document["status"] = json!({"state": state, "pgbouncer": {"ready": 1}});
+            let is = matches!(stored_as(&document).state, DatabaseState::Restoring(_));
+            assert_eq!(is, restoring, "{document}");
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! `backup`, `backups` and `restore` of an app whose database is a PerconaPGCluster: they make PerconaPGBackups and PerconaPGRestores,
+//! which Percona carries out, and tell how those get on.
+
+use std::{pin::pin, time::Duration};
+
+use futures::StreamExt as _;
+use jiff::{Timestamp, fmt::strtime};
+use kube::{
+    Resource, ResourceExt as _,
+    api::{ListParams, PostParams},
+    core::NamespaceResourceScope,
+    runtime::watcher::watch_object,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    args::{self, LATEST, Patience},
+    delete::{agreed, can_agree},
+    error::Error,
+    session::{AGAIN, FIELD_MANAGER, Printer, Session, Stored},
+    text::{BAD, FAINT, GOOD, UNSURE, age, paint, span_of, table, tamed},
+    wait,
+};
+use crate::{
+    crd::{
+        ClientApp, PostgresProvider,
+        percona::{
+            PerconaPGBackup, PerconaPGBackupSpec, PerconaPGCluster, PerconaPGRestore, PerconaPGRestoreSpec,
+            READY_FOR_BACKUP, up_to_backup, up_to_time,
+        },
+    },
+    runtime::key::Key,
+};
+
+const SUCCEEDED: &str = "Succeeded";
+const FAILED: &str = "Failed";
+
+/// Whether an app's database is one.
+pub(crate) fn has_cluster(app: &ClientApp) -> bool {
+    app.spec.postgres.enabled && app.spec.postgres.provider == PostgresProvider::Percona
+}
+
+/// An app's cluster, and what was made for it.
+struct Seen {
+    cluster: PerconaPGCluster,
+    backups: Vec<PerconaPGBackup>,
+    restores: Vec<PerconaPGRestore>,
+}
+
+pub(crate) async fn back_up(
+    session: &Session,
+    printer: &mut Printer,
+    app: &str,
+    patience: &Patience,
+) -> Result<(), Error> {
+    let cluster = cluster(session, app).await?;
+    let backup = asked(session, app, &cluster).await?;
+    let name = backup.name_any();
+    let sentence = format!("perconapgbackup/{name} backs the database of {app} up");
+    if !patience.wait {
+        return printer.object(&backup, &sentence);
+    }
+    printer.note(&sentence);
+    let backup = backed_up(session, printer, &name, patience.timeout).await?;
+    let sentence =
+        format!("perconapgbackup/{name}: the backup is complete, and `kubectl clientapp backups {app}` lists it");
+    printer.object(&backup, &sentence)
+}
+
+pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str) -> Result<(), Error> {
+    let seen = seen(session, app).await?;
+    let backups: Vec<PerconaPGBackup> = tamed(&seen.backups).map_err(|error| Error::Output(error.to_string()))?;
+    if backups.is_empty() && printer.output == args::Output::Table {
+        let why = may_back_up(app, &seen.cluster).err();
+        let why = why.unwrap_or_else(|| format!("`kubectl clientapp backup {app}` makes one"));
+        printer.note(&format!("{app} has no backup yet: {why}"));
+    }
+    printer.objects(&seen.backups, || render(&seen.cluster, &backups, Session::now()))
+}
+
+pub(crate) async fn restore(
+    session: &Session,
+    printer: &mut Printer,
+    args: &args::Restore,
+    stored: &Stored,
+) -> Result<(), Error> {
+    let args::Restore { name: app, from: _, time: _, store: _, identity_secret: _, no_backup, yes, patience } = args;
+    let found = seen(session, app).await?;
+    let spec = may_restore(app, &found, args, Session::now()).map_err(Error::Stalled)?;
+    if !no_backup {
+        may_back_up(app, &found.cluster)
+            .map_err(|why| Error::Stalled(format!("{why}; with --no-backup, what is in the database now is lost")))?;
+    }
+    if !yes {
+        can_agree("restore")?;
+        printer.note(&consequence(args));
+        agreed(app, "nothing restored")?;
+    }
+    if !no_backup {
+        printer.note("backing up what is in the database now");
+        let backup = asked(session, app, &found.cluster).await?.name_any();
+        backed_up(session, printer, &backup, patience.timeout).await?;
+        printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` brings it back"));
+    }
+    let restore = create(session, PerconaPGRestore::new("", spec), &found.cluster.name_any()).await?;
+    let name = restore.name_any();
+    let sentence = format!("perconapgrestore/{name} restores the database of {app} {}", state_of(args));
+    if !patience.wait {
+        return printer.object(&restore, &sentence);
+    }
+    printer.note(&sentence);
+    restored(session, printer, &restore, patience.timeout).await?;
+    wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), patience, None).await
+}
+
+async fn cluster(session: &Session, app: &str) -> Result<PerconaPGCluster, Error> {
+    let name = Key::new(&session.namespace, app).database();
+    let found = session.api::<PerconaPGCluster>().get_opt(&name).await;
+    let found = found.map_err(Error::api(format!("read PerconaPGCluster {}/{name}", session.namespace)))?;
+    found.ok_or_else(|| {
+        Error::Missing(format!("{app} has no PerconaPGCluster yet: look at `kubectl clientapp status {app}`"))
+    })
+}
+
+async fn seen(session: &Session, app: &str) -> Result<Seen, Error> {
+    let cluster = cluster(session, app).await?;
+    let name = cluster.name_any();
+    let all = ListParams::default();
+    let listing = |what: &str| Error::api(format!("list the {what} of namespace {}", session.namespace));
+    let backups = session.api::<PerconaPGBackup>().list(&all).await.map_err(listing("PerconaPGBackups"))?;
+    let restores = session.api::<PerconaPGRestore>().list(&all).await.map_err(listing("PerconaPGRestores"))?;
+    let mut backups: Vec<_> = backups.items.into_iter().filter(|backup| backup.spec.pg_cluster == name).collect();
+    backups.sort_by_key(|backup| std::cmp::Reverse(backup.creation_timestamp()));
+    let restores = restores.items.into_iter().filter(|restore| restore.spec.pg_cluster == name).collect();
+    Ok(Seen { cluster, backups, restores })
+}
+
+/// Whether Percona would carry a backup out now, and the repository it goes to; else why not. **Pure.**
+fn may_back_up(app: &str, cluster: &PerconaPGCluster) -> Result<String, String> {
+    let name = cluster.name_any();
+    let backups = &cluster.spec.backups;
+    let Some(repository) = backups.repositories().last().map(ToString::to_string) else {
+        return Err(format!(
+            "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of {app}, and it does from then on"
+        ));
+    };
+    if backups.is_restoring() {
+        return Err(format!(
+            "PerconaPGCluster {name} is being restored: `kubectl get perconapgrestores` shows how far it is"
+        ));
+    }
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    match conditions.into_iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True") {
+        true => Ok(repository),
+        // Percona lets one that comes too early fail for good.
+        false => Err(format!(
+            "PerconaPGCluster {name} is not ready for a backup: `kubectl describe perconapgcluster {name}` says what its condition {READY_FOR_BACKUP} waits for"
+        )),
+    }
+}
+
+/// Whether the restore that is asked for can begin, and as which; else why not. **Pure.**
+fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> Result<PerconaPGRestoreSpec, String> {
+    let Seen { cluster, backups, restores } = seen;
+    let name = cluster.name_any();
+    let lists = format!("`kubectl clientapp backups {app}` lists them");
+    let Some(newest) = cluster.spec.backups.repositories().last().map(ToString::to_string) else {
+        return Err(format!("PerconaPGCluster {name} keeps no backups: there is nothing to restore it from"));
+    };
+    let runs = |restore: &&PerconaPGRestore| {
+        let state = restore.status.as_ref().and_then(|status| status.state.as_deref());
+        !matches!(state, Some(SUCCEEDED | FAILED)) && restore.metadata.deletion_timestamp.is_none()
+    };
+    if let Some(running) = restores.iter().find(runs) {
+        let running = running.name_any();
+        return Err(format!(
+            "{app} is being restored already: `kubectl get perconapgrestore {running}` shows how far that is"
+        ));
+    }
+    if cluster.spec.backups.is_restoring() {
+        return Err(format!("PerconaPGCluster {name} is being restored already"));
+    }
+    if let Some(running) = backups.iter().find(|backup| !matches!(state(backup), SUCCEEDED | FAILED)) {
+        let running = running.name_any();
+        return Err(format!(
+            "PerconaPGBackup {running} is under way, and a restore would end it: wait for it, or delete it"
+        ));
+    }
+    let usable = |backup: &&PerconaPGBackup| state(backup) == SUCCEEDED && is_in(cluster, backup);
+    if !backups.iter().any(|backup| usable(&backup)) {
+        return Err(format!("{app} has no backup that could be restored: {lists}"));
+    }
+    let spec = |repository: String, options| PerconaPGRestoreSpec {
+        pg_cluster: name.clone(),
+        repo_name: Some(repository),
+        options,
+    };
+    if let Some(time) = args.time {
+        let in_it = |backup: &&PerconaPGBackup| usable(backup) && repository(backup) == newest;
+        let first = backups.iter().filter(in_it).filter_map(completed).min();
+        let Some(first) = first.filter(|first| *first <= time) else {
+            let since = first.map_or_else(String::new, |first| format!(", the first of which was complete at {first}"));
+            return Err(format!("{time} is before the backups of {app}{since}: {lists}"));
+        };
+        if time > now {
+            return Err(format!("{time} is yet to come"));
+        }
+        if let Some(last) = backups.iter().filter(in_it).filter_map(restorable).max().filter(|last| *last < time) {
+            return Err(format!(
+                "what is archived reaches up to {last}, and {time} is later: name a time between {first} and {last}"
+            ));
+        }
+        return Ok(spec(newest, up_to_time(time)));
+    }
+    if args.from == LATEST {
+        return match args.no_backup {
+            true => Ok(spec(newest, Vec::new())),
+            false => Err(
+                "the newest state would be the one of now: name a backup with --from or a time with --time, or add --no-backup"
+                    .to_owned(),
+            ),
+        };
+    }
+    let Some(backup) = backups.iter().find(|backup| backup.name_any() == args.from) else {
+        return Err(format!("{app} has no backup {}: {lists}", args.from));
+    };
+    let label = backup.status.as_ref().and_then(|status| status.result.backup_name.clone());
+    match label.filter(|_| usable(&backup)) {
+        Some(label) => Ok(spec(repository(backup), up_to_backup(&label))),
+        None if state(backup) == SUCCEEDED => Err(format!(
+            "backup {} is not in a repository of PerconaPGCluster {name}: make a new ClientApp with spec.postgres.percona.dataSource of the one it is in",
+            args.from
+        )),
+        None => Err(format!("backup {} has failed: {lists}", args.from)),
+    }
+}
+
+/// What is lost and what is kept. **Pure.**
+fn consequence(args: &args::Restore) -> String {
+    let now = match args.no_backup {
+        true => "What is in the database now is LOST: it is not backed up first.",
+        false => "What is in the database now is backed up first.",
+    };
+    format!(
+        "This restores the database of {} {}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database.",
+        args.name,
+        state_of(args)
+    )
+}
+
+/// The state to which it is restored, in a sentence.
+fn state_of(args: &args::Restore) -> String {
+    match (args.time, args.from.as_str()) {
+        (Some(time), _) => format!("to its state at {time}"),
+        (None, LATEST) => "to the newest state that was archived".to_owned(),
+        (None, from) => format!("to its state in backup {from}"),
+    }
+}
+
+fn state(backup: &PerconaPGBackup) -> &str {
+    let state = backup.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default();
+    if state.is_empty() { "Waiting" } else { state }
+}
+
+fn repository(backup: &PerconaPGBackup) -> String {
+    backup.spec.repo_name.clone().unwrap_or_default()
+}
+
+fn completed(backup: &PerconaPGBackup) -> Option<Timestamp> {
+    Some(backup.status.as_ref()?.result.completed.as_ref()?.0)
+}
+
+/// Up to which time a database can be restored, as far as Percona has seen that.
+fn restorable(backup: &PerconaPGBackup) -> Option<Timestamp> {
+    let text = backup.status.as_ref()?.result.latest_restorable_time.as_ref()?;
+    strtime::parse("%Y-%m-%d %H:%M:%S%.f%z", text).ok()?.to_timestamp().ok()
+}
+
+/// Whether a backup is in one of the repositories that the cluster has now: one of its name may have had another.
+fn is_in(cluster: &PerconaPGCluster, backup: &PerconaPGBackup) -> bool {
+    let told = backup.status.as_ref().and_then(|status| status.result.destination.clone()).unwrap_or_default();
+    cluster.spec.backups.destination(&repository(backup)).is_some_and(|place| told == place)
+}
+
+/// **Pure.**
+fn render(cluster: &PerconaPGCluster, backups: &[PerconaPGBackup], now: Timestamp) -> String {
+    let rows = backups.iter().map(|backup| {
+        let style = match state(backup) {
+            SUCCEEDED if is_in(cluster, backup) => GOOD,
+            FAILED => BAD,
+            _ => UNSURE,
+        };
+        let result = backup.status.as_ref().map(|status| status.result.clone()).unwrap_or_default();
+        let place = result.destination.filter(|place| !place.is_empty()).unwrap_or_else(|| "volume".to_owned());
+        let made = backup.creation_timestamp().map(|time| time.0);
+        vec![
+            backup.name_any(),
+            result.backup_type.unwrap_or_default(),
+            paint(style, state(backup)),
+            place,
+            paint(FAINT, age(made, now)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let mut text = match rows.is_empty() {
+        true => String::new(),
+        false => table(&["NAME", "TYPE", "STATE", "IN", "AGE"], &rows),
+    };
+    let newest = cluster.spec.backups.repositories().last().map(ToString::to_string);
+    let of_newest = |backup: &PerconaPGBackup| newest.as_ref() == Some(&repository(backup)) && is_in(cluster, backup);
+    let usable = || backups.iter().filter(|backup| state(backup) == SUCCEEDED && of_newest(backup));
+    if let (Some(first), Some(last)) = (usable().filter_map(completed).min(), usable().filter_map(restorable).max()) {
+        text += &format!("can be restored to any time from {first} to {last}\n");
+    }
+    text
+}
+
+/// Asks for a backup.
+async fn asked(session: &Session, app: &str, cluster: &PerconaPGCluster) -> Result<PerconaPGBackup, Error> {
+    let repository = may_back_up(app, cluster).map_err(Error::Stalled)?;
+    let pg_cluster = cluster.name_any();
+    let prefix = format!("{pg_cluster}-by-hand");
+    let spec = PerconaPGBackupSpec { pg_cluster, repo_name: Some(repository) };
+    create(session, PerconaPGBackup::new("", spec), &prefix).await
+}
+
+/// Creates an object, under a name that says when.
+async fn create<K>(session: &Session, mut object: K, prefix: &str) -> Result<K, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let what = format!("create a {} in namespace {}", K::kind(&()), session.namespace);
+    // Two may be asked for within a second.
+    object.meta_mut().generate_name = Some(format!("{prefix}-{}-", Session::now().strftime("%Y%m%dt%H%M%Sz")));
+    object.meta_mut().name = None;
+    session.api::<K>().create(&params, &object).await.map_err(Error::api(what))
+}
+
+async fn backed_up(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    timeout: Duration,
+) -> Result<PerconaPGBackup, Error> {
+    let over = |backup: &PerconaPGBackup| match state(backup) {
+        SUCCEEDED => Step::Over,
+        FAILED => {
+            let why = backup.status.as_ref().and_then(|status| status.error.clone());
+            let why = why.unwrap_or_else(|| "look at the log of the Job that it names".to_owned());
+            Step::Failed(format!("PerconaPGBackup {name} has failed: {why}"))
+        }
+        state => Step::Waiting(state.to_owned()),
+    };
+    followed(session, printer, name, timeout, over).await
+}
+
+/// Waits until a restore has succeeded and the cluster serves again.
+async fn restored(
+    session: &Session,
+    printer: &mut Printer,
+    restore: &PerconaPGRestore,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let (name, cluster) = (restore.name_any(), &restore.spec.pg_cluster);
+    let over = |restore: &PerconaPGRestore| match restore
+        .status
+        .as_ref()
+        .and_then(|status| status.state.as_deref())
+        .unwrap_or_default()
+    {
+        SUCCEEDED => Step::Over,
+        FAILED => Step::Failed(format!(
+            "PerconaPGRestore {name} has failed, and the database may be half restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup, or the same again, with --no-backup"
+        )),
+        "" => Step::Waiting("Waiting".to_owned()),
+        state => Step::Waiting(state.to_owned()),
+    };
+    followed(session, printer, &name, timeout, over).await?;
+    let serves = |cluster: &PerconaPGCluster| {
+        let state = cluster.status.as_ref().and_then(|status| status.state.clone()).unwrap_or_default();
+        if state == "ready" && !cluster.spec.backups.is_restoring() { Step::Over } else { Step::Waiting(state) }
+    };
+    followed(session, printer, cluster, timeout, serves).await.map(|_| ())
+}
+
+/// How far an object is.
+enum Step {
+    Over,
+    Failed(String),
+    Waiting(String),
+}
+
+/// Follows an object until it is over, and tells each state on the way.
+async fn followed<K>(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    timeout: Duration,
+    step: impl Fn(&K) -> Step,
+) -> Result<K, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let what = format!("{} {}/{name}", K::kind(&()), session.namespace);
+    let mut last = None;
+    let follow = async {
+        let mut states = pin!(watch_object(session.api::<K>(), name));
+        while let Some(found) = states.next().await {
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    wait::failed(&what, error, last.is_some())?;
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            let found = found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?;
+            match step(&found) {
+                Step::Over => return Ok(found),
+                Step::Failed(why) => return Err(Error::Missing(why)),
+                Step::Waiting(state) if last.as_ref() != Some(&state) => {
+                    printer.note(&format!("{}/{name}: {state}", K::kind(&()).to_lowercase()));
+                    last = Some(state);
+                }
+                Step::Waiting(_) => {}
+            }
+        }
+        Err(Error::Missing(format!("watch {what}: the watch ended")))
+    };
+    match tokio::time::timeout(timeout, follow).await {
+        Ok(ended) => ended,
+        Err(_) => Err(Error::Timeout(format!(
+            "timed out after {} waiting for {what}, which goes on: `kubectl get` it to see how far it is",
+            span_of(timeout)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;
