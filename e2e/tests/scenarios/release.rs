@@ -211,6 +211,21 @@ async fn readiness_follows_the_workloads_without_helm() {
     assert_eq!(helms(tenant.requests().await), before);
 }
 
+/// A user has changed what the chart says: no upgrade is held up by that, and the chart's word counts again.
+#[tokio::test]
+async fn a_field_that_another_client_has_taken_holds_up_no_upgrade() {
+    let tenant = Lab::shared().await.tenant("taken-fields").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=2"]).unwrap();
+    tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    let spec = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap().spec.unwrap();
+    let images: Vec<_> = spec.template.spec.unwrap().containers.into_iter().filter_map(|it| it.image).collect();
+    assert!(spec.replicas == Some(1) && !images.contains(&"nextcloud:0".to_owned()), "{images:?}");
+}
+
 /// The reason is the pod's own, which no workload tells; and it costs nothing once all is well.
 #[tokio::test]
 async fn why_pods_are_not_ready_is_told() {

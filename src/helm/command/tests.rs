@@ -22,7 +22,7 @@ fn upgrade() -> Upgrade {
 
 #[test]
 fn argv() {
-    insta::assert_snapshot!(HelmCommand::upgrade(&upgrade(), FLAGS), @"helm upgrade --install my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --reset-values --history-max 5 --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation");
+    insta::assert_snapshot!(HelmCommand::upgrade(&upgrade(), FLAGS), @"helm upgrade --install my-app /cache/sha256/0123.tgz --namespace tenant-1 --values - --reset-values --history-max 5 --timeout 300s --labels apps.bnerd-operator.local/digest=ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd,apps.bnerd-operator.local/holder=operator-0,apps.bnerd-operator.local/operation=01K0,apps.bnerd-operator.local/revision=7 --hide-notes --disable-openapi-validation --server-side=true --force-conflicts");
 
     let Upgrade { release, namespace, account, .. } = upgrade();
     let request = Uninstall { release, namespace, account };
