@@ -55,16 +55,12 @@ pub async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     }))
 }
 
-/// The pods that a label selector means, asked with the rights of this account; `None`: it may not see pods. More than one is looked
-/// at only where several fail.
-pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Option<Vec<Pod>>, Error> {
+/// The pods that a label selector means, asked with the rights of this account.
+pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
-    match api.list(&ListParams::default().labels(selector).limit(MOST)).await {
-        Ok(found) => Ok(Some(found.items)),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => Err(Error::api(format!("list the pods of ClientApp {key}"))(error)),
-    }
+    let found = api.list(&ListParams::default().labels(selector).limit(MOST)).await;
+    found.map(|found| found.items).map_err(Error::api(format!("list the pods of ClientApp {key}")))
 }
 
 /// Reads what Helm stored of a revision; inside, what is wrong with it.

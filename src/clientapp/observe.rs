@@ -7,7 +7,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
 use kube::{Api, Resource as _, runtime::controller::Action};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     attempt,
@@ -79,7 +83,7 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     match desired {
         Some(desired) => {
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
-            with_reasons(ctx, desired, &mut observed, now).await?;
+            with_reasons(ctx, desired, &mut observed, now).await;
             Ok(observed)
         }
         None => Ok(observed),
@@ -111,28 +115,43 @@ fn workloads(
         let newest = known.as_ref().and_then(|(_, generations)| generations.get(&workload.uid));
         if newest.is_some_and(|newest| workload.generation < *newest) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
+            workload.stuck = false;
         }
     }
     workloads
 }
 
-/// Adds why the pods of workloads are not ready, which these themselves do not say. Only those that wait for a while are asked for.
-async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) -> Result<(), Error> {
-    let is_old =
-        pods::not_ready_since(&observed.recorded).is_some_and(|since| now.duration_since(since) >= pods::PATIENCE);
+/// Adds why the pods of workloads are not ready, which these themselves do not say. Only those that wait for a while are asked for, and
+/// not at each pass; what cannot be asked is left out.
+async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
+    let key = &desired.key;
+    let since = pods::not_ready_since(&observed.recorded);
     let is_deployed = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
-    if !is_old || !is_deployed {
-        return Ok(());
-    }
+    let Some(since) = since.filter(|since| is_deployed && now.duration_since(*since) >= pods::PATIENCE) else {
+        ctx.memory.pods.take(key);
+        return;
+    };
+    let mut look = ctx
+        .memory
+        .pods
+        .get(key)
+        .filter(|look| now < look.until)
+        .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
     for workload in observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some()).take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
-        let Some(found) = live::pods(ctx, &desired.key, &desired.account, selector).await? else { return Ok(()) };
-        if let (Some(waiting), Some(why)) = (&mut workload.waiting, pods::why(&found)) {
+        // Another generation has other pods.
+        let of = (workload.uid.clone(), workload.generation);
+        if !look.reasons.contains_key(&of) {
+            let found = live::pods(ctx, key, &desired.account, selector).await;
+            let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
+            look.reasons.insert(of.clone(), pods::why(&found));
+        }
+        if let (Some(waiting), Some(Some(why))) = (&mut workload.waiting, look.reasons.get(&of)) {
             waiting.push_str(": ");
-            waiting.push_str(&why);
+            waiting.push_str(why);
         }
     }
-    Ok(())
+    ctx.memory.pods.put(key.clone(), look);
 }
 
 /// What there is to see for a spec.

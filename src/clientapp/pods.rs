@@ -1,5 +1,7 @@
 //! Why pods do not get ready, **pure**: as `kubectl describe pod` would say it, in words that stay the same while nothing changes.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::core::v1::{ContainerState, ContainerStatus, Pod},
@@ -16,6 +18,15 @@ use crate::crd::{
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 /// Between two looks at most.
 const SELDOM: SignedDuration = SignedDuration::from_secs(300);
+
+/// What was seen of the pods of an app.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// When they are looked at again.
+    pub until: Timestamp,
+    /// Why they are not ready, by uid and generation of their workload.
+    pub reasons: BTreeMap<(String, i64), Option<String>>,
+}
 
 /// Since when the workloads are not ready, by what is on record.
 pub fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
@@ -82,9 +93,9 @@ fn of_pod(pod: &Pod) -> Option<(Rank, String)> {
 fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(Rank, String)> {
     let (name, pod_name) = (&container.name, pod.name_any());
     let this = format!("{what} {name} of pod {pod_name}");
-    let logs = |previous: &str| {
+    let logs = || {
         let namespace = pod.namespace().unwrap_or_default();
-        format!("see `kubectl logs -n {namespace} {pod_name} -c {name}{previous}`")
+        format!("see `kubectl logs -n {namespace} {pod_name} -c {name}`")
     };
     let state = container.state.clone().unwrap_or_default();
     let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
@@ -99,7 +110,7 @@ fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(R
                 }
                 ("CrashLoopBackOff", Some(last)) => Some((
                     Rank::Failed,
-                    format!("{this} {}: {}", ended(last.exit_code, last.reason.as_deref()), logs(" --previous")),
+                    format!("{this} {}: {}", ended(last.exit_code, last.reason.as_deref()), logs()),
                 )),
                 // Those that wait for one before them.
                 ("ContainerCreating" | "PodInitializing" | "", _) => None,
@@ -111,14 +122,14 @@ fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(R
         }
         ContainerState { terminated: Some(terminated), .. } if terminated.exit_code != 0 => {
             let how = ended(terminated.exit_code, terminated.reason.as_deref());
-            Some((Rank::Failed, format!("{this} {how}: {}", logs(""))))
+            Some((Rank::Failed, format!("{this} {how}: {}", logs())))
         }
         ContainerState { running: Some(_), .. } if what == "container" && !container.ready => match last {
             Some(last) if last.exit_code != 0 => {
                 let how = ended(last.exit_code, last.reason.as_deref());
-                Some((Rank::Failed, format!("{this} {how}: {}", logs(" --previous"))))
+                Some((Rank::Failed, format!("{this} {how}: {}", logs())))
             }
-            _ => Some((Rank::NotReady, format!("{this} runs, and is not ready: {}", logs("")))),
+            _ => Some((Rank::NotReady, format!("{this} runs, and is not ready: {}", logs()))),
         },
         _ => None,
     }
@@ -175,12 +186,12 @@ mod tests {
             ),
             (
                 main(waiting("CrashLoopBackOff", "back-off 40s restarting"), ended(1, "Error")),
-                Some("container web of pod a ends with exit code 1: see `kubectl logs -n ns a -c web --previous`"),
+                Some("container web of pod a ends with exit code 1: see `kubectl logs -n ns a -c web`"),
             ),
             (
                 main(waiting("CrashLoopBackOff", "back-off"), ended(137, "OOMKilled")),
                 Some(
-                    "container web of pod a was ended for needing more memory than its limit (OOMKilled): see `kubectl logs -n ns a -c web --previous`",
+                    "container web of pod a was ended for needing more memory than its limit (OOMKilled): see `kubectl logs -n ns a -c web`",
                 ),
             ),
             (
@@ -194,7 +205,7 @@ mod tests {
             ),
             (
                 main(json!({"running": {}}), ended(1, "Error")),
-                Some("container web of pod a ends with exit code 1: see `kubectl logs -n ns a -c web --previous`"),
+                Some("container web of pod a ends with exit code 1: see `kubectl logs -n ns a -c web`"),
             ),
             (init, Some("init container web of pod a ends with exit code 3: see `kubectl logs -n ns a -c web`")),
             (

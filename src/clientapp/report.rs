@@ -258,7 +258,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     };
     let stalled = match stalled {
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
-        // Nothing but a change of the spec, or of what the message names, goes on from there.
+        // Its controller has given up waiting, though what comes later is still seen.
         None if hold.is_none() && is_stuck(observed) => {
             Verdict::yes(Reason::ProgressDeadlineExceeded, &workloads.message)
         }

@@ -266,7 +266,8 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
     let refused = condition("ReplicaFailure").filter(|condition| condition.status == "True");
     let stuck =
         condition("Progressing").filter(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded"));
-    let is_stuck = stuck.is_some();
+    // What is said of an earlier generation is not said of this one.
+    let is_stuck = stuck.is_some() && deployment.metadata.generation == status.observed_generation;
     let waiting = rollout(
         deployment.metadata.generation,
         status.observed_generation,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use indicatif::BinaryBytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::{
     args,
     error::Error,
     session::{Printer, Session},
-    text::{FAINT, age, paint, table},
+    text::{FAINT, age, harmless, paint, table},
 };
 use crate::{
     crd::{ClientApp, DumpStore, IdentitySecret, Store, StoreKeep},
@@ -89,13 +89,13 @@ fn text(data: &BTreeMap<String, ByteString>, secret: &str, key: &str) -> Result<
 }
 
 /// Nothing is taken away for a dump that is not in the bucket, that no key at hand opens, or that goes for the one which is made of
-/// what is in the database now, if `another` is made.
+/// what is in the database now: `more` are made.
 pub(crate) async fn holds(
     session: &Session,
     app: &ClientApp,
     store: &DumpStore,
     from: &str,
-    another: bool,
+    more: usize,
 ) -> Result<(), Error> {
     let found = read(session, store).await?;
     let identity = match &store.identity_secret {
@@ -107,18 +107,18 @@ pub(crate) async fn holds(
         }
     };
     let key = identity.as_ref().map(Identity::recipient);
-    let backup = app.spec.postgres.backup.as_ref().filter(|_| another);
+    let backup = app.spec.postgres.backup.as_ref().filter(|_| more > 0);
     let keep = backup.and_then(|backup| backup.store.as_ref()?.keep.as_ref());
-    usable(&found, from, key.as_deref(), keep, Session::now()).map_err(Error::Stalled)
+    usable(&found, from, key.as_deref(), keep, (more, Session::now())).map_err(Error::Stalled)
 }
 
-/// Why a dump is not to be counted on. `keep`: what goes for the dump of now. **Pure.**
+/// Why a dump is not to be counted on. `keep`: what goes for so many more, from now on. **Pure.**
 fn usable(
     found: &Catalog,
     from: &str,
     key: Option<&str>,
     keep: Option<&StoreKeep>,
-    now: Timestamp,
+    (more, now): (usize, Timestamp),
 ) -> Result<(), String> {
     let chosen = match from {
         "latest" => found.latest(),
@@ -146,7 +146,10 @@ fn usable(
     }
     let Some(keep) = keep else { return Ok(()) };
     let mut all: Vec<Candidate> = found.entries.iter().map(catalog::Entry::candidate).collect();
-    let of_now = Name::parse(&now.strftime("%Y%m%dT%H%M%SZ-now").to_string());
+    let of_now = (0..more).filter_map(|second| {
+        let at = now + SignedDuration::from_secs(i64::try_from(second).unwrap_or_default());
+        Name::parse(&at.strftime("%Y%m%dT%H%M%SZ-now").to_string())
+    });
     all.extend(of_now.map(|name| catalog::candidate(&name, &About { tables: 1, ..chosen.about.clone() })));
     let count = |count: i32| u32::try_from(count).unwrap_or_default();
     let rules = Keep {
@@ -170,7 +173,7 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     let store = of(session, &stored.app, None)?;
     let found = read(session, &store).await?;
     for (name, problem) in &found.damaged {
-        printer.note(&format!("{name} is damaged: {problem}"));
+        printer.note(&format!("{name} is damaged: {}", harmless(problem)));
     }
     if found.entries.is_empty() && printer.output == args::Output::Table {
         printer.note(&format!("there is no dump of {name} in bucket {}", store.bucket.bucket));
@@ -225,16 +228,16 @@ mod tests {
             ("no key", "latest", None, None, Some("--identity-secret")),
             ("another key", c, Some("age1y"), None, Some("the key at hand is that of age1y")),
             ("it is not there", "20250101T000000Z-a", None, None, Some("there is no dump 20250101T000000Z-a")),
-            ("it stays beside the one of now", b, None, last(3), None),
-            ("it would go for the one of now", b, None, last(2), Some("out of the bucket")),
+            ("it stays beside the one of now and the last one", b, None, last(4), None),
+            ("it would go for the last one", b, None, last(3), Some("out of the bucket")),
         ] {
             let now = "2026-01-04T00:00:00Z".parse().unwrap();
-            match (usable(&found, from, key, keep.as_ref(), now), expected) {
+            match (usable(&found, from, key, keep.as_ref(), (2, now)), expected) {
                 (Ok(()), None) => {}
                 (Err(why), Some(words)) => assert!(why.contains(words), "{what}: {why}"),
                 (found, _) => panic!("{what}: {found:?}"),
             }
         }
-        assert!(usable(&Catalog::default(), "latest", None, None, Timestamp::UNIX_EPOCH).is_err());
+        assert!(usable(&Catalog::default(), "latest", None, None, (0, Timestamp::UNIX_EPOCH)).is_err());
     }
 }

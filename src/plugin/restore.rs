@@ -19,9 +19,9 @@ use kube::{
     runtime::wait::await_condition,
 };
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use self::rules::{Begun, Way, consequence, is_from, is_made_for, still_ours, way};
+use self::rules::{Begun, Way, consequence, is_from, is_made_for, still_ours, still_stays, way};
 use super::{
     args, backup, bucket,
     change::patch,
@@ -67,10 +67,17 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     };
     let begun = Begun::read(&stored.app);
     let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
-    there_are_dumps(session, &stored.app, found.as_ref(), &wanted, way == Way::Replace && !no_backup).await?;
+    if way == Way::Done {
+        patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: null}}})).await?;
+        let sentence = format!("clientapp/{name} has its database from dump {} of {}", wanted.from, wanted.place());
+        return printer.object(&stored.object, &sentence);
+    }
+    // The one of now, and the last one.
+    let more = if way == Way::Replace && !no_backup { 2 } else { 0 };
+    there_are_dumps(session, &stored.app, found.as_ref(), &wanted, more).await?;
     if !*yes {
         can_agree("restore")?;
-        printer.note(&consequence(name, &wanted, way, *no_backup));
+        printer.note(&consequence(name, &wanted, (way, begun.as_ref()), *no_backup));
         agreed(name, "nothing restored")?;
     }
 
@@ -83,14 +90,18 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
             let stored = session.app(name).await?;
             patch(session, &stored, begun.patch(stored.app.spec.suspend)).await?;
             if let Some(before) = found.filter(|found| found.metadata.uid.as_ref() == Some(&begun.postgresql)) {
-                delete_this(&session.api::<Postgresql>(), &before, timeout).await?;
+                if *no_backup && before.spec.backup.is_some() {
+                    change(session, &before, json!({"backup": {"onDelete": false}})).await?;
+                }
+                delete_database(session, &before, timeout).await?;
             }
             begun
         }
         // Nothing is there that could be lost.
         _ => {
             let stored = session.app(name).await?;
-            let begun = Begun { wanted: wanted.clone(), postgresql: String::new(), claims: BTreeMap::new() };
+            let begun =
+                Begun { wanted: wanted.clone(), postgresql: String::new(), claims: BTreeMap::new(), made: None };
             patch(session, &stored, begun.patch(false)).await?;
             begun
         }
@@ -106,13 +117,16 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         false => stored.object,
     };
     let made = hand_over(session, &database, &begun, timeout).await?;
-    // What follows is the operator's.
+    // What follows is the operator's. Until it is over, the same command goes on with it, and begins no other.
     let stored = session.app(name).await?;
-    patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: null}}})).await?;
+    let begun = Begun { made: Some(made.clone()), ..begun };
+    patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: json!(begun).to_string()}}}))
+        .await?;
     let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
     if patience.wait {
         printer.note(&sentence);
         restored(session, name, &made, &wanted, timeout).await?;
+        patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: null}}})).await?;
     }
     wait::asked(session, printer, &object, &sentence, patience, None).await
 }
@@ -133,15 +147,15 @@ async fn take_away(
     for claim in &claims {
         may_delete(&session.api(), claim).await?;
     }
+    may_hand_over::<PersistentVolumeClaim>(session, &[names::backup(&database)]).await?;
+    may_hand_over::<Secret>(session, &names::secrets(&database)).await?;
     if !*no_backup {
         printer.note("dumping what is in the database now");
         let dumped = backup::dump(session, found, timeout).await?;
-        let dumps = dumped.status.and_then(|status| status.backup).unwrap_or_default().dumps;
-        if wanted.store.is_none() && !dumps.is_empty() && dumps.iter().all(|dump| dump.name != wanted.from) {
-            return Err(Error::Stalled(format!(
-                "dump {} is not there any more: newer ones have taken its place, and nothing was taken away",
-                wanted.from
-            )));
+        still_stays(&dumped, wanted).map_err(Error::Stalled)?;
+        if let Some(place) = &wanted.store {
+            let stored = session.app(name).await?;
+            bucket::holds(session, &stored.app, place, &wanted.from, 1).await?;
         }
     }
     let uid = |meta: &ObjectMeta| meta.uid.clone().unwrap_or_default();
@@ -149,6 +163,7 @@ async fn take_away(
         wanted: wanted.clone(),
         postgresql: uid(&found.metadata),
         claims: claims.iter().map(|claim| (claim.name_any(), uid(&claim.metadata))).collect(),
+        made: None,
     };
     let stored = session.app(name).await?;
     patch(session, &stored, begun.patch(true)).await?;
@@ -161,25 +176,47 @@ async fn take_away(
     {
         last = json!(null);
     }
-    let spec = json!({"deletionPolicy": DeletionPolicy::Retain, "backup": last});
-    let patch = json!({"metadata": {"uid": found.metadata.uid}, "spec": spec});
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let changed = session.api::<Postgresql>().patch(&database, &params, &Patch::Merge(&patch)).await;
-    unless_gone(changed).map_err(Error::api(format!("change Postgresql {}/{database}", session.namespace)))?;
-    delete_this(&session.api::<Postgresql>(), found, timeout).await?;
+    change(session, found, json!({"deletionPolicy": DeletionPolicy::Retain, "backup": last})).await?;
+    delete_database(session, found, timeout).await?;
     Ok(begun)
 }
 
-/// Nothing is taken away for dumps that are not there. `another`: one is made of what is there now.
+/// Changes the spec of this very Postgresql.
+async fn change(session: &Session, database: &Postgresql, spec: Value) -> Result<(), Error> {
+    let name = database.name_any();
+    let patch = json!({"metadata": {"uid": database.metadata.uid}, "spec": spec});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let changed = session.api::<Postgresql>().patch(&name, &params, &Patch::Merge(&patch)).await;
+    unless_gone(changed).map(drop).map_err(Error::api(format!("change Postgresql {}/{name}", session.namespace)))
+}
+
+/// Deletes this very Postgresql, and waits until it is gone; or says what its deletion waits for.
+async fn delete_database(session: &Session, database: &Postgresql, timeout: Duration) -> Result<(), Error> {
+    let api = session.api::<Postgresql>();
+    let why = match delete_this(&api, database, timeout).await {
+        Err(Error::Timeout(why)) => why,
+        ended => return ended,
+    };
+    let name = database.name_any();
+    let found = api.get_opt(&name).await.ok().flatten();
+    let conditions = found.and_then(|found| found.status).map(|status| status.conditions).unwrap_or_default();
+    let Some(ready) = find(&conditions, kind::READY).filter(|ready| ready.status != "True") else {
+        return Err(Error::Timeout(why));
+    };
+    let without = "with --no-backup there is no last dump, and what is in the database is lost";
+    Err(Error::Timeout(format!("{why}; postgresql/{name}: {}; {without}", ready.message)))
+}
+
+/// Nothing is taken away for dumps that are not there. `more`: so many are made of what is there now.
 async fn there_are_dumps(
     session: &Session,
     app: &ClientApp,
     database: Option<&Postgresql>,
     wanted: &Restore,
-    another: bool,
+    more: usize,
 ) -> Result<(), Error> {
     let claim = match (&wanted.store, &wanted.claim) {
-        (Some(place), _) => return bucket::holds(session, app, place, &wanted.from, another).await,
+        (Some(place), _) => return bucket::holds(session, app, place, &wanted.from, more).await,
         (None, claim) => claim.as_deref().unwrap_or_default(),
     };
     let what = format!("PersistentVolumeClaim {}/{claim}", session.namespace);
@@ -300,6 +337,20 @@ where
     #[expect(clippy::disallowed_methods, reason = "nothing is deleted")]
     let asked = api.delete(&name, &params).await;
     unless_gone(asked).map(drop).map_err(Error::api(format!("ask whether {} {name} may be deleted", K::kind(&()))))
+}
+
+/// Whether the user may give the next Postgresql what this one leaves: the API server is asked, and nothing is changed.
+async fn may_hand_over<K>(session: &Session, names: &[String]) -> Result<(), Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let params = PatchParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    for name in names {
+        let asked = session.api::<K>().patch_metadata(name, &params, &Patch::Merge(&json!({}))).await;
+        let what = format!("ask whether {} {}/{name} may be handed over", K::kind(&()), session.namespace);
+        unless_gone(asked).map_err(Error::api(what))?;
+    }
+    Ok(())
 }
 
 /// Deletes this very object, and waits until it is gone.

@@ -17,7 +17,7 @@ use super::{
     dump::Name,
     error::Error,
     receive::{entry, receive},
-    settings::Extract,
+    settings::{Extract, Which},
 };
 
 /// What the names of our own files in a volume begin with.
@@ -50,12 +50,13 @@ impl Target<'_> {
 }
 
 pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error> {
-    let entry = entry(bucket, &args.which, args.identity.as_ref()).await?;
+    let which = begun(&args.volumes)?.map_or_else(|| args.which.clone(), Which::Named);
+    let entry = entry(bucket, &which, args.identity.as_ref()).await?;
     let targets = targets(&args.volumes, &entry, || bucket.place(entry.name.as_str()))?;
     let said = format!("{} {} {}", entry.name, entry.bytes, entry.about.tables);
     let stamp = format!("{} {said}\n", args.id);
     for target in &targets {
-        if is_done(target, &args.id)? {
+        if is_done(target, &stamp)? {
             continue;
         }
         if !target.whole().exists() {
@@ -66,6 +67,8 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
             let unpack =
                 move |plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error| unpack(plain, &into).map_err(damaged);
             receive(bucket, &entry, target.file, args.identity.as_ref(), unpack).await?;
+            // Before they have their name, and long before the stamp says so.
+            flushed(&target.root)?;
             fs::rename(&partial, target.whole()).map_err(failed)?;
         }
     }
@@ -77,6 +80,32 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
         Some(report) => fs::write(report, &said).map_err(Error::file("write", report)),
         None => Ok(()),
     }
+}
+
+/// The archive that an earlier pod has begun to put in its place: there may be a later one by now, and two do not mix.
+fn begun(volumes: &Path) -> Result<Option<Name>, Error> {
+    let failed = |error| Error::file("read", volumes)(error);
+    for volume in fs::read_dir(volumes).map_err(failed)? {
+        let root = volume.map_err(failed)?.path();
+        let Ok(found) = fs::read_dir(&root) else { continue };
+        for found in found.flatten() {
+            let name = found.file_name().to_string_lossy().into_owned();
+            let name = name
+                .strip_prefix(OURS)
+                .and_then(|name| name.strip_prefix('.')?.strip_suffix(".whole").map(Name::parse));
+            if let Some(Some(name)) = name {
+                return Ok(Some(name));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// All that was written there is on the disk.
+fn flushed(root: &Path) -> Result<(), Error> {
+    let failed = |error| Error::file("write", root)(error);
+    let directory = fs::File::open(root).map_err(failed)?;
+    nix::unistd::syncfs(directory).map_err(|error| failed(error.into()))
 }
 
 /// Each archive has its volume.
@@ -93,15 +122,9 @@ fn targets<'a>(volumes: &Path, entry: &'a Entry, place: impl Fn() -> String) -> 
 }
 
 /// Whether an earlier pod has done it. What one has left half done is taken away; a volume with something else in it is no place for files.
-fn is_done(target: &Target<'_>, id: &str) -> Result<bool, Error> {
+fn is_done(target: &Target<'_>, stamp: &str) -> Result<bool, Error> {
     let failed = |error| Error::file("read", &target.root)(error);
-    let stamp = fs::read_to_string(target.stamp()).unwrap_or_default();
-    if stamp.split_whitespace().next() == Some(id) {
-        return Ok(true);
-    }
-    if target.whole().exists() {
-        return Ok(false);
-    }
+    let mut is_empty = true;
     for found in fs::read_dir(&target.root).map_err(failed)? {
         let found = found.map_err(failed)?;
         let name = found.file_name();
@@ -111,10 +134,17 @@ fn is_done(target: &Target<'_>, id: &str) -> Result<bool, Error> {
             Some(name) if name.starts_with(OURS) && name.ends_with(".partial") => {
                 fs::remove_dir_all(found.path()).map_err(failed)?;
             }
-            _ => return Err(Error::NotEmpty(target.root.clone())),
+            Some(name) if name.starts_with(OURS) => {}
+            _ => is_empty = false,
         }
     }
-    Ok(false)
+    // A stamp alone is of files that are gone since.
+    let is_stamped = fs::read_to_string(target.stamp()).is_ok_and(|found| found == stamp);
+    match is_empty || target.whole().exists() {
+        true => Ok(false),
+        false if is_stamped => Ok(true),
+        false => Err(Error::NotEmpty(target.root.clone())),
+    }
 }
 
 fn unpack(plain: &mut dyn Read, into: &Path) -> io::Result<()> {
@@ -134,9 +164,14 @@ fn put_in_place(target: &Target<'_>, stamp: &str) -> Result<(), Error> {
     }
     for found in fs::read_dir(&whole).map_err(failed)? {
         let found = found.map_err(failed)?;
-        fs::rename(found.path(), target.root.join(found.file_name())).map_err(failed)?;
+        let place = target.root.join(found.file_name());
+        // The app was started meanwhile.
+        if place.symlink_metadata().is_ok() {
+            return Err(Error::NotEmpty(target.root.clone()));
+        }
+        fs::rename(found.path(), place).map_err(failed)?;
     }
     fs::write(target.stamp(), stamp).map_err(failed)?;
-    fs::File::open(&target.root).and_then(|root| root.sync_all()).map_err(failed)?;
+    flushed(&target.root)?;
     fs::remove_dir(&whole).map_err(failed)
 }

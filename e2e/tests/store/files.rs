@@ -181,6 +181,28 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     assert_eq!(empty.content("nextcloud"), expected);
     assert!(stamp.exists() && !whole.exists());
 
+    // There is a later archive by the time that another pod goes on: the one that was begun is put in its place, and no other.
+    let first = bench.list().remove(0);
+    succeeds(archive(&bench, &volumes, "uid-1", "x-b"));
+    fs::remove_file(&stamp).unwrap();
+    fs::create_dir(&whole).unwrap();
+    fs::rename(empty.path("nextcloud/config"), whole.join("config")).unwrap();
+    assert!(succeeds(extract(&bench, &empty, "one")).contains(&first));
+    assert_eq!(empty.content("nextcloud"), expected);
+    // What was taken away by a user comes back, although it was restored once.
+    let gone = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    succeeds(extract(&bench, &gone, "one"));
+    for volume in ["nextcloud", "nextcloud-data"] {
+        let stays = |name: &&String| name.starts_with(".clientapp") || *name == "lost+found";
+        for name in names(&gone.path(volume)).iter().filter(|name| !stays(name)) {
+            let path = gone.path(volume).join(name);
+            let is_directory = path.symlink_metadata().unwrap().is_dir();
+            if is_directory { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+        }
+    }
+    succeeds(extract(&bench, &gone, "one"));
+    assert_eq!(gone.content("nextcloud"), expected);
+
     // There is no volume for some of it, or no archive at all.
     let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "two"));
     assert!(sentence.contains("files of a volume nextcloud-data, and there is no volume for them"), "{sentence}");
@@ -272,7 +294,8 @@ fn sample(bench: &Bench, name: &str, container: &str, volumes: &Volumes) -> Comm
             command.env(name, value);
         } else {
             assert!(
-                ["STORE_ENDPOINT", "REPORT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&name),
+                ["STORE_ENDPOINT", "REPORT", "RESTORE_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+                    .contains(&name),
                 "{name}"
             );
         }

@@ -19,6 +19,9 @@ pub(super) struct Begun {
     pub(super) postgresql: String,
     /// The volumes of its servers, which go as well: name and uid.
     pub(super) claims: BTreeMap<String, String>,
+    /// uid of the Postgresql that comes, once it has the dumps and the Secrets.
+    #[serde(default)]
+    pub(super) made: Option<String>,
 }
 
 impl Begun {
@@ -58,6 +61,8 @@ pub(super) enum Way {
     GoOn,
     /// There is no database yet that could be lost.
     Make,
+    /// The one that was begun has come to its end.
+    Done,
 }
 
 /// From where it goes on, or why it does not.
@@ -90,6 +95,13 @@ pub(super) fn way(
     };
     let goes = begun.is_some_and(|begun| database.metadata.uid.as_ref() == Some(&begun.postgresql));
     let is_deleted = database.metadata.deletion_timestamp.is_some();
+    let is_done = begun.is_some_and(|begun| {
+        let made = begun.made.as_ref().is_none_or(|made| database.metadata.uid.as_ref() == Some(made));
+        begun.wanted == *wanted && !goes && made && is_from(database, wanted).is_ok()
+    });
+    if is_done && !is_deleted && has_database(database) {
+        return Ok(Way::Done);
+    }
     match (is_deleted, goes, has_database(database)) {
         (true, true, _) => Ok(Way::GoOn),
         (true, false, _) => Err(format!("the Postgresql of {name} is being deleted: nothing is restored")),
@@ -136,18 +148,39 @@ fn replaces(name: &str, database: &Postgresql, wanted: &Restore, no_backup: bool
         None if dumps.is_empty() && was_there => Ok(()),
         None => Err(none(&format!(" {}", wanted.from))),
         Some(_) if no_backup => Ok(()),
-        Some(newer) => {
-            let keep = database.spec.backup.as_ref().map_or(KEPT, |backup| backup.keep);
-            // The one of now, and the last one before the Postgresql is deleted.
-            let stays = newer + 2 < usize::try_from(keep).unwrap_or_default();
-            stays.then_some(()).ok_or_else(|| {
-                format!(
-                    "{keep} dumps are kept, and what is dumped now would take dump {} away: raise spec.postgres.backup.keep first",
-                    wanted.from
-                )
-            })
-        }
+        // The one of now, and the last one before the Postgresql is deleted.
+        Some(newer) => stays(database, wanted, newer + 2),
     }
+}
+
+/// Whether a dump that so many newer ones are made beside is not taken away for them.
+fn stays(database: &Postgresql, wanted: &Restore, newer: usize) -> Result<(), String> {
+    let keep = database.spec.backup.as_ref().map_or(KEPT, |backup| backup.keep);
+    (newer < usize::try_from(keep).unwrap_or_default()).then_some(()).ok_or_else(|| {
+        format!(
+            "{keep} dumps are kept, and what is dumped now would take dump {} away: raise spec.postgres.backup.keep first",
+            wanted.from
+        )
+    })
+}
+
+/// The same once what is there was dumped: whatever others have dumped meanwhile, one more is to come.
+pub(super) fn still_stays(database: &Postgresql, wanted: &Restore) -> Result<(), String> {
+    let status = database.status.clone().unwrap_or_default();
+    let (backup, dump) = (status.backup.unwrap_or_default(), status.dump);
+    if wanted.store.is_some() || backup.dumps.is_empty() {
+        return Ok(());
+    }
+    let Some(position) = backup.dumps.iter().position(|dump| dump.name == wanted.from) else {
+        return Err(format!(
+            "dump {} is not there any more: newer ones have taken its place, and nothing was taken away",
+            wanted.from
+        ));
+    };
+    // The pod that says what is there may show later than its Job.
+    let began = dump.and_then(|dump| dump.started_at).map(|began| began.0.strftime("%Y%m%dT%H%M%SZ").to_string());
+    let is_listed = began.is_none_or(|began| backup.dumps[0].name >= began);
+    stays(database, wanted, position + 1 + usize::from(!is_listed))
 }
 
 /// The default of `backup.keep`, which a request for a dump brings along.
@@ -194,7 +227,12 @@ pub(super) fn is_from(database: &Postgresql, wanted: &Restore) -> Result<(), Str
 }
 
 /// What is lost and what is kept.
-pub(super) fn consequence(name: &str, wanted: &Restore, way: Way, no_backup: bool) -> String {
+pub(super) fn consequence(
+    name: &str,
+    wanted: &Restore,
+    (way, begun): (Way, Option<&Begun>),
+    no_backup: bool,
+) -> String {
     let dump = format!("dump {} of {}", wanted.from, wanted.place());
     let now = match no_backup {
         true => "What is in the database now is LOST: it is not dumped first.",
@@ -202,9 +240,16 @@ pub(super) fn consequence(name: &str, wanted: &Restore, way: Way, no_backup: boo
     };
     match way {
         Way::Replace => format!(
-            "This replaces the database of {name} by {dump}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database."
+            "This replaces the database of {name} by {dump}. {now}\nThe app's files stay as they are now: if the app was upgraded since that dump, they are newer than the database. Until it is over, the app has no database."
         ),
-        Way::GoOn => format!("A restore of {name} was cut off: this goes on with it, by {dump}."),
+        Way::GoOn => {
+            let claims: Vec<_> = begun.iter().flat_map(|begun| begun.claims.keys().map(String::as_str)).collect();
+            format!(
+                "A restore of {name} was cut off: this goes on with it, by {dump}. The old volumes go: {}.",
+                claims.join(", ")
+            )
+        }
+        Way::Done => String::new(),
         Way::Make => format!("{name} has no database yet: this makes it from {dump}."),
     }
 }
@@ -249,6 +294,7 @@ mod tests {
             wanted: Restore::of_claim(from, "acme-backup"),
             postgresql: "old".to_owned(),
             claims: [("data-acme-0".to_owned(), "u".to_owned())].into(),
+            made: None,
         }
     }
 
@@ -278,6 +324,13 @@ mod tests {
         );
         let backing_up =
             json!({"backup": {"kind": "Postgresql", "name": "x", "from": "1", "to": "2", "state": "Running"}});
+        let restored = |uid: &str, dump: &str| {
+            let mut made =
+                database(json!({}), json!({"phase": "Up", "restored": {"dump": dump, "claim": "acme-backup"}}));
+            made.as_mut().unwrap().metadata.uid = Some(uid.to_owned());
+            made
+        };
+        let told = |from: &str| Begun { made: Some("new".to_owned()), ..begun(from) };
         let (replace, go_on, make) = (Ok(Way::Replace), Ok(Way::GoOn), Ok(Way::Make));
         type Row<'a> = (&'a str, ClientApp, Option<Postgresql>, Option<Begun>, &'a str, bool, Result<Way, &'a str>);
         let rows: Vec<Row<'_>> = vec![
@@ -318,7 +371,12 @@ mod tests {
             ("while it is deleted", suspended(), going, Some(begun(C)), C, false, go_on),
             ("after that", suspended(), None, Some(begun(C)), C, false, go_on),
             ("by another dump", suspended(), None, Some(begun(C)), B, false, go_on),
-            ("before it was handed over", plain(), new, Some(begun(C)), B, false, go_on),
+            ("before it was handed over", plain(), new.clone(), Some(begun(C)), B, false, go_on),
+            ("after that", plain(), new, Some(told(C)), C, false, go_on),
+            ("it has come to its end", plain(), restored("new", C), Some(told(C)), C, true, Ok(Way::Done)),
+            ("and was not told", plain(), restored("new", C), Some(begun(C)), C, true, Ok(Way::Done)),
+            ("another database", plain(), restored("newer", C), Some(told(C)), C, true, replace),
+            ("the one before is from that dump, too", plain(), restored("old", C), Some(begun(C)), C, true, replace),
         ];
         for (what, app, database, begun, from, no_backup, expected) in rows {
             let wanted = Restore::of_claim(from, "acme-backup");
@@ -358,6 +416,29 @@ mod tests {
             assert_eq!(is_from(&made, &begun.wanted).is_ok(), expected, "{dump} {claim}");
         }
         assert!(is_from(&database(json!({}), json!({})).unwrap(), &begun.wanted).is_err());
+    }
+
+    #[test]
+    fn what_was_dumped_meanwhile_counts() {
+        let with = |keep: i32, dumps: &[&str], began: &str| -> Postgresql {
+            let dumps: Vec<_> = dumps.iter().map(|name| json!({"name": name, "bytes": 1, "tables": 1})).collect();
+            let dump = json!({"request": "x", "job": "y", "state": "Succeeded", "startedAt": began});
+            database(json!({"backup": {"keep": keep}}), json!({"backup": {"dumps": dumps}, "dump": dump})).unwrap()
+        };
+        let (before, after) = ("2026-01-01T12:00:00Z", "2026-01-09T00:00:00Z");
+        for (what, keep, dumps, began, words) in [
+            ("one more is to come", 3, &[C, B][..], before, None),
+            ("which takes it away", 2, &[C, B], before, Some("2 dumps are kept")),
+            ("and the one of now is not listed yet", 3, &[C, B], after, Some("3 dumps are kept")),
+            ("it is gone", 7, &[C], before, Some("is not there any more")),
+            ("nothing is known", 7, &[], before, None),
+        ] {
+            match (still_stays(&with(keep, dumps, began), &Restore::of_claim(B, "acme-backup")), words) {
+                (Ok(()), None) => {}
+                (Err(why), Some(words)) => assert!(why.contains(words), "{what}: {why}"),
+                (found, _) => panic!("{what}: {found:?}"),
+            }
+        }
     }
 
     #[test]
