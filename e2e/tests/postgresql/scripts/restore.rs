@@ -307,6 +307,25 @@ fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
     another.stop();
 }
 
+/// A drill is given no password.
+#[test]
+fn a_drill_restores_beside_no_password() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let dump = dumped(&node, &server);
+    server.stop();
+    node.volume("scratch").unwrap();
+    let mut drill = restore(&node, "scratch", "latest");
+    drill.env_remove("PASSWORD_FILE").env_remove("REPLICATION_PASSWORD_FILE");
+    succeeds(drill);
+    assert_eq!(report(&node), format!("{dump} 1"));
+    let mut scratch = Server::primary(&node, "scratch", "pg_hba.conf", "");
+    for (user, password) in [("shop", PASSWORD), ("shop", ""), ("replicator", REPLICATION), ("replicator", "")] {
+        assert!(scratch.over_tcp(user, password, "orders", "SELECT").is_err(), "{user}");
+    }
+    scratch.stop();
+}
+
 /// Users beside the owner, with rights on what is another's, and without the right by which they once made what is theirs.
 #[test]
 fn what_belongs_to_many_users_is_restored() {
