@@ -54,15 +54,15 @@ pub struct ClientAppSpec {
 
     /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and
     /// `nextcloud-password`. Absent: `<name>-admin-secret` is generated.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub admin_secret: Option<String>,
 
     /// IngressClass to serve the hostname with. Absent: no Ingress is rendered.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub ingress_class_name: Option<String>,
 
     /// Name of the Profile whose defaults this instance takes.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub profile: Option<String>,
 
     /// Container image in place of the chart's own: `repository:tag` or `repository@sha256:…`. Empty: the chart's own.
@@ -210,7 +210,7 @@ pub struct Postgres {
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPostgres {
     /// Name of a Secret in this namespace.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub secret_name: String,
 
     /// Key with the user's name.
@@ -296,7 +296,7 @@ pub struct Persistence {
 
     /// StorageClass of the volume. Empty: the cluster's default class.
     #[serde(default)]
-    #[schemars(length(max = 253))]
+    #[schemars(length(max = 253), regex(pattern = super::OBJECT_NAME_OR_NOTHING))]
     pub storage_class_name: String,
 }
 

@@ -121,6 +121,11 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
 }
 
+/// The name of an object, as most kinds have it: it becomes part of a path to the API server.
+const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// The same, or an empty one.
+const OBJECT_NAME_OR_NOTHING: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+
 fn number<const N: i32>() -> i32 {
     N
 }

@@ -46,7 +46,7 @@ pub struct PostgresqlSpec {
     /// The user that owns the database; no superuser. Immutable.
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 63))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !self.startsWith('pg_') && self != 'replicator'").message("must be lower-case letters, digits and '_', not beginning with a digit or 'pg_', and not 'replicator', which is the standbys' own"))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !self.startsWith('pg_') && !(self in ['postgres', 'replicator'])").message("must be lower-case letters, digits and '_', not beginning with a digit or 'pg_', and neither 'postgres' nor 'replicator', which are superusers"))]
     pub default_user: String,
 
     /// The user's password, in clear text for every user who may read this object: use it for trials only. With neither this
@@ -76,7 +76,7 @@ pub struct PostgresqlSpec {
     pub storage_size: String,
 
     /// StorageClass of the volumes. Absent: the cluster's default class. Immutable.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub storage_class_name: Option<String>,
 
     /// Container image in place of the official one: built from it, with the same programs, user (999) and major version.
@@ -130,7 +130,7 @@ pub struct PostgresqlSpec {
 #[serde(rename_all = "camelCase")]
 pub struct PasswordSecret {
     /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub name: String,
     /// Key in it.
     #[serde(default = "super::default_password_key")]

@@ -23,7 +23,7 @@ pub struct Restore {
 
     /// PersistentVolumeClaim of this namespace with the dumps. It is only read. Besides the one that an earlier Postgresql of the same
     /// name has left, it needs the label `apps.bnerd-operator.local/restore-to` with the Postgresql's name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub claim: Option<String>,
 
     /// Bucket with the dumps. It is only read.
@@ -83,7 +83,7 @@ pub struct DumpStore {
 #[serde(rename_all = "camelCase")]
 pub struct IdentitySecret {
     /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub name: String,
     /// Key of the secret key in it (`AGE-SECRET-KEY-1…`, or the file that `age-keygen` writes).
     #[serde(default = "default_identity")]

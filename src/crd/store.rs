@@ -63,7 +63,7 @@ pub struct Store {
 #[serde(rename_all = "camelCase")]
 pub struct CredentialsSecret {
     /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub name: String,
     /// Key of the access key's id.
     #[serde(default = "default_access_key_id")]
@@ -82,7 +82,7 @@ pub struct CredentialsSecret {
 #[serde(rename_all = "camelCase")]
 pub struct CaSecret {
     /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub name: String,
     /// Key of the certificates, in PEM.
     #[serde(default = "default_ca")]

@@ -104,6 +104,9 @@ pub struct Desired {
     pub operator_image: Option<String>,
 }
 
+/// Users whom no client gets the password of.
+const SUPERUSERS: [&str; 2] = ["postgres", "replicator"];
+
 /// Checks and completes a spec; an error begins with the field at fault. The API server refuses most of these already, but not
 /// in an object that was stored under an older schema.
 pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
@@ -111,6 +114,11 @@ pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let spec = &postgresql.spec;
     if key.name.len() > names::MAX {
         return Err(format!("metadata.name: can have at most {} characters", names::MAX));
+    }
+    let made = postgresql.status.as_ref().and_then(|status| status.volume.as_ref()).is_some_and(|it| it.initialized);
+    // One that an earlier version has made is still looked after.
+    if SUPERUSERS.contains(&spec.default_user.as_str()) && !made {
+        return Err(format!("spec.defaultUser: {} is a superuser: name another user", spec.default_user));
     }
     let password = match (&spec.password, &spec.password_secret) {
         (Some(_), Some(_)) => return Err("spec.password: give password or passwordSecret, not both".to_owned()),
@@ -252,6 +260,8 @@ pub(super) mod tests {
             (json!({"storageSize": "0"}), "spec.storageSize: "),
             (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
             (json!({"version": "13"}), "spec.version: "),
+            (json!({"defaultUser": "postgres"}), "spec.defaultUser: postgres is a superuser"),
+            (json!({"defaultUser": "replicator"}), "spec.defaultUser: replicator is a superuser"),
             (stored(json!({"recipient": format!("age1{}", "q".repeat(58))})), "spec.backup.store.recipient: "),
             (json!({"resources": {"limits": {"cpu": "much"}}}), "spec.resources.limits.cpu: "),
             (json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}), "spec.resources.requests.cpu: "),
@@ -261,6 +271,14 @@ pub(super) mod tests {
             let problem = of(spec).unwrap_err();
             assert!(problem.starts_with(field), "{problem}");
         }
+    }
+
+    #[test]
+    fn one_that_an_earlier_version_has_made_for_a_superuser_is_still_looked_after() {
+        let volume = json!({"name": "data-acme-0", "uid": "u", "initialized": true});
+        let object = json!({"metadata": {"name": "acme", "namespace": "ns"}, "spec": {"defaultUser": "postgres"},
+            "status": {"phase": "Up", "volume": volume}});
+        assert_eq!(desired(&serde_json::from_value(object).unwrap()).unwrap().user, "postgres");
     }
 
     /// A spec with a store that is this as well.

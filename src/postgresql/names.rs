@@ -48,6 +48,8 @@ names! {
     disruption = "{name}-standby";
     /// The NetworkPolicy of all pods.
     network_policy = "{name}-access";
+    /// The NetworkPolicy of pods in which a dump is restored.
+    sealed = "{name}-sealed";
     /// The CronJob that restores the latest dump into a scratch volume.
     drill = "{name}-drill";
 }

@@ -62,12 +62,17 @@ pub(super) async fn archive(bucket: &Bucket, args: &Archive, stop: &Cancellation
     if let Some(report) = &args.report {
         std::fs::write(report, &said).map_err(Error::file("write", report))?;
     }
-    let system = entry.about.system.clone();
-    found.entries.push(entry);
-    match args.keep {
-        Some(keep) => push::tidy(bucket, &found, &system, keep).await,
-        None => Ok(()),
+    for entry in push::later(&found, &name) {
+        println!(
+            "{} is named later than now: it is not of these volumes, or of a time when a clock was wrong. It stands for no other, and stays",
+            bucket.place(entry.name.as_str())
+        );
     }
+    found.entries.push(entry);
+    let Some(keep) = args.keep else { return Ok(()) };
+    // Of the others it is not known here whether they are good.
+    let gone = push::gone(&found, &args.of, keep, &name, &[&name]);
+    push::tidy(bucket, &found, &gone).await
 }
 
 /// By its beginning, as that of a dump, and the pod.

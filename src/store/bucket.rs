@@ -32,6 +32,8 @@ const AT_ONCE: usize = 3;
 const CONNECT: Duration = Duration::from_secs(10);
 /// What says that a dump is complete is far smaller.
 const SMALL: u64 = 1 << 20;
+/// What a list may take in memory, about: that of dumps of every hour of ten years is half of it.
+const LIST: usize = 256 << 20;
 
 #[derive(Debug)]
 pub struct Bucket {
@@ -154,7 +156,16 @@ impl Bucket {
             let modified = Timestamp::from_second(found.last_modified.timestamp()).unwrap_or_default();
             Ok(key.map(|key| Object { key, size: found.size, modified }))
         });
-        listed.try_collect().await.map_err(self.failed("list", ""))
+        let mut listed = std::pin::pin!(listed);
+        let (mut objects, mut taken) = (Vec::new(), 0);
+        while let Some(object) = listed.try_next().await.map_err(self.failed("list", ""))? {
+            taken += size_of::<Object>() + 2 * object.key.len();
+            if taken > LIST {
+                return Err(Error::TooMany { place: self.place(""), count: objects.len() });
+            }
+            objects.push(object);
+        }
+        Ok(objects)
     }
 
     /// A small object.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -18,6 +19,8 @@ pub const FORMAT: u32 = 1;
 const ARCHIVE: &str = ".tar.gz";
 /// How many are read at the same time.
 const AT_ONCE: usize = 8;
+/// No word that is written here is longer; and no problem is told at more length.
+const LONGEST: usize = 256;
 
 /// What is written when all files of a dump are in the bucket, and were read back. It is public as the bucket is: names of
 /// databases and sums of what is encrypted are not in it.
@@ -69,7 +72,13 @@ impl Entry {
     }
 
     fn parse(text: &[u8], name: &Name) -> Result<Entry, String> {
-        let entry: Entry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let told = |error: serde_json::Error| error.to_string().chars().take(LONGEST).collect::<String>();
+        let entry: Entry = serde_json::from_slice(text).map_err(told)?;
+        let About { system, postgres, tables: _ } = &entry.about;
+        let words = [system, postgres, &entry.folder, entry.recipient.as_ref().unwrap_or(system)];
+        if words.iter().any(|word| word.len() > LONGEST) {
+            return Err("it has words that are too long".to_owned());
+        }
         let folder = !entry.folder.is_empty() && entry.folder.bytes().all(|c| c.is_ascii_alphanumeric());
         match entry {
             Entry { format, .. } if format != FORMAT => {
@@ -118,7 +127,7 @@ pub fn file_key(name: &Name, folder: &str, file: &str, encrypted: bool) -> Strin
 /// What is in the bucket.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Complete dumps, newest first.
+    /// Complete dumps, newest first, without their files: a user who may write to the bucket decides how many each has.
     pub entries: Vec<Entry>,
     pub damaged: Vec<Damaged>,
     /// Files of uploads that did not come to their end.
@@ -132,13 +141,17 @@ impl Catalog {
     }
 }
 
-/// Reads them all.
+/// Reads them all. A few are in memory at the same time.
 pub async fn read(bucket: &Bucket) -> Result<Catalog, Error> {
     let objects = bucket.list().await?;
     let names: Vec<_> = objects.iter().filter_map(|object| Name::parse(object.key.strip_suffix(".json")?)).collect();
+    let mut sorting = Sorting::of(objects);
     let read = futures::stream::iter(names).map(async |name| read_one(bucket, name).await);
-    let read: Vec<_> = read.buffer_unordered(AT_ONCE).try_collect().await?;
-    Ok(sort_out(objects, read))
+    let mut read = std::pin::pin!(read.buffer_unordered(AT_ONCE));
+    while let Some((name, entry)) = read.try_next().await? {
+        sorting.take(name, entry);
+    }
+    Ok(sorting.done())
 }
 
 async fn read_one(bucket: &Bucket, name: Name) -> Result<(Name, Result<Entry, String>), Error> {
@@ -156,23 +169,32 @@ pub async fn one(bucket: &Bucket, name: &Name) -> Result<Option<Entry>, Error> {
 }
 
 /// What is complete, and what only says so. **Pure.**
-fn sort_out(objects: Vec<Object>, read: Vec<(Name, Result<Entry, String>)>) -> Catalog {
-    let mut catalog = Catalog::default();
-    let mut files: BTreeMap<_, _> = objects.into_iter().map(|object| (object.key.clone(), object)).collect();
-    for (name, entry) in read {
-        files.remove(&entry_key(&name));
-        let entry = match entry {
+struct Sorting {
+    /// What no entry has claimed so far.
+    objects: BTreeMap<String, (u64, Timestamp)>,
+    catalog: Catalog,
+}
+
+impl Sorting {
+    fn of(objects: Vec<Object>) -> Sorting {
+        let objects = objects.into_iter().map(|Object { key, size, modified }| (key, (size, modified)));
+        Sorting { objects: objects.collect(), catalog: Catalog::default() }
+    }
+
+    fn take(&mut self, name: Name, entry: Result<Entry, String>) {
+        self.objects.remove(&entry_key(&name));
+        let mut entry = match entry {
             Ok(entry) => entry,
             Err(problem) => {
                 // Whatever it was meant to say: what is there of it is left for who looks at it.
-                files.retain(|key, _| !key.starts_with(&format!("{name}/")));
-                catalog.damaged.push((name, problem));
-                continue;
+                self.objects.retain(|key, _| !key.starts_with(&format!("{name}/")));
+                self.catalog.damaged.push((name, problem));
+                return;
             }
         };
         let mut missing = None;
         for file in &entry.files {
-            let found = files.remove(&entry.key_of(file)).map(|object| object.size);
+            let found = self.objects.remove(&entry.key_of(file)).map(|(size, _)| size);
             if found != Some(file.size) {
                 missing.get_or_insert_with(|| match found {
                     None => format!("{} is not there", entry.key_of(file)),
@@ -180,23 +202,27 @@ fn sort_out(objects: Vec<Object>, read: Vec<(Name, Result<Entry, String>)>) -> C
                 });
             }
         }
+        entry.files = Vec::new();
         match missing {
-            None => catalog.entries.push(entry),
-            Some(problem) => catalog.damaged.push((name, problem)),
+            None => self.catalog.entries.push(entry),
+            Some(problem) => self.catalog.damaged.push((name, problem)),
         }
     }
-    catalog.entries.sort_by(|one, other| other.name.cmp(&one.name));
-    catalog.damaged.sort();
-    // Not what a user, or a Postgresql with a longer prefix, has put there.
-    let of_a_dump = |key: &str| key.split('/').next().and_then(Name::parse).is_some();
-    catalog.loose = files.into_values().filter(|object| of_a_dump(&object.key)).collect();
-    catalog
+
+    fn done(self) -> Catalog {
+        let Sorting { objects, mut catalog } = self;
+        catalog.entries.sort_by(|one, other| other.name.cmp(&one.name));
+        catalog.damaged.sort();
+        // Not what a user, or a Postgresql with a longer prefix, has put there.
+        let of_a_dump = |key: &str| key.split('/').next().and_then(Name::parse).is_some();
+        let loose = objects.into_iter().filter(|(key, _)| of_a_dump(key));
+        catalog.loose = loose.map(|(key, (size, modified))| Object { key, size, modified }).collect();
+        catalog
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
 
     fn entry(name: &str, tables: u64) -> Entry {
@@ -204,6 +230,14 @@ mod tests {
         let stored = |name: &str| Stored { name: name.to_owned(), size: 4, sha256: "x".to_owned() };
         let (name, files) = (Name::parse(name).unwrap(), vec![stored("5.dump"), stored(dump::SUMS)]);
         Entry { format: FORMAT, name, about, bytes: 8, recipient: None, folder: "f".to_owned(), files }
+    }
+
+    fn sort_out(objects: Vec<Object>, read: Vec<(Name, Result<Entry, String>)>) -> Catalog {
+        let mut sorting = Sorting::of(objects);
+        for (name, entry) in read {
+            sorting.take(name, entry);
+        }
+        sorting.done()
     }
 
     fn objects(keys: &[&str]) -> Vec<Object> {
@@ -237,6 +271,7 @@ mod tests {
             let catalog = sort_out(objects(keys), read);
             let counts = (catalog.entries.len(), catalog.damaged.len(), catalog.loose.len());
             assert_eq!(counts, (complete, damaged, loose), "{what}");
+            assert!(catalog.entries.iter().all(|entry| entry.files.is_empty()), "{what}: they are not kept in memory");
         }
         let mut other = objects(&whole);
         other[1].size = 3;
@@ -277,6 +312,8 @@ mod tests {
             assert!(said.contains(problem), "{said}");
         }
         assert!(Entry::parse(b"{", &name).is_err());
+        let long = format!(r#"{{"format": "{}"}}"#, "x".repeat(9999));
+        assert!(Entry::parse(long.as_bytes(), &name).unwrap_err().len() <= LONGEST);
         for (file, of_files) in
             [("acme-nextcloud.tar.gz", true), ("../x.tar.gz", false), (".tar.gz", false), ("A.tar.gz", false)]
         {

@@ -53,6 +53,10 @@ pub enum Error {
     NotEmpty(PathBuf),
     #[error("another process is at work on {}", .0.display())]
     Busy(PathBuf),
+    #[error(
+        "there are more than {count} objects in {place}: have a lifecycle rule of the bucket, or spec.backup.store.keep, remove old ones"
+    )]
+    TooMany { place: String, count: usize },
     #[error("encryption: {0}")]
     Encrypt(String),
     #[error("stopped before the end. {LATER}")]

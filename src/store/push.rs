@@ -60,10 +60,16 @@ pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken)
             Err(error) => return Err(error),
         }
     }
-    match push.keep {
-        Some(keep) => tidy(bucket, &found, &newest.about.system, keep).await,
-        None => Ok(()),
+    for entry in later(&found, &newest.name) {
+        println!(
+            "{} is named later than the newest dump on the volume: it is not of this volume, or of a time when a clock was wrong. It stands for no other, and stays",
+            bucket.place(entry.name.as_str())
+        );
     }
+    let Some(keep) = push.keep else { return Ok(()) };
+    let here: Vec<_> = whole.iter().map(|dump| &dump.name).collect();
+    let gone = gone(&found, newest.about.system.as_str(), keep, &newest.name, &here);
+    tidy(bucket, &found, &gone).await
 }
 
 /// Two that upload the same would do it twice. The lock is the directory's, and ends with the process.
@@ -77,26 +83,45 @@ async fn lock(dumps: &Path) -> Result<fs::File, Error> {
     locked.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
-/// The dumps that the bucket lacks, or has damaged, and would keep. **Pure.**
+/// The dumps that the bucket lacks, or has damaged, and would keep: the newest in any case. **Pure.**
 fn missing<'a>(found: &Catalog, whole: &'a [Dump], keep: Option<Keep>) -> Vec<&'a Dump> {
     let there = |name: &Name| found.entries.iter().any(|entry| entry.name == *name);
     let lacking = whole.iter().filter(|dump| !there(&dump.name));
-    let mut candidates = candidates(found);
-    candidates.extend(lacking.clone().map(|dump| catalog::candidate(&dump.name, &dump.about)));
-    let kept = keep.map(|keep| keep::kept(&candidates, keep));
-    lacking.filter(|dump| kept.as_ref().is_none_or(|kept| kept.contains(&dump.name))).collect()
+    let (Some(keep), Some(newest)) = (keep, whole.first()) else { return lacking.collect() };
+    let here: Vec<_> = whole.iter().map(|dump| catalog::candidate(&dump.name, &dump.about)).collect();
+    let mut all = counted(found, &newest.name);
+    all.extend(here.iter().filter(|candidate| !there(&candidate.name)).cloned());
+    let mut kept = keep::kept(&all, keep);
+    kept.extend(keep::kept(&here, keep));
+    lacking.filter(|dump| *dump == newest || kept.contains(&dump.name)).collect()
 }
 
-fn candidates(found: &Catalog) -> Vec<Candidate> {
-    found.entries.iter().map(Entry::candidate).collect()
+/// Those that go, of the server that `newest` is of. What is later than that stands for none, and what is known to be good here stays
+/// as if it were all there is: a user who may write to the bucket can put anything else there. **Pure.**
+pub(super) fn gone(found: &Catalog, server: &str, keep: Keep, newest: &Name, here: &[&Name]) -> Vec<Name> {
+    let all = counted(found, newest);
+    let known: Vec<_> = all.iter().filter(|candidate| here.contains(&&candidate.name)).cloned().collect();
+    let stays = keep::kept(&known, keep);
+    keep::goes(&all, server, keep).into_iter().filter(|name| !stays.contains(name)).collect()
 }
 
-/// Takes away what newer dumps in the bucket stand for, and what uploads have left behind.
-pub(super) async fn tidy(bucket: &Bucket, found: &Catalog, server: &str, keep: Keep) -> Result<(), Error> {
-    for name in keep::goes(&candidates(found), server, keep) {
+/// Those that a newer one may stand for, or that may stand for an older one.
+fn counted(found: &Catalog, newest: &Name) -> Vec<Candidate> {
+    found.entries.iter().filter(|entry| entry.name <= *newest).map(Entry::candidate).collect()
+}
+
+/// By name is by time: what is named later than the newest one was not made before it.
+pub(super) fn later<'a>(found: &'a Catalog, newest: &Name) -> impl Iterator<Item = &'a Entry> {
+    found.entries.iter().filter(move |entry| entry.name > *newest)
+}
+
+/// Takes away what goes, and what uploads have left behind.
+pub(super) async fn tidy(bucket: &Bucket, found: &Catalog, gone: &[Name]) -> Result<(), Error> {
+    for name in gone {
+        let Some(entry) = catalog::one(bucket, name).await? else { continue };
         // Half of it is no dump.
-        bucket.delete(&catalog::entry_key(&name)).await?;
-        for key in found.entries.iter().filter(|entry| entry.name == name).flat_map(Entry::keys) {
+        bucket.delete(&catalog::entry_key(name)).await?;
+        for key in entry.keys() {
             bucket.delete(&key).await?;
         }
         println!("removed {}: newer ones stand for it", bucket.place(name.as_str()));
@@ -154,4 +179,56 @@ fn copy(dump: &Dump, file: &dump::File, to: &mut dyn Write) -> Result<(), Error>
         return Err(Error::DamagedHere { name: dump.name.clone(), path: dump.path.clone(), problem });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::dump::About;
+
+    fn here(name: &str) -> Dump {
+        let about = About { system: "7".to_owned(), postgres: "17.10".to_owned(), tables: 1 };
+        Dump { name: Name::parse(name).unwrap(), path: "/x".into(), about, files: Vec::new() }
+    }
+
+    fn in_bucket(names: &[&str]) -> Catalog {
+        let entry = |name: &&str| Entry::new(&here(name), "f".to_owned(), None, Vec::new());
+        Catalog { entries: names.iter().map(entry).collect(), ..Catalog::default() }
+    }
+
+    const A: &str = "20260102T030000Z-a";
+    const B: &str = "20260103T030000Z-b";
+    const C: &str = "20260104T030000Z-c";
+    /// Of a node whose clock was ahead, or of a user who may write to the bucket.
+    const AHEAD: &str = "99991231T000000Z-x";
+    /// Of such a user, in the place of the good ones.
+    const BETWEEN: [&str; 2] = ["20260104T020000Z-x", "20260104T010000Z-x"];
+
+    #[test]
+    fn what_is_here_is_uploaded_and_stays_whatever_else_is_in_the_bucket() {
+        let last = |last| Keep { last, ..Keep::default() };
+        for (what, there, local, keep, uploaded, goes) in [
+            ("one is newer", &[B, A][..], &[C, B, A][..], 2, &[C][..], &[A][..]),
+            ("one from the future stands for none", &[AHEAD, B, A], &[C, B], 1, &[C], &[B, A]),
+            ("nor does it keep the newest away", &[AHEAD, B, A], &[C], 2, &[C], &[A]),
+            ("not even where nothing is new", &[AHEAD, C, B, A], &[C, B, A], 3, &[], &[]),
+            ("what is known to be good stays", &[C, BETWEEN[0], BETWEEN[1], B, A], &[C, B], 2, &[], &[BETWEEN[1], A]),
+            ("and is uploaded", &[BETWEEN[0], BETWEEN[1]], &[C, B], 2, &[C, B], &[BETWEEN[1]]),
+        ] {
+            let mut found = in_bucket(there);
+            let whole: Vec<_> = local.iter().map(|name| here(name)).collect();
+            let missing: Vec<_> =
+                missing(&found, &whole, Some(last(keep))).iter().map(|dump| dump.name.as_str()).collect();
+            assert_eq!(missing, uploaded, "{what}");
+            found.entries.extend(in_bucket(uploaded).entries);
+            let names: Vec<_> = whole.iter().map(|dump| &dump.name).collect();
+            let gone = gone(&found, "7", last(keep), &whole[0].name, &names);
+            assert_eq!(gone.iter().map(Name::as_str).collect::<Vec<_>>(), goes, "{what}");
+        }
+        let named = Name::parse(C).unwrap();
+        assert_eq!(
+            later(&in_bucket(&[AHEAD, C]), &named).map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
+            [AHEAD]
+        );
+    }
 }

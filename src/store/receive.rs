@@ -19,7 +19,14 @@ use crate::runtime::key::hex;
 pub async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) -> Result<Entry, Error> {
     let (found, which) = match which {
         Which::Named(name) => (catalog::one(bucket, name).await?, name.to_string()),
-        Which::Latest => (catalog::read(bucket).await?.latest().cloned(), "at all".to_owned()),
+        Which::Latest => {
+            let latest = catalog::read(bucket).await?.latest().map(|entry| entry.name.clone());
+            let found = match latest {
+                Some(name) => catalog::one(bucket, &name).await?,
+                None => None,
+            };
+            (found, "at all".to_owned())
+        }
     };
     let found = found.ok_or_else(|| Error::NotThere { which, place: bucket.place("") })?;
     match (&found.recipient, identity) {

@@ -121,6 +121,13 @@ impl<'a> Server<'a> {
         query(self.node, "127.0.0.1", self.port, user, password, database, statement)
     }
 
+    /// The same where the database only reads unless it is told otherwise.
+    fn writing(&self, user: &str, password: &str, database: &str, statement: &str) -> Result<String, String> {
+        let statement =
+            format!("SET statement_timeout = 0; SET default_transaction_read_only = off; COMMIT; {statement}");
+        self.over_tcp(user, password, database, &statement)
+    }
+
     /// What a statement says, from within the pod.
     fn sql(&self, database: &str, statement: &str) -> String {
         let home = self.node.path("");
@@ -139,6 +146,7 @@ impl<'a> Server<'a> {
     fn dumping(&self, pod: &str, mut command: Command) -> Command {
         command
             .envs([("KEEP", "2"), ("HOSTNAME", pod), ("PGHOST", "127.0.0.1"), ("PGUSER", "replicator")])
+            .env("POSTGRES_DB", "orders")
             .env("DUMPS", self.node.path("dumps"))
             .env("REPORT", self.node.path("report"))
             .env("PGPORT", self.port.to_string())
@@ -232,14 +240,16 @@ fn a_database_is_made_whole_and_once() {
 }
 
 #[test]
-fn a_user_and_a_database_of_the_servers_own_names() {
+fn a_database_of_the_servers_own_name() {
     let node = node();
     node.volume("data").unwrap();
     let mut command = initialize(&node, "data", "yes");
-    command.envs([("POSTGRES_USER", "postgres"), ("POSTGRES_DB", "postgres")]);
+    command.env("POSTGRES_DB", "postgres");
     succeeds(command);
     let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
-    assert_eq!(server.over_tcp("postgres", PASSWORD, "postgres", "SELECT 1").unwrap(), "1");
+    let is = "SELECT current_user || ' ' || rolsuper FROM pg_roles WHERE rolname = current_user";
+    assert_eq!(server.over_tcp("shop", PASSWORD, "postgres", is).unwrap(), "shop false");
+    assert!(server.over_tcp("postgres", PASSWORD, "postgres", "SELECT 1").is_err(), "it has no password");
     server.stop();
 }
 

@@ -164,6 +164,7 @@ fn a_dump_of_a_real_server_comes_back_as_it_was() {
         command
             .envs([
                 ("KEEP", "2"),
+                ("POSTGRES_DB", "postgres"),
                 ("HOSTNAME", pod),
                 ("PGHOST", "127.0.0.1"),
                 ("PGUSER", USER),
@@ -640,6 +641,32 @@ fn a_dump_comes_back_whole_or_not_at_all() {
     assert!(sentence.contains("move it away"), "{sentence}");
 }
 
+/// A user who may write to the bucket, or a node whose clock was ahead, names something later than all that is dumped.
+#[test]
+fn what_is_named_later_than_the_newest_dump_takes_the_place_of_none() {
+    let bench = Bench::new();
+    for name in [A, B] {
+        small(bench.dumps(), name);
+    }
+    bench.push();
+    let ahead = "99991231T000000Z-x";
+    let text = fs::read_to_string(bench.objects.file(PREFIX).join(format!("{B}.json"))).unwrap();
+    fs::write(bench.objects.file(PREFIX).join(format!("{ahead}.json")), text.replace(B, ahead)).unwrap();
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([B, ahead].map(|name| bench.objects.file(PREFIX).join(name)))
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    assert_eq!(bench.list(), [ahead, B, A]);
+    small(bench.dumps(), C);
+    let mut push = bench.store(&["push"]);
+    push.env("STORE_KEEP_LAST", "1");
+    let told = succeeds(push);
+    assert!(told.contains(&format!("stored dump {C}")) && told.contains(&format!("{ahead} is named later")), "{told}");
+    assert_eq!(bench.list(), [ahead, C]);
+}
+
 /// The most memory that a process has had so far, in KiB.
 fn peak(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -677,4 +704,30 @@ fn memory_does_not_grow_with_the_data() {
     assert!(push_more < 3 * push && fetch_more < 3 * fetch, "{peaks:?}");
     // Thirty-two times the data.
     assert!(push_more.max(fetch_more) < 128 << 10, "{peaks:?}");
+}
+
+/// What says that a dump is complete is as large as who writes it makes it.
+#[test]
+fn memory_does_not_grow_with_what_a_bucket_says() {
+    let bench = Bench::new();
+    small(bench.dumps(), A);
+    bench.push();
+    let entry = fs::read_to_string(bench.objects.file(PREFIX).join(format!("{A}.json"))).unwrap();
+    let mut entry: Value = serde_json::from_str(&entry).unwrap();
+    let file = serde_json::json!({"name": "1.dump", "size": 0, "sha256": ""});
+    entry["files"].as_array_mut().unwrap().extend(std::iter::repeat_n(file, 24_000));
+    for minute in 0..60 {
+        let name = format!("20250101T03{minute:02}00Z-aaaaa");
+        entry["name"] = Value::from(name.as_str());
+        let text = serde_json::to_string(&entry).unwrap();
+        assert!(text.len() < 1 << 20);
+        fs::write(bench.objects.file(PREFIX).join(format!("{name}.json")), text).unwrap();
+    }
+    let child = held_up(&bench, bench.faulty(&["list"]), Rule::new(Method::GET, format!("{A}.json"), Fault::Hang));
+    let peak = peak(&child);
+    bench.objects.set([]);
+    let told = said(&child.wait_with_output().unwrap());
+    assert!(told.matches("is damaged").count() == 60);
+    println!("peak memory in KiB: {peak}");
+    assert!(peak < 128 << 10, "{peak} KiB");
 }

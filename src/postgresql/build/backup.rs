@@ -64,6 +64,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
             {"name": "DUMPS", "value": DUMPS},
             {"name": "KEEP", "value": backup.keep.to_string()},
             {"name": "REPORT", "value": REPORT},
+            {"name": "POSTGRES_DB", "value": desired.database},
             {"name": "PGHOST", "value": names::primary(name)},
             {"name": "PGPORT", "value": desired.port.to_string()},
             {"name": "PGUSER", "value": "replicator"},

@@ -80,26 +80,28 @@ pub(super) fn pod(
         ("INITIALIZE", if allowed { "yes" } else { "no" }),
         ("POSTGRES_USER", &desired.user),
         ("POSTGRES_DB", &desired.database),
-        ("PASSWORD_FILE", PASSWORD_FILE),
-        ("REPLICATION_PASSWORD_FILE", REPLICATION_PASSWORD),
     ];
     let mut mounts = vec![
         json!({"name": "data", "mountPath": VOLUME}),
         json!({"name": "scripts", "mountPath": "/scripts", "readOnly": true}),
-        json!({"name": "credentials", "mountPath": "/credentials", "readOnly": true}),
-        json!({"name": "replication", "mountPath": "/replication", "readOnly": true}),
         json!({"name": "tmp", "mountPath": "/tmp"}),
     ];
-    let password = |secret: String| json!({"secretName": secret, "items": [{"key": PASSWORD, "path": PASSWORD}]});
     let mut data = data;
     data["name"] = json!("data");
     let mut volumes = vec![
         data,
         json!({"name": "scripts", "configMap": {"name": names::scripts(name)}}),
-        json!({"name": "credentials", "secret": password(names::credentials(name))}),
-        json!({"name": "replication", "secret": password(names::replication(name))}),
         json!({"name": "tmp", "emptyDir": {}}),
     ];
+    // A drill's server goes with it: what is restored there is beside no password of the servers that are in use.
+    if role == ROLE {
+        environment.extend([("PASSWORD_FILE", PASSWORD_FILE), ("REPLICATION_PASSWORD_FILE", REPLICATION_PASSWORD)]);
+        for (volume, secret) in [("credentials", names::credentials(name)), ("replication", names::replication(name))] {
+            mounts.push(json!({"name": volume, "mountPath": format!("/{volume}"), "readOnly": true}));
+            let items = json!([{"key": PASSWORD, "path": PASSWORD}]);
+            volumes.push(json!({"name": volume, "secret": {"secretName": secret, "items": items}}));
+        }
+    }
     let mut fetch = None;
     if let Some(Restore { from, claim, store }) = restore {
         environment.extend([("RESTORE", from.as_str()), ("RESTORE_ID", id), ("DUMPS", DUMPS), ("REPORT", REPORT)]);

@@ -47,6 +47,7 @@ pub fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec
         network::client(desired),
     ];
     objects.extend(policies::network_policy(desired));
+    objects.extend(policies::sealed(desired));
     objects.push(servers::primary(desired, &observed.objects, replication, None));
     objects.extend(policies::disruption(desired));
     if desired.standbys > 0 {

@@ -11,10 +11,12 @@ use crate::{
 /// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
 pub const PORT: i32 = 5432;
 
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 13] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
     ("closed.conf", include_str!("scripts/closed.conf")),
     ("initialize.sh", include_str!("scripts/initialize.sh")),
+    ("names.sh", include_str!("scripts/names.sh")),
+    ("session.sh", include_str!("scripts/session.sh")),
     ("restore.sh", include_str!("scripts/restore.sh")),
     ("primary.sh", include_str!("scripts/primary.sh")),
     ("roles.sh", include_str!("scripts/roles.sh")),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, network::PORT, object, selector};
+use super::{Object, drill, initialize, network::PORT, object, selector};
 use crate::{
     crd::label,
     postgresql::{desired::Desired, names, observed::Kind},
@@ -43,6 +43,26 @@ pub fn network_policy(desired: &Desired) -> Option<Object> {
         "ingress": ingress,
     });
     Some(object(desired, Kind::NetworkPolicy, names::network_policy(&desired.key.name), json!({"spec": spec})))
+}
+
+/// Lets nothing in to the pods in which a dump is restored, and nothing out. `None`: there are none.
+///
+/// What users of the dumped server have made is run there, beside all that is in the dumps. What is fetched from a bucket is fetched by
+/// the same pod, so that one is left open. Where another policy lets the namespace in, it is let in here as well: policies only add up.
+pub fn sealed(desired: &Desired) -> Option<Object> {
+    let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some());
+    let restore = desired.restore.as_ref().is_some_and(|restore| restore.store.is_none());
+    let roles = [(drill, drill::ROLE), (restore, initialize::ROLE)];
+    let roles: Vec<_> = roles.into_iter().filter_map(|(is_there, role)| is_there.then_some(role)).collect();
+    let spec = json!({
+        "podSelector": {
+            "matchLabels": {label::POSTGRESQL: desired.key.name},
+            "matchExpressions": [{"key": label::ROLE, "operator": "In", "values": roles}],
+        },
+        "policyTypes": ["Ingress", "Egress"],
+    });
+    (!roles.is_empty())
+        .then(|| object(desired, Kind::NetworkPolicy, names::sealed(&desired.key.name), json!({"spec": spec})))
 }
 
 /// As the API server stores it: without lists that are empty, and empty `matchLabels`. Else it would never look as applied.

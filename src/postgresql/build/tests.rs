@@ -2,6 +2,7 @@ use k8s_openapi::api::{networking::v1::NetworkPolicySpec, policy::v1::PodDisrupt
 use serde_json::{Value, json};
 
 use super::*;
+use crate::crd::label;
 use crate::postgresql::{
     desired::tests::acme as of,
     observed::{Detail, ObjectView},
@@ -75,6 +76,37 @@ fn the_job_that_restores_from_a_bucket() {
     let desired = Desired { operator_image: Some("operator:1".to_owned()), ..desired };
     let job = initialize::job(&desired, "uid-9", true);
     insta::assert_yaml_snapshot!(job.document["spec"]);
+}
+
+/// What was made by users of a server is run where its dump is restored.
+#[test]
+fn a_drill_is_beside_no_password_and_reaches_nothing() {
+    let desired = of(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
+    let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document;
+    let text = job.to_string();
+    assert!(!text.contains("secret") && !text.contains("PASSWORD"), "{text}");
+    let pod = &job["spec"]["jobTemplate"]["spec"]["template"];
+    let closed = |spec: Value| {
+        let policy = policies::sealed(&of(spec))?.document;
+        assert_eq!((&policy["spec"]["ingress"], &policy["spec"]["egress"]), (&Value::Null, &Value::Null));
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+        let selector = &policy["spec"]["podSelector"];
+        let label = |name: &str| (&pod["metadata"]["labels"][name], &selector["matchLabels"][name]);
+        assert_eq!(label(label::POSTGRESQL).0, label(label::POSTGRESQL).1);
+        Some(selector["matchExpressions"][0]["values"].clone())
+    };
+    let bucket = json!({
+        "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "prod/shop/orders", "credentialsSecret": {"name": "s3"},
+    });
+    for (spec, roles) in [
+        (json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}), Some(json!(["drill"]))),
+        (json!({"restore": {"claim": "old-backup"}}), Some(json!(["initialize"]))),
+        // It is fetched by the same pod.
+        (json!({"restore": {"store": bucket}}), None),
+        (json!({"backup": {"schedule": "@daily"}}), None),
+    ] {
+        assert_eq!(closed(spec.clone()), roles, "{spec}");
+    }
 }
 
 #[test]
@@ -167,6 +199,7 @@ fn a_primary_is_as_it_was_where_nothing_is_said() {
         json!({"resources": {}, "scheduling": {}, "parameters": {}}),
         json!({"resources": {"requests": {}}, "scheduling": {"affinity": {}}, "networkPolicy": {"enabled": false}}),
         json!({"networkPolicy": {}, "replicas": 9}),
+        json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}),
     ] {
         assert_eq!(digest(nothing.clone()), digest(json!({})), "{nothing}");
     }
@@ -177,15 +210,17 @@ fn a_primary_is_as_it_was_where_nothing_is_said() {
 #[test]
 fn what_is_put_back_is_written_as_it_is_stored() {
     let of_kind = |kind: Kind| {
-        let found = everything(&production()).into_iter().find(|object| object.id.0 == kind);
-        found.unwrap().document["spec"].clone()
+        let found = everything(&production()).into_iter().filter(|object| object.id.0 == kind);
+        found.map(|object| object.document["spec"].clone()).collect::<Vec<_>>()
     };
-    let policy = of_kind(Kind::NetworkPolicy);
-    let stored: NetworkPolicySpec = serde_json::from_value(policy.clone()).unwrap();
-    assert_eq!(json!(stored), policy);
-    let budget = of_kind(Kind::PodDisruptionBudget);
+    let [access, sealed] = &of_kind(Kind::NetworkPolicy)[..] else { panic!("two policies") };
+    for policy in [access, sealed] {
+        let stored: NetworkPolicySpec = serde_json::from_value(policy.clone()).unwrap();
+        assert_eq!(json!(stored), *policy);
+    }
+    let [budget] = &of_kind(Kind::PodDisruptionBudget)[..] else { panic!("one budget") };
     let stored: PodDisruptionBudgetSpec = serde_json::from_value(budget.clone()).unwrap();
-    assert_eq!(json!(stored), budget);
+    assert_eq!(json!(stored), *budget);
 }
 
 #[test]

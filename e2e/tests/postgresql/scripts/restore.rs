@@ -241,3 +241,263 @@ fn a_restore_that_is_cut_off_is_begun_again() {
         assert_eq!(files(&node.path(&volume)), ["data", "initialize.lock"], "{program}, {point}");
     }
 }
+
+/// The user of a database is no superuser, and what it has made there does not run as one: neither when it is dumped nor when the dump
+/// is restored, in a drill as well.
+#[test]
+fn a_user_of_the_database_gets_no_more_rights_by_a_dump() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
+    let body = "LANGUAGE plpgsql AS $$ BEGIN
+        IF current_setting('is_superuser') = 'on' THEN EXECUTE 'ALTER ROLE shop SUPERUSER'; END IF; ";
+    mine(&format!("CREATE FUNCTION public.pg_relation_size(oid) RETURNS bigint {body} RETURN 8192; END $$"));
+    mine(&format!("CREATE FUNCTION public.same(name, text) RETURNS boolean {body} RETURN true; END $$"));
+    mine("CREATE OPERATOR public.~ (LEFTARG = name, RIGHTARG = text, FUNCTION = public.same)");
+    mine("ALTER DATABASE orders SET search_path = public, pg_catalog");
+    dumped(&node, &server);
+    let superuser = "SELECT rolsuper FROM pg_roles WHERE rolname = 'shop'";
+    assert_eq!(server.sql("postgres", superuser), "f");
+    server.stop();
+}
+
+/// In each of these places something of the database's user is run while it is restored.
+#[test]
+fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
+    for statement in [
+        // Whatever it says of itself, and whoever it is asked to be.
+        "CREATE FUNCTION attempt() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+           RAISE LOG 'own code runs';
+           BEGIN RESET SESSION AUTHORIZATION; RESET ROLE; EXCEPTION WHEN OTHERS THEN NULL; END;
+           BEGIN SET ROLE postgres; EXCEPTION WHEN OTHERS THEN NULL; END;
+           BEGIN EXECUTE 'ALTER ROLE shop SUPERUSER'; EXCEPTION WHEN OTHERS THEN NULL; END;
+           END $$",
+        "CREATE FUNCTION own(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM public.attempt(); RETURN true; END'",
+        "CREATE TABLE c (n int CHECK (public.own(n)))",
+        "INSERT INTO c VALUES (1)",
+        // A constant in the table's definition.
+        "CREATE DOMAIN checked AS int CHECK (public.own(VALUE))",
+        "CREATE TABLE defaults (n public.checked[] DEFAULT '{1}'::public.checked[])",
+        // Computed when rows come in, and a constraint that comes after them.
+        "CREATE TABLE computed (n int, own boolean GENERATED ALWAYS AS (public.own(n)) STORED)",
+        "INSERT INTO computed VALUES (1)",
+        "CREATE TABLE late (n int)",
+        "INSERT INTO late VALUES (1)",
+        "CREATE FUNCTION own(late) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT public.own($1.n)'",
+        "ALTER TABLE late ADD CHECK (public.own(late))",
+        "CREATE INDEX ON late (public.own(n))",
+        "CREATE MATERIALIZED VIEW seen AS SELECT public.own(n) FROM late",
+    ] {
+        mine(statement);
+    }
+    dumped(&node, &server);
+    server.stop();
+    node.volume("another").unwrap();
+    let log = succeeds(restore(&node, "another", "latest"));
+    assert!(log.contains("own code runs"), "the test says something: {log}");
+    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
+    let roles =
+        "SELECT string_agg(rolname || ' ' || rolsuper, ', ' ORDER BY rolname) FROM pg_roles WHERE rolname !~ '^pg_'";
+    assert_eq!(another.sql("postgres", roles), "postgres true, replicator true, shop false");
+    let own = "SELECT (SELECT count(*) FROM c) + (SELECT count(*) FROM computed) + (SELECT count(*) FROM seen)";
+    assert_eq!(another.over_tcp("shop", PASSWORD, "orders", own).unwrap(), "3");
+    another.stop();
+}
+
+/// A drill is given no password.
+#[test]
+fn a_drill_restores_beside_no_password() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let dump = dumped(&node, &server);
+    server.stop();
+    node.volume("scratch").unwrap();
+    let mut drill = restore(&node, "scratch", "latest");
+    drill.env_remove("PASSWORD_FILE").env_remove("REPLICATION_PASSWORD_FILE");
+    succeeds(drill);
+    assert_eq!(report(&node), format!("{dump} 1"));
+    let mut scratch = Server::primary(&node, "scratch", "pg_hba.conf", "");
+    for (user, password) in [("shop", PASSWORD), ("shop", ""), ("replicator", REPLICATION), ("replicator", "")] {
+        assert!(scratch.over_tcp(user, password, "orders", "SELECT").is_err(), "{user}");
+    }
+    scratch.stop();
+}
+
+/// Users beside the owner, with rights on what is another's, and without the right by which they once made what is theirs.
+#[test]
+fn what_belongs_to_many_users_is_restored() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    server.sql("postgres", "CREATE ROLE second LOGIN PASSWORD 'its own'; CREATE ROLE reader");
+    server.sql("orders", "GRANT CREATE ON SCHEMA public TO second; GRANT CREATE ON DATABASE orders TO second");
+    let of = |user: &str, password: &str, statements: &[&str]| {
+        for statement in statements {
+            server.over_tcp(user, password, "orders", statement).unwrap();
+        }
+    };
+    of(
+        "second",
+        "its own",
+        &[
+            "CREATE TABLE public.theirs (id serial PRIMARY KEY, n int)",
+            "INSERT INTO theirs (n) VALUES (7), (8)",
+            "CREATE SCHEMA apart",
+            "CREATE TABLE apart.inner_one AS SELECT 1 AS n",
+            "CREATE FUNCTION apart.twice(int) RETURNS int LANGUAGE sql AS 'SELECT 2 * $1'",
+            "REVOKE EXECUTE ON FUNCTION apart.twice(int) FROM PUBLIC",
+            "ALTER TABLE apart.inner_one ADD CHECK (apart.twice(n) > 0)",
+            "SELECT lo_from_bytea(0, 'large')",
+            "GRANT SELECT ON public.theirs TO reader",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA apart GRANT SELECT ON TABLES TO reader",
+        ],
+    );
+    of("second", "its own", &["GRANT SELECT ON public.theirs TO shop", "ALTER TABLE theirs ENABLE ROW LEVEL SECURITY"]);
+    of("second", "its own", &["CREATE POLICY all_of_it ON theirs USING (true)"]);
+    of(
+        "shop",
+        PASSWORD,
+        &[
+            "CREATE EXTENSION pg_trgm",
+            "CREATE MATERIALIZED VIEW seen AS SELECT sum(n) FROM theirs",
+            "CREATE INDEX words ON t (n)",
+            "COMMENT ON TABLE t IS 'mine'",
+            "CREATE SEQUENCE s START 5",
+            "SELECT nextval('s')",
+        ],
+    );
+    server.sql("orders", "REVOKE CREATE ON SCHEMA public FROM second; REVOKE CREATE ON DATABASE orders FROM second");
+    server.sql("orders", "REVOKE CONNECT ON DATABASE orders FROM PUBLIC; GRANT CONNECT ON DATABASE orders TO second");
+    let shown = |server: &Server<'_>| {
+        let owned = "SELECT string_agg(format('%s %s %s %s', oid::regclass, relkind, pg_get_userbyid(relowner), relacl), '
+            ' ORDER BY oid::regclass::text) FROM pg_class WHERE relnamespace IN ('public'::regnamespace, 'apart'::regnamespace)";
+        let functions = "SELECT string_agg(format('%s %s %s', proname, pg_get_userbyid(proowner), proacl), ' ' ORDER BY 1) FROM pg_proc
+            WHERE pronamespace = 'apart'::regnamespace";
+        let rights = "SELECT concat(has_schema_privilege('second', 'public', 'CREATE'), has_database_privilege('second', 'orders', 'CREATE'),
+            has_database_privilege('reader', 'orders', 'CONNECT'), has_schema_privilege('reader', 'public', 'USAGE'),
+            has_schema_privilege('reader', 'apart', 'USAGE'), (SELECT count(*) FROM pg_largeobject_metadata),
+            (SELECT defaclacl FROM pg_default_acl), (SELECT sum FROM seen), (SELECT last_value FROM s),
+            (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'apart'))";
+        [owned, functions, rights].map(|statement| server.sql("orders", statement))
+    };
+    let before = shown(&server);
+    dumped(&node, &server);
+    server.stop();
+    node.volume("another").unwrap();
+    let log = succeeds(restore(&node, "another", "latest"));
+    assert!(!log.contains("of a superuser"), "{log}");
+    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
+    assert_eq!(shown(&another), before);
+    another.stop();
+}
+
+/// What the owner of a database says of its sessions is for its own.
+#[test]
+fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement);
+    mine("CREATE TABLE euro AS SELECT '€' AS sign").unwrap();
+    for setting in [
+        "default_transaction_read_only = on",
+        "role = 'shop'",
+        "client_encoding = 'LATIN1'",
+        "lock_timeout = '1ms'",
+        "array_nulls = off",
+        "default_transaction_isolation = serializable",
+        "statement_timeout = '1ms'",
+        // Last: nothing connects any more.
+        "local_preload_libraries = 'nowhere'",
+    ] {
+        server.writing("shop", PASSWORD, "orders", &format!("ALTER DATABASE orders SET {setting}")).unwrap();
+    }
+    server.sql("postgres", "ALTER ROLE shop SET default_transaction_read_only = on");
+    dumped(&node, &server);
+    server.stop();
+    node.volume("another").unwrap();
+    succeeds(restore(&node, "another", "latest"));
+    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
+    assert_eq!(
+        another.sql("postgres", "SELECT cardinality(setconfig) FROM pg_db_role_setting WHERE setdatabase > 0"),
+        "8"
+    );
+    another.sql("postgres", "ALTER DATABASE orders RESET ALL");
+    assert_eq!(another.over_tcp("shop", PASSWORD, "orders", "SELECT sign FROM euro").unwrap(), "€");
+    another.stop();
+}
+
+/// A clock that was ahead once: what is dumped now is the latest, and stays.
+#[test]
+fn a_dump_does_not_take_itself_away() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let earlier = dumped(&node, &server);
+    for day in ["20990101", "20991231"] {
+        let copied = format!("cp -a $HOME/dumps/{earlier} $HOME/dumps/{day}T235959Z-x");
+        succeeds(node.command(&copied));
+    }
+    fs::remove_dir_all(node.path("dumps").join(&earlier)).unwrap();
+    let said = succeeds(server.dump("x-now"));
+    assert_eq!(files(&node.path("dumps")), ["20991231T235959Z-x", "21000101T000000Z-now"], "{said}");
+    assert!(said.contains("by this node's clock it is not later"), "{said}");
+    // There is no later name than this: it is said, and nothing is taken away.
+    succeeds(node.command("mv $HOME/dumps/20991231T235959Z-x $HOME/dumps/99991231T235959Z-x"));
+    let (_, said) = fails(server.dump("x-then"));
+    assert!(said.contains("look at the clock"), "{said}");
+    assert_eq!(files(&node.path("dumps")), ["21000101T000000Z-now", "99991231T235959Z-x"]);
+    server.stop();
+}
+
+/// Not every directory on the volume is a dump.
+#[test]
+fn what_has_no_name_of_a_dump_is_none() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    let dump = dumped(&node, &server);
+    for name in ["old-copy", "zZ-z", "20990101T000000Z-", "20990101T000000Z-a.old", "20991301T000000Z-a"] {
+        succeeds(node.command(&format!("cp -a $HOME/dumps/{dump} $HOME/dumps/{name}")));
+    }
+    let before = files(&node.path("dumps"));
+    succeeds(server.dump("x-b"));
+    succeeds(server.dump("x-c"));
+    server.stop();
+    let mut left = files(&node.path("dumps"));
+    left.retain(|name| before.contains(name));
+    assert_eq!(left, before.into_iter().filter(|name| *name != dump).collect::<Vec<_>>());
+    assert_eq!(report(&node).lines().count(), 2, "{}", report(&node));
+    node.volume("another").unwrap();
+    succeeds(restore(&node, "another", "latest"));
+    assert!(report(&node).contains("Z-c "), "{}", report(&node));
+    node.volume("third").unwrap();
+    assert_eq!(fails(restore(&node, "third", "old-copy")).0, Some(75));
+}
+
+/// Its owner can hide a database from who dumps all that can be connected to.
+#[test]
+fn a_dump_has_the_database_it_is_made_for() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    server.sql("postgres", "CREATE DATABASE shut IS_TEMPLATE true ALLOW_CONNECTIONS false");
+    let said = succeeds(server.dump("x-a"));
+    assert!(said.contains("database shut is a template that takes no connections"), "{said}");
+    let kept = files(&node.path("dumps"));
+    for (hide, words) in [
+        ("ALTER DATABASE orders IS_TEMPLATE true ALLOW_CONNECTIONS false", "not currently accepting connections"),
+        (
+            "ALTER DATABASE orders ALLOW_CONNECTIONS true; ALTER DATABASE orders RENAME TO other",
+            "there is no database orders",
+        ),
+    ] {
+        for statement in hide.split("; ") {
+            server
+                .over_tcp("shop", PASSWORD, "postgres", statement)
+                .unwrap_or_else(|_| server.sql("postgres", statement));
+        }
+        let (_, said) = fails(server.dump("x-b"));
+        assert!(said.contains(words), "{said}");
+        assert_eq!(files(&node.path("dumps")), kept);
+    }
+    server.stop();
+}

@@ -4,11 +4,13 @@
 #
 # A dump has globals.sql, a file for each database by its oid, which MANIFEST names, SIZES and SHA256SUMS. It has its name only when all
 # of it is written to the disk and was read back.
-# Environment: DUMPS (a directory), KEEP, HOSTNAME, REPORT (the file with the pod's last words: name, bytes and tables of each
-# dump that is complete, the newest first), and libpq's PGHOST, PGPORT, PGUSER, PGPASSWORD.
+# Environment: DUMPS (a directory), KEEP, HOSTNAME, POSTGRES_DB (the database that has to be in it), REPORT (the file with the pod's last
+# words: name, bytes and tables of each dump that is complete, the newest first), and libpq's PGHOST, PGPORT, PGUSER, PGPASSWORD.
 set -eu
 umask 077
 scripts=${0%/*}
+. "$scripts/session.sh"
+. "$scripts/names.sh"
 export PGDATABASE=postgres
 
 # What was left half done: whoever is still at it has it locked.
@@ -17,7 +19,16 @@ for left in "$DUMPS"/*.partial; do
 done
 
 # Two may begin within a second, but not in one pod.
-dump=$DUMPS/$(date -u +%Y%m%dT%H%M%SZ)-${HOSTNAME##*-}
+name=$(date -u +%Y%m%dT%H%M%SZ)-${HOSTNAME##*-}
+newest=$(names | head -n 1)
+# By name is by time, and what is newest stands for the others. Where a clock is wrong, or was, the order is right nevertheless.
+if [ -n "$newest" ] && [ "$(printf '%s\n' "$newest" "$name" | LC_ALL=C sort | tail -n 1)" = "$newest" ]; then
+    after=$(echo "$newest" | sed 's/^\(....\)\(..\)\(..\)T\(..\)\(..\)\(..\)Z.*/\1-\2-\3 \4:\5:\6/')
+    echo "there is a dump $newest, and by this node's clock it is not later: this one is named as if it began a second after that"
+    name=$(date -u -d "$after UTC + 1 second" +%Y%m%dT%H%M%SZ)-${HOSTNAME##*-}
+fi
+echo "$name" | is_name >/dev/null || { echo "a dump cannot be named $name: look at the clock of the node and at the names on the volume" >&2; exit 1; }
+dump=$DUMPS/$name
 new=$dump.partial
 mkdir "$new"
 exec 9<"$new"
@@ -40,14 +51,30 @@ tail -n 5 "$new/globals.sql" | grep -q '^-- PostgreSQL database cluster dump com
 echo "system $system" >"$new/MANIFEST"
 echo "version $(ask --command='SHOW server_version')" >>"$new/MANIFEST"
 tables=0
-# Not those that a DROP DATABASE has left half done, nor template0, which is in every server.
-ask --command='SELECT oid FROM pg_database WHERE datconnlimit <> -2 AND (datallowconn OR NOT datistemplate) ORDER BY oid' \
-    >"$new/databases"
+# Not those that a DROP DATABASE has left half done, nor template0, which is in every server. The owner of a database can make it a
+# template that takes no connections.
+dumped="datconnlimit <> -2 AND (datallowconn OR NOT datistemplate)"
+ask --set=own="$POSTGRES_DB" >"$new/databases" <<SQL
+SELECT oid FROM pg_database WHERE $dumped OR datconnlimit <> -2 AND datname = :'own' ORDER BY oid
+SQL
+own=$(ask --set=own="$POSTGRES_DB" <<'SQL'
+SELECT oid FROM pg_database WHERE datname = :'own'
+SQL
+)
+[ -n "$own" ] && grep -qx "$own" "$new/databases" || {
+    echo "there is no database $POSTGRES_DB, which a dump of this server has to have: a user of the server has renamed or dropped it" >&2
+    exit 1
+}
+ask --set=own="$POSTGRES_DB" <<SQL
+SELECT 'database ' || datname || ' is a template that takes no connections, or is half dropped: it is not in the dump' FROM pg_database
+WHERE NOT ($dumped) AND datname NOT IN ('template0', :'own') ORDER BY datname
+SQL
 while read -r oid; do
     PGDATABASE=postgres
     name=$(ask --command="SELECT datname FROM pg_database WHERE oid = $oid")
+    encoding=$(ask --command="SELECT pg_encoding_to_char(encoding) FROM pg_database WHERE oid = $oid")
     PGDATABASE=$name
-    run pg_dump --format=custom --create --no-password --file="$new/$oid.dump"
+    run env "PGCLIENTENCODING=$encoding" pg_dump --format=custom --create --no-password --file="$new/$oid.dump"
     # All of it: the list of its contents alone is in half a file, too.
     run pg_restore --file=/dev/null "$new/$oid.dump"
     tables=$((tables + $(ask --file="$scripts/tables.sql")))
@@ -81,8 +108,7 @@ whole() {
 # stands for nothing, and what is empty for nothing that has data.
 all=0
 full=0
-for old in $(ls -d ./*Z-* 2>/dev/null | sort -r); do
-    case $old in *.partial) continue ;; esac
+for old in $(names); do
     grep -qx "system $system" "$old/MANIFEST" 2>/dev/null || continue
     if ! whole "$old"; then
         echo "$old is damaged, and left for you to look at"
@@ -94,7 +120,8 @@ for old in $(ls -d ./*Z-* 2>/dev/null | sort -r); do
         full=$((full + 1))
         rank=$full
     fi
-    if [ "$rank" -gt "$KEEP" ]; then
+    # Another that began later may have ended before this one.
+    if [ "$rank" -gt "$KEEP" ] && [ "$DUMPS/$old" != "$dump" ]; then
         # Half of it is no dump.
         mv "$old" "$old.partial"
         rm -rf "$old.partial"
@@ -103,9 +130,8 @@ for old in $(ls -d ./*Z-* 2>/dev/null | sort -r); do
 done
 
 # As much as a pod can say.
-for name in $(ls -d ./*Z-* 2>/dev/null | sort -r | head -n 50); do
-    case $name in *.partial) continue ;; esac
+for name in $(names | head -n 50); do
     whole "$name" || continue
     bytes=$(($(cut -d ' ' -f 1 "$name/SIZES" | tr '\n' '+')0))
-    echo "${name#./} $bytes $(sed -n 's/^tables //p' "$name/MANIFEST")"
+    echo "$name $bytes $(sed -n 's/^tables //p' "$name/MANIFEST")"
 done >"${REPORT:-/dev/null}"

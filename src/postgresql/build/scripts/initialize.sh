@@ -1,8 +1,9 @@
 #!/bin/sh
 # Makes the database, once, empty or from a dump: roles, database and all in a directory beside PGDATA, which gets its name when it
 # is complete. What was cut off is begun again; what is there is never touched.
-# Environment: PGDATA, INITIALIZE (yes, or it is only looked at what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE,
-# REPLICATION_PASSWORD_FILE, REPORT (the file with the pod's last words); for a restore that of restore.sh.
+# Environment: PGDATA, INITIALIZE (yes, or it is only looked at what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE and
+# REPLICATION_PASSWORD_FILE (without them, passwords are made that are not told), REPORT (the file with the pod's last words); for a
+# restore that of restore.sh.
 # Exit codes: 71 there is no database, and none is to be made; 72 there is one of another major version; 75 the dump cannot be
 # restored.
 set -eu
@@ -11,6 +12,7 @@ umask 077
 trap 'exit 143' TERM INT
 major() { postgres --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
 scripts=${0%/*}
+. "$scripts/session.sh"
 RESTORE=${RESTORE:-}
 REPORT=${REPORT:-/dev/null}
 # Name of the dump, and how many tables have something in them.
@@ -44,6 +46,7 @@ if [ "$INITIALIZE" != yes ] || { [ -e "$PGDATA" ] && ! rmdir "$PGDATA" 2>/dev/nu
 fi
 
 if [ -n "$RESTORE" ]; then
+    . "$scripts/names.sh"
     . "$scripts/restore.sh"
     check_dump
     # The disk gets all of it at the end, before the database has its name.
@@ -52,6 +55,10 @@ fi
 
 new=$PGDATA.new
 run=$(mktemp -d)
+if [ -z "${PASSWORD_FILE:-}" ]; then
+    head -c 32 /dev/urandom | base64 >"$run/password"
+    export PASSWORD_FILE="$run/password" REPLICATION_PASSWORD_FILE="$run/password"
+fi
 rm -rf "$new"
 # Codepoint order, which no library changes under the data.
 if [ "$(major)" -ge 17 ]; then provider=--locale-provider=builtin; else provider=; fi

@@ -8,10 +8,9 @@ refuse_dump() {
     exit 75
 }
 
-# Names of the dumps that are complete, the newest first: by name is by time.
+# Names of the dumps that are complete, the newest first.
 dumps() {
-    for dump in $(ls -r "$DUMPS" 2>/dev/null); do
-        case $dump in *.partial) continue ;; esac
+    for dump in $(names); do
         [ -s "$DUMPS/$dump/MANIFEST" ] && [ -s "$DUMPS/$dump/SHA256SUMS" ] && echo "$dump"
     done
 }
@@ -42,6 +41,103 @@ check_dump() {
     echo "restoring dump $RESTORE"
 }
 
+# What a user of the dumped server has put into a database is run when that is restored: a constraint when a row comes in, or a
+# constant when a table is made. It gets no superuser for that. What is restored is restored by a role that may be any of the dump's
+# users, and no superuser, and none that could make itself one. What is left for a superuser runs no code of the dump's.
+restorer=clientapp_restore
+# All users who own something are in it, for the time being: each could make what is its own when it made it, and may not any more.
+owners=clientapp_restore_owners
+as_superuser() { psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --set=VERBOSITY=terse "$@"; }
+
+# A name of a database, as libpq takes it for nothing else.
+database() { printf "dbname='%s'" "$(printf %s "$1" | sed "s/[\\\\']/\\\\&/g")"; }
+
+take_over() {
+    as_superuser --dbname=postgres --set=restorer=$restorer --set=owners=$owners >"$run/powerful" <<'SQL'
+CREATE ROLE :restorer LOGIN;
+CREATE ROLE :owners;
+CREATE TEMPORARY VIEW powerful AS
+    SELECT oid, rolname FROM pg_roles AS own WHERE rolname !~ '^pg_' AND EXISTS (
+        SELECT FROM pg_roles AS other WHERE pg_has_role(own.oid, other.oid, 'MEMBER') AND (rolsuper OR rolcreaterole
+            OR rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')));
+SELECT format('GRANT %I TO %I', :'owners', rolname), format('GRANT %I TO %I', rolname, :'restorer') FROM pg_roles
+WHERE rolname !~ '^pg_' AND rolname NOT IN (:'restorer', :'owners') AND oid NOT IN (SELECT oid FROM pg_temp.powerful) \gexec
+SELECT rolname FROM pg_temp.powerful;
+SQL
+}
+
+# Of the list of a dump's contents, or not of it: what no code of a user is run for.
+by_superuser="^[0-9]+; [0-9]+ [0-9]+ (DATABASE|SCHEMA|EXTENSION|ACL|DEFAULT ACL|COMMENT - (DATABASE|SCHEMA|EXTENSION)) "
+data="^[0-9]+; [0-9]+ [0-9]+ (TABLE DATA|SEQUENCE SET) "
+of_powerful() { sed 's/^/ /' "$run/powerful" | awk 'NR == FNR { role[$0]; next }
+    { for (name in role) if (substr($0, length($0) - length(name) + 1) == name) { print; next } }' - "$1"; }
+
+# Restores what a list says; nothing is no list.
+restore_list() {
+    list=$1
+    shift
+    [ ! -s "$list" ] || pg_restore --exit-on-error --no-password --use-list="$list" "$@"
+}
+
+restore_database() {
+    pg_restore --list --create "$2" | grep -v '^;' >"$run/list" || true
+    grep -Ev "$by_superuser" "$run/list" >"$run/code" || true
+    of_powerful "$run/code" >"$run/theirs"
+    if grep -Ev "$data" "$run/theirs" >/dev/null; then
+        # No user has made these.
+        echo "there is something of a superuser in database $1: all of it is restored as by a superuser, with the code that is in it"
+        case $1 in
+            # They are in every server.
+            postgres | template1) set -- "$1" "$2" --dbname="$1" ;;
+            *) set -- "$1" "$2" --dbname=postgres --create ;;
+        esac
+        shift
+        file=$1
+        shift
+        pg_restore --exit-on-error --no-password --jobs="$JOBS" "$@" "$file"
+        return
+    fi
+    into=$(database "$1")
+    of() { grep -E "^[0-9]+; [0-9]+ [0-9]+ ($1) " "$run/$2" >"$run/part" || true; }
+    case $1 in
+        postgres | template1) ;;
+        *)
+            of 'DATABASE|DATABASE PROPERTIES|COMMENT - DATABASE|ACL - DATABASE' list
+            restore_list "$run/part" --dbname=postgres --create "$2" || return
+            ;;
+    esac
+    of 'SCHEMA|EXTENSION|COMMENT - SCHEMA|COMMENT - EXTENSION' list
+    restore_list "$run/part" --dbname="$into" "$2" || return
+    as_superuser --dbname="$into" --set=owners=$owners --set=name="$1" <<'SQL' || return
+GRANT ALL ON DATABASE :"name" TO :owners;
+SELECT format('GRANT ALL ON SCHEMA %I TO %I', nspname, :'owners') FROM pg_namespace
+WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' \gexec
+SELECT format('GRANT USAGE ON FOREIGN DATA WRAPPER %I TO %I', fdwname, :'owners') FROM pg_foreign_data_wrapper \gexec
+SQL
+    # Of tables of an extension.
+    grep -vxF -f "$run/theirs" "$run/code" >"$run/ours" || true
+    grep -Ev '^[0-9]+; [0-9]+ [0-9]+ MATERIALIZED VIEW DATA ' "$run/ours" >"$run/part" || true
+    restore_list "$run/part" --username=$restorer --jobs="$JOBS" --dbname="$into" "$2" || return
+    restore_list "$run/theirs" --dbname="$into" "$2" || return
+    of 'ACL|DEFAULT ACL' list
+    restore_list "$run/part" --dbname="$into" "$2" || return
+    # What such a view shows its owner has to be allowed to see, and no more than that is in it.
+    of 'MATERIALIZED VIEW DATA' ours
+    restore_list "$run/part" --enable-row-security --username=$restorer --dbname="$into" "$2"
+}
+
+# Nothing stays of what was made for the restore.
+hand_over() {
+    while read -r oid name; do
+        as_superuser --dbname="$(database "$name")" --set=restorer=$restorer --set=owners=$owners <<'SQL'
+SELECT format('REASSIGN OWNED BY %I TO %I', :'restorer', pg_get_userbyid(datdba)) FROM pg_database
+WHERE datname = current_database() \gexec
+DROP OWNED BY :restorer, :owners;
+SQL
+    done <"$run/databases"
+    as_superuser --dbname=postgres --command="DROP ROLE $restorer, $owners"
+}
+
 # Runs beside the server that initialize.sh has started, and fails as a whole: what was made is thrown away then.
 restore_dump() {
     # Who runs this is there already. A statement that fails is not printed: it may have the hash of a password in it.
@@ -49,15 +145,10 @@ restore_dump() {
         psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --set=VERBOSITY=terse --dbname=postgres >/dev/null ||
         refuse_dump "the roles of dump $RESTORE cannot be restored"
     of_manifest database >"$run/databases"
+    take_over
     while read -r oid name; do
-        case $name in
-            # They are in every server.
-            postgres | template1) set -- --dbname="$name" ;;
-            *) set -- --dbname=postgres --create ;;
-        esac
         echo "restoring database $name"
-        # The rest of the list is not pg_restore's to read.
-        pg_restore --exit-on-error --no-password --jobs="$JOBS" "$@" "$dump/$oid.dump" </dev/null ||
+        restore_database "$name" "$dump/$oid.dump" </dev/null ||
             refuse_dump "database $name of dump $RESTORE cannot be restored: the log says which statement fails"
     done <"$run/databases"
     owner=$(psql --no-psqlrc --quiet --tuples-only --no-align --dbname=postgres --set=name="$POSTGRES_DB" <<'SQL'
@@ -68,6 +159,7 @@ SQL
         refuse_dump "database $POSTGRES_DB of dump $RESTORE belongs to the user $owner: set spec.defaultUser to that"
     # Plans of queries are as good as before; a dump of an older version has no statistics.
     vacuumdb --all --analyze-only --quiet --no-password --jobs="$JOBS"
+    hand_over
     tables=0
     while read -r oid name; do
         filled=$(PGDATABASE=$name psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 \

@@ -3,6 +3,7 @@
 # It ends in any case, since the container does not count as started before; what failed shows in who needs the role.
 # Environment: POSTGRES_USER, REPLICATION_PASSWORD_FILE.
 set -u
+. "${0%/*}/session.sh"
 # Its start may take long, after a crash; a standby that answers no query never gets further.
 for _ in $(seq 600); do
     if pg_isready --quiet; then break; fi

@@ -2,6 +2,7 @@
 # Fails when the primary keeps nothing for this standby any more: it is started again then, and begins anew. While the primary
 # cannot be asked, it lives; and so does a promoted standby, which needs no primary.
 # Environment: PRIMARY_HOST, PRIMARY_PORT, PGPASSFILE, HOSTNAME.
+. "${0%/*}/session.sh"
 ask() { psql --no-psqlrc --no-password --quiet --tuples-only --no-align "$@" 2>/dev/null; }
 follows=$(ask --username=replicator --dbname=postgres --command='SELECT pg_is_in_recovery()')
 [ "$follows" != f ] || exit 0

@@ -2,6 +2,7 @@
 # Whether this standby can be read from: it gets what the primary writes, and is not far behind with replaying it.
 # Environment: LAG, in bytes.
 set -eu
+. "${0%/*}/session.sh"
 # Where the primary has sent nothing since this one connected, there was nothing to be sent.
 ready=$(psql --no-psqlrc --quiet --tuples-only --no-align --username=replicator --dbname=postgres --set=ON_ERROR_STOP=1 \
     --set=lag="$LAG" <<'SQL'

@@ -5,6 +5,7 @@
 # Exit codes: 73 it was promoted; 74 the primary is another server.
 set -eu
 umask 077
+. "${0%/*}/session.sh"
 # The first process of a container ignores what it does not ask for.
 trap 'exit 143' TERM INT
 
@@ -100,5 +101,7 @@ max_prepared_transactions max_prepared_xacts
 max_locks_per_transaction max_locks_per_xact
 SETTINGS
 
+# What the server itself connects to has sessions of its own.
+unset PGOPTIONS PGCLIENTENCODING
 exec postgres "$@" -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c "primary_slot_name=$slot" \
     -c "primary_conninfo=$primary passfile=$PGPASSFILE application_name=$HOSTNAME"
