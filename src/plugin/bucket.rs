@@ -146,11 +146,15 @@ fn usable(
     }
     let Some(keep) = keep else { return Ok(()) };
     let mut all: Vec<Candidate> = found.entries.iter().map(catalog::Entry::candidate).collect();
-    let of_now = (0..more).filter_map(|second| {
-        let at = now + SignedDuration::from_secs(i64::try_from(second).unwrap_or_default());
-        Name::parse(&at.strftime("%Y%m%dT%H%M%SZ-now").to_string())
-    });
-    all.extend(of_now.map(|name| catalog::candidate(&name, &About { tables: 1, ..chosen.about.clone() })));
+    let of_now: Vec<_> = (0..more)
+        .filter_map(|second| {
+            let at = now + SignedDuration::from_secs(i64::try_from(second).unwrap_or_default());
+            Name::parse(&at.strftime("%Y%m%dT%H%M%SZ-now").to_string())
+        })
+        .collect();
+    // What is named later stands for none.
+    all.retain(|candidate| of_now.last().is_none_or(|newest| candidate.name <= *newest));
+    all.extend(of_now.into_iter().map(|name| catalog::candidate(&name, &About { tables: 1, ..chosen.about.clone() })));
     let count = |count: i32| u32::try_from(count).unwrap_or_default();
     let rules = Keep {
         last: count(keep.last),
