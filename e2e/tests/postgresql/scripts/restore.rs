@@ -501,3 +501,64 @@ fn a_dump_has_the_database_it_is_made_for() {
     }
     server.stop();
 }
+
+/// No test of a duration: it prints how long a dump and a restore take beside plain ones, in turns within one run.
+#[test]
+#[ignore = "a measurement, of MIB=1024: cargo test -p e2e --test postgresql beside_plain -- --ignored --nocapture"]
+fn dump_and_restore_beside_plain_ones() {
+    let mib: u64 = std::env::var("MIB").map_or(128, |mib| mib.parse().unwrap());
+    let node = node();
+    let mut server = with_dumps(&node);
+    // About 128 bytes of a row are text that packs badly.
+    let rows = mib << 13;
+    let text = "md5(n::text) || md5((n * 7)::text) || md5((n * 11)::text)";
+    server
+        .over_tcp(
+            "shop",
+            PASSWORD,
+            "orders",
+            &format!("CREATE TABLE big AS SELECT n, {text} AS x FROM generate_series(1, {rows}) AS n"),
+        )
+        .unwrap();
+    server.over_tcp("shop", PASSWORD, "orders", "ALTER TABLE big ADD PRIMARY KEY (n)").unwrap();
+    let size = server.sql("postgres", "SELECT pg_size_pretty(pg_database_size('orders'))");
+    let timed = |command: Command| {
+        let begun = std::time::Instant::now();
+        succeeds(command);
+        begun.elapsed().as_secs_f64()
+    };
+    let rounds = 3;
+    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        ours.push(timed(server.dump(&format!("x-{round}"))));
+        let script = "exec pg_dump --format=custom --create --no-password --file=$HOME/plain.dump orders";
+        let mut command = server.dumping("x", node.command(script));
+        command.env_remove("DUMPS");
+        plain.push(timed(command));
+    }
+    println!("{size}: dump {ours:.1?} s, pg_dump {plain:.1?} s: {:.2} of its speed", ratio(&plain, &ours));
+    server.stop();
+    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let volume = format!("restored-{round}");
+        node.volume(&volume).unwrap();
+        ours.push(timed(restore(&node, &volume, "latest")));
+        fs::remove_dir_all(node.path(&volume)).unwrap();
+        let volume = format!("plain-{round}");
+        with_database(&node, &volume, 0);
+        let mut another = Server::primary(&node, &volume, "pg_hba.conf", "");
+        another.sql("postgres", "DROP DATABASE orders");
+        let script =
+            "exec pg_restore --exit-on-error --no-password --jobs=2 --create --dbname=postgres $HOME/plain.dump";
+        plain.push(timed(another.dumping("x", node.command(script))));
+        another.stop();
+        fs::remove_dir_all(node.path(&volume)).unwrap();
+    }
+    println!("{size}: restore {ours:.1?} s, pg_restore {plain:.1?} s: {:.2} of its speed", ratio(&plain, &ours));
+}
+
+/// Of the fastest rounds: the machine has other work.
+fn ratio(of: &[f64], to: &[f64]) -> f64 {
+    let best = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    best(of) / best(to)
+}

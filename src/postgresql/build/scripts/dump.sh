@@ -74,7 +74,8 @@ while read -r oid; do
     name=$(ask --command="SELECT datname FROM pg_database WHERE oid = $oid")
     encoding=$(ask --command="SELECT pg_encoding_to_char(encoding) FROM pg_database WHERE oid = $oid")
     PGDATABASE=$name
-    run env "PGCLIENTENCODING=$encoding" pg_dump --format=custom --create --no-password --file="$new/$oid.dump"
+    # Twice as fast as the default of 6, for a tenth more of text: that is what reading it back takes.
+    run env "PGCLIENTENCODING=$encoding" pg_dump --format=custom --compress=3 --create --no-password --file="$new/$oid.dump"
     # All of it: the list of its contents alone is in half a file, too.
     run pg_restore --file=/dev/null "$new/$oid.dump"
     tables=$((tables + $(ask --file="$scripts/tables.sql")))
