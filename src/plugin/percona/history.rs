@@ -52,8 +52,8 @@ pub(super) fn done(
 
 fn target(options: &[String], backups: &[PerconaPGBackup]) -> Target {
     let value = |name: &str| {
-        let named = options.iter().filter_map(|option| option.trim().strip_prefix(name)?.strip_prefix('='));
-        named.last().map(|value| value.trim_matches(['"', '\'']))
+        let mut named = options.iter().filter_map(|option| option.trim().strip_prefix(name)?.strip_prefix('='));
+        named.next_back().map(|value| value.trim_matches(['"', '\'']))
     };
     let label = |backup: &&PerconaPGBackup| {
         let of = backup.status.as_ref().and_then(|status| status.result.backup_name.as_deref());
