@@ -13,7 +13,7 @@
 //! - Backups that are disabled without an annotation which gives leave stop everything that is done for the cluster; with
 //!   it, they take the volume along with all backups on it.
 //! - A `PerconaPGBackup` is the cluster's in name only: it has no owner, and outlives the cluster unless the cluster has
-//!   the finalizer `percona.com/delete-backups`. It writes `spec.backups.pgbackrest.manual` into the cluster, which
+//!   the finalizer `percona.com/delete-backups`, and with that a cluster none of whose pods runs is never gone. It writes `spec.backups.pgbackrest.manual` into the cluster, which
 //!   stays there: who then no longer applies `pgbackrest` leaves it without the `repos` that the schema requires.
 //! - There is no word about why a backup's Job has failed.
 //! - A schedule makes `PerconaPGBackup`s, and no CronJob. Here its time comes once.

@@ -811,6 +811,24 @@ async fn a_finalizer_deletes_the_backups_of_a_cluster_with_it() {
 }
 
 #[tokio::test]
+async fn a_cluster_without_pods_is_never_gone_with_its_backups() {
+    let tenant = Tenant::new("hanging").await;
+    tenant.percona.set_for(tenant.name, "hanging", Knobs { hold: true, ..Knobs::default() });
+    let finalizers = ["percona.com/delete-backups", "percona.com/delete-pvc"];
+    let name = tenant.create(&finalizers, backed_up(true)).await.name_any();
+    tenant.status(|status| status["state"] == "initializing").await;
+    tenant.clusters().delete(&name, &DeleteParams::default()).await.unwrap();
+    let begun = |cluster: Option<&DynamicObject>| {
+        cluster
+            .is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some() && cluster.finalizers() == finalizers)
+    };
+    patient(await_condition(tenant.clusters(), &name, begun)).await.unwrap();
+    tenant.merge(json!({"metadata": {"finalizers": ["percona.com/delete-pvc"]}})).await;
+    let gone = |cluster: Option<&DynamicObject>| cluster.is_none();
+    patient(await_condition(tenant.clusters(), &name, gone)).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_definition_can_be_removed_with_all_clusters() {
     let tools = Tools::ensure(&Progress::stderr()).unwrap();
     let start = move || ControlPlane::builder().start(&tools).unwrap();

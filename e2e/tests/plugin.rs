@@ -825,13 +825,21 @@ async fn a_cluster_gets_yesterdays_data_back() {
     for part in ["backing up what is in the database now", "restores the database of acme to its state in backup"] {
         assert!(said.stderr.contains(part), "{part}: {said:#?}");
     }
+    assert!(said.stderr.contains("backs up what was restored"), "{said:#?}");
     said.done();
     let restore = restores().await.remove(0);
     let label = backup["status"]["backupName"].as_str().unwrap();
     assert_eq!(restore.spec.options, ["--type=immediate".to_owned(), format!("--set={label}")]);
     assert_eq!((restore.spec.pg_cluster.as_str(), restore.spec.repo_name.as_deref()), ("acme-pg", Some("repo1")));
     let list = typed(&tenant, &["backups", "acme", "-o", "json"]).await.json();
-    assert_eq!(list["items"].as_array().unwrap().len(), 3, "{list}");
+    let items = list["items"].as_array().unwrap();
+    assert_eq!(items.len(), 4, "{list}");
+    // By hand a full one; around a restore none that pushes another out.
+    let type_of = |name: &str| {
+        items.iter().find(|item| item["metadata"]["name"] == name).unwrap()["status"]["backupType"].clone()
+    };
+    let types = items.iter().filter(|item| item["status"]["backupType"] == "incremental").count();
+    assert_eq!((type_of(&name), types), (json!("full"), 2), "{list}");
 
     // One at a time; and how it ended is told.
     tenant.percona("acme-pg", Knobs { hold_restores: true, fail_restores: true, ..Knobs::default() });
@@ -854,6 +862,8 @@ async fn a_cluster_gets_yesterdays_data_back() {
     typed(&tenant, &again).await.failed(1, "kubectl logs job/acme-pg-pgbackrest-restore");
     tenant.percona("acme-pg", Knobs::default());
     typed(&tenant, &again).await.done();
+    let last = restores().await.into_iter().max_by_key(|restore| restore.creation_timestamp()).unwrap();
+    assert!(last.spec.options[0].starts_with("--set="), "{last:?}");
     tenant.delete("acme").await;
 }
 

@@ -84,10 +84,6 @@ pub mod annotation {
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
     /// On a PerconaPGCluster: this operator has set up its backups. A setup without it is a cluster admin's, and left alone.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
-    /// Value of [`BACKUPS`] where all backups are on the cluster's own volume, and go with it.
-    pub const ON_VOLUME: &str = "true";
-    /// Value of [`BACKUPS`] where backups are in a repository that outlives the cluster.
-    pub const IN_REPOSITORY: &str = "repository";
     /// On a PerconaPGCluster: it was made from backups of another.
     pub const DATA_SOURCE: &str = "apps.bnerd-operator.local/data-source";
     /// On the pod template of a release's workload: uid of the Secret for which its pods were restarted.

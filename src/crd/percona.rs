@@ -19,19 +19,19 @@ pub const BACKUP_CRD_NAME: &str = "perconapgbackups.pgv2.percona.com";
 pub const CLUSTER_LABEL: &str = "postgres-operator.crunchydata.com/cluster";
 /// Selects what belongs to PgBouncer among Percona's objects.
 pub const PGBOUNCER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pgbouncer";
-/// Makes Percona delete a cluster's volumes and user Secrets with it; off by default.
+/// Makes Percona delete a cluster's volumes, those of repositories among them, and user Secrets with it: by the label of the cluster
+/// (`percona/controller/pgcluster/finalizer.go`, `deletePVC`). Off by default. PerconaPGBackups stay: they have no owner.
 pub const DELETE_PVC: &str = "percona.com/delete-pvc";
 /// Makes Percona delete a cluster's certificates with it; off by default.
 pub const DELETE_SSL: &str = "percona.com/delete-ssl";
 
-/// Makes Percona delete a cluster's backups, and the PerconaPGBackups, with it; off by default, and then they stay: a
-/// PerconaPGBackup has no owner (`percona/controller/pgcluster/finalizer.go`, `deleteBackups`).
-pub const DELETE_BACKUPS: &str = "percona.com/delete-backups";
 /// The condition of a cluster that has to be true before a PerconaPGBackup is created. One that waits while it has been
 /// false for two minutes becomes `Failed` (`percona/controller/pgbackup/controller.go`, `failIfClusterIsNotReady`), and a
 /// cluster without backups is false from its creation on (`TestUpdateConditions`): there are no two minutes after backups
 /// are enabled.
 pub const READY_FOR_BACKUP: &str = "ReadyForBackup";
+/// Of a PerconaPGBackup that is none of a schedule: by itself pgBackRest makes all but the first incremental, and such are never pushed out.
+pub const TYPE_FULL: &str = "--type=full";
 
 /// Selects the Secrets of users among Percona's objects.
 pub const USER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pguser";
@@ -173,6 +173,9 @@ pub struct PerconaPGBackupSpec {
     /// `percona/controller/pgbackup/controller.go`).
     #[serde(default)]
     pub repo_name: Option<String>,
+    /// For `pgbackrest backup`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
 }
 
 /// What a PerconaPGBackup says once it has succeeded: its label in the repository, of which type it is, when it ended, and up to

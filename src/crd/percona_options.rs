@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.repository) || !has(self.repository.path) || !has(self.dataSource) || !has(self.dataSource.repository) || !has(self.dataSource.repository.path) || self.repository.path != self.dataSource.repository.path").message("the new database must not write into the repository that it is made from: leave repository.path out, or name another path").field_path(".repository.path"))]
+#[x_kube(validation = Rule::new("!has(self.repository) || !has(self.repository.path) || !has(self.dataSource)").message("the new database must not write into the repository that it is made from, whose system identifier it has: leave repository.path out, and it gets one of its own").field_path(".repository.path"))]
 pub struct PerconaOptions {
     /// Where pgBackRest keeps backups and WAL, in place of a volume of the cluster. Once given, it stays: the backups do not move, and
     /// the operator deletes nothing there, not even when the ClientApp is deleted.
@@ -20,7 +20,9 @@ pub struct PerconaOptions {
     /// When backups are made. With schedules, or `keep`, backups are made from the beginning, and not only before an upgrade.
     pub schedules: Option<BackupSchedules>,
 
-    /// How many full backups are kept, with what depends on them. Absent: all.
+    /// How many full backups are kept, with what depends on them: those of `schedules.full`, those before upgrades, and those by
+    /// `kubectl clientapp backup`; one more is there while it is made. On a volume beside the repository it is always 2.
+    /// Absent: 2.
     #[schemars(range(min = 1, max = 1000))]
     pub keep: Option<i32>,
 
@@ -110,9 +112,9 @@ pub struct AzureContainer {
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.full) || has(self.differential) || has(self.incremental)").message("give one of full, differential and incremental, or leave schedules out"))]
+#[x_kube(validation = Rule::new("has(self.full)").message("name in full when all data is backed up: nothing but a newer full backup lets earlier ones expire"))]
 pub struct BackupSchedules {
-    /// When all data is backed up.
+    /// When all data is backed up. Required: only a newer full backup lets earlier ones expire, and the WAL before them.
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * 0', or @weekly"))]
     pub full: Option<String>,
@@ -156,6 +158,11 @@ pub struct PerconaDataSource {
 }
 
 impl BackupRepository {
+    /// Where a bucket of S3 is served: another endpoint is another store.
+    pub fn endpoint(&self) -> Option<String> {
+        self.s3.as_ref().map(|s3| s3.endpoint.clone())
+    }
+
     /// The bucket or container as a URL.
     pub fn store(&self) -> String {
         match (&self.s3, &self.gcs, &self.azure) {

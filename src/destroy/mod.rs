@@ -20,15 +20,15 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
 
 use self::permit::{Kind, Mandate, Owner, Permit, Withheld};
 use crate::{
     crd::{
-        DeletionPolicy, Guard, Postgresql, annotation,
-        percona::{self, PerconaPGCluster},
+        DeletionPolicy, Guard, Postgresql,
+        percona::{self, PerconaPGBackup, PerconaPGCluster},
     },
     lead::Lead,
     runtime::{api::unless_gone, key::Key},
@@ -81,15 +81,37 @@ impl Destroyer<'_> {
             }
         }
         if target.deletion_timestamp.is_some() {
-            return Ok(());
+            return self.delete_told(kind, &namespace, &target).await;
         }
         self.may(&operation)?;
-        let preconditions = Preconditions { uid: target.uid, resource_version: version };
+        let preconditions = Preconditions { uid: target.uid.clone(), resource_version: version };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         #[expect(clippy::disallowed_methods, reason = "the one place")]
         let deleted = api.delete(&name, &params).await;
         if unless_gone(deleted).map_err(Error::api(operation))?.is_some() {
             tracing::info!(kind = kind.as_str(), %namespace, %name, "deleted");
+        }
+        self.delete_told(kind, &namespace, &target).await
+    }
+
+    /// Deletes the PerconaPGBackups that tell of backups on the volume of a cluster which is being deleted: they have no owner.
+    async fn delete_told(&self, kind: Kind, namespace: &str, cluster: &ObjectMeta) -> Result<(), Error> {
+        if kind != Kind::PerconaPGCluster {
+            return Ok(());
+        }
+        let resource = ApiResource::erase::<PerconaPGBackup>(&());
+        let backups: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let listed = unless_gone(backups.list(&ListParams::default()).await);
+        let listed = listed.map_err(Error::api(format!("list the PerconaPGBackups of namespace {namespace}")))?;
+        for backup in listed.into_iter().flatten().filter(|backup| tells_of_volume(backup, cluster)) {
+            let name = backup.metadata.name.unwrap_or_default();
+            let operation = format!("delete PerconaPGBackup {namespace}/{name}");
+            self.may(&operation)?;
+            let this = Preconditions { uid: backup.metadata.uid, resource_version: backup.metadata.resource_version };
+            let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
+            #[expect(clippy::disallowed_methods, reason = "the one place")]
+            let deleted = backups.delete(&name, &params).await;
+            unless_gone(deleted).map_err(Error::api(operation))?;
         }
         Ok(())
     }
@@ -136,6 +158,16 @@ pub async fn namespace(client: &Client, lead: Option<&Lead>, Vacant(namespace): 
     Ok(unless_gone(deleted).map_err(Error::api(operation))?.is_some())
 }
 
+/// Whether what a PerconaPGBackup tells of is on a volume of a cluster of this name, all of which go with it or are gone; not in a bucket,
+/// and no VolumeSnapshot, which might go with what tells of it.
+fn tells_of_volume(backup: &DynamicObject, cluster: &ObjectMeta) -> bool {
+    let text = |path: &str| backup.data.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    text("/spec/pgCluster") == cluster.name.as_deref().unwrap_or_default()
+        && text("/status/destination").is_empty()
+        && ["", "pgbackrest"].contains(&text("/spec/method"))
+        && backup.metadata.deletion_timestamp.is_none()
+}
+
 /// Unless asked, a database leaves its volumes and Secrets, and a later one of its name would get them. That is asked for only
 /// now, so that a database which is deleted by mistake keeps its data.
 fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
@@ -146,11 +178,9 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
         Kind::PerconaPGCluster if target.deletion_timestamp.is_some() => None,
         Kind::PerconaPGCluster => {
             let mut finalizers = target.finalizers.clone().unwrap_or_default();
-            // Percona before 2.7 would never take the last of them off again, and knows no other way to have no backups.
-            // For them it has pgBackRest delete all that is in the repository, wherever that is: backups elsewhere are to outlive.
-            let backups = target.annotations.as_ref().and_then(|found| found.get(annotation::BACKUPS));
-            let backups = backups.filter(|says| *says == annotation::ON_VOLUME).map(|_| percona::DELETE_BACKUPS);
-            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL].into_iter().chain(backups) {
+            // Not `percona.com/delete-backups`: by that, pgBackRest deletes all that is in each repository of the cluster, also in
+            // one that outlives it, and the deletion waits for ever for a pod to do that in. Backups on a volume go with it.
+            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL] {
                 if !finalizers.iter().any(|present| present == finalizer) {
                     finalizers.push(finalizer.to_owned());
                 }
@@ -166,7 +196,7 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
 /// Has a database leave its volumes and Secrets again: a deletion that had asked for them may have been cut off, and the database
 /// stays now. It goes into a patch of that object.
 pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
-    let asked = [percona::DELETE_PVC, percona::DELETE_SSL, percona::DELETE_BACKUPS];
+    let asked = [percona::DELETE_PVC, percona::DELETE_SSL];
     match kind {
         Kind::Volume | Kind::Secret => {}
         Kind::PerconaPGCluster => {
@@ -195,21 +225,36 @@ pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
 mod tests {
     use super::*;
 
-    /// Percona's finalizer for backups has pgBackRest delete all that is in a repository, wherever that is.
+    /// Percona's finalizer for backups has pgBackRest delete all that is in every repository, and without a pod it never ends.
     #[test]
-    fn backups_elsewhere_are_not_taken_along() {
-        for (says, taken) in [
-            (None, false),
-            (Some(annotation::ON_VOLUME), true),
-            (Some(annotation::IN_REPOSITORY), false),
-            (Some("whatever"), false),
+    fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
+        let target = ObjectMeta {
+            annotations: Some([(crate::crd::annotation::BACKUPS.to_owned(), "true".to_owned())].into()),
+            finalizers: Some(vec!["another".to_owned()]),
+            ..ObjectMeta::default()
+        };
+        let patch = takes_along(Kind::PerconaPGCluster, &target).unwrap();
+        assert_eq!(
+            patch["metadata"]["finalizers"],
+            json!(["another", "percona.com/delete-pvc", "percona.com/delete-ssl"])
+        );
+    }
+
+    #[test]
+    fn what_tells_of_a_bucket_stays_and_what_is_of_another_cluster() {
+        let cluster: ObjectMeta = serde_json::from_value(json!({"name": "acme-pg"})).unwrap();
+        let of = |name: &str| json!({"pgCluster": name, "method": "pgbackrest"});
+        for (spec, status, goes) in [
+            (of("acme-pg"), json!({"state": "Succeeded", "destination": ""}), true),
+            (of("acme-pg"), json!({"state": "Failed"}), true),
+            (json!({"pgCluster": "acme-pg"}), json!(null), true),
+            (of("acme-pg"), json!({"state": "Succeeded", "destination": "s3://b/a"}), false),
+            (json!({"pgCluster": "acme-pg", "method": "volumeSnapshot"}), json!({"state": "Succeeded"}), false),
+            (of("another-pg"), json!({"state": "Succeeded"}), false),
         ] {
-            let annotations = says.map(|says| [(annotation::BACKUPS.to_owned(), says.to_owned())].into());
-            let target = ObjectMeta { annotations, ..ObjectMeta::default() };
-            let patch = takes_along(Kind::PerconaPGCluster, &target).unwrap();
-            let finalizers = patch["metadata"]["finalizers"].as_array().unwrap();
-            assert_eq!(finalizers.contains(&json!(percona::DELETE_BACKUPS)), taken, "{says:?}: {patch}");
-            assert!(finalizers.contains(&json!(percona::DELETE_PVC)), "{says:?}: {patch}");
+            let backup = json!({"metadata": {"name": "b"}, "spec": spec, "status": status});
+            let backup: DynamicObject = serde_json::from_value(backup).unwrap();
+            assert_eq!(tells_of_volume(&backup, &cluster), goes, "{backup:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::{pin::pin, time::Duration};
 
 use futures::StreamExt as _;
 use jiff::{Timestamp, fmt::strtime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Resource, ResourceExt as _,
     api::{ListParams, PostParams},
@@ -26,11 +27,13 @@ use crate::{
         ClientApp, PostgresProvider,
         percona::{
             PerconaPGBackup, PerconaPGBackupSpec, PerconaPGCluster, PerconaPGRestore, PerconaPGRestoreSpec,
-            READY_FOR_BACKUP, up_to_backup, up_to_time,
+            READY_FOR_BACKUP, TYPE_FULL, up_to_backup, up_to_time,
         },
     },
     runtime::key::Key,
 };
+
+mod history;
 
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
@@ -54,7 +57,7 @@ pub(crate) async fn back_up(
     patience: &Patience,
 ) -> Result<(), Error> {
     let cluster = cluster(session, app).await?;
-    let backup = asked(session, app, &cluster).await?;
+    let backup = asked(session, app, &cluster, &[TYPE_FULL]).await?;
     let name = backup.name_any();
     let sentence = format!("perconapgbackup/{name} backs the database of {app} up");
     if !patience.wait {
@@ -75,7 +78,7 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str) ->
         let why = why.unwrap_or_else(|| format!("`kubectl clientapp backup {app}` makes one"));
         printer.note(&format!("{app} has no backup yet: {why}"));
     }
-    printer.objects(&seen.backups, || render(&seen.cluster, &backups, Session::now()))
+    printer.objects(&seen.backups, || render(&seen.cluster, &backups, &seen.restores, Session::now()))
 }
 
 pub(crate) async fn restore(
@@ -98,7 +101,8 @@ pub(crate) async fn restore(
     }
     if !no_backup {
         printer.note("backing up what is in the database now");
-        let backup = asked(session, app, &found.cluster).await?.name_any();
+        // No full one: it would push the oldest out, perhaps the very one that is restored.
+        let backup = asked(session, app, &found.cluster, &[]).await?.name_any();
         backed_up(session, printer, &backup, patience.timeout).await?;
         printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` brings it back"));
     }
@@ -106,11 +110,24 @@ pub(crate) async fn restore(
     let name = restore.name_any();
     let sentence = format!("perconapgrestore/{name} restores the database of {app} {}", state_of(args));
     if !patience.wait {
+        printer.note(&format!("when it is over, `kubectl clientapp backup {app}` backs up what was restored"));
         return printer.object(&restore, &sentence);
     }
     printer.note(&sentence);
     restored(session, printer, &restore, patience.timeout).await?;
+    if let Err(error) = back_up_restored(session, printer, app, patience.timeout).await {
+        printer
+            .note(&format!("what was restored is not backed up: {error}; `kubectl clientapp backup {app}` does that"));
+    }
     wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), patience, None).await
+}
+
+/// So that the next restore need not begin before this one.
+async fn back_up_restored(session: &Session, printer: &mut Printer, app: &str, timeout: Duration) -> Result<(), Error> {
+    let cluster = cluster(session, app).await?;
+    let backup = asked(session, app, &cluster, &[]).await?.name_any();
+    printer.note(&format!("perconapgbackup/{backup} backs up what was restored"));
+    backed_up(session, printer, &backup, timeout).await.map(drop)
 }
 
 async fn cluster(session: &Session, app: &str) -> Result<PerconaPGCluster, Error> {
@@ -195,31 +212,40 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
         repo_name: Some(repository),
         options,
     };
-    if let Some(time) = args.time {
-        let in_it = |backup: &&PerconaPGBackup| usable(backup) && repository(backup) == newest;
-        let first = backups.iter().filter(in_it).filter_map(completed).min();
-        let Some(first) = first.filter(|first| *first <= time) else {
-            let since = first.map_or_else(String::new, |first| format!(", the first of which was complete at {first}"));
-            return Err(format!("{time} is before the backups of {app}{since}: {lists}"));
-        };
-        if time > now {
-            return Err(format!("{time} is yet to come"));
-        }
-        if let Some(last) = backups.iter().filter(in_it).filter_map(restorable).max().filter(|last| *last < time) {
+    if args.time.is_none() && args.from == LATEST && !args.no_backup {
+        return Err(
+            "the newest state would be the one of now: name a backup with --from or a time with --time, or add --no-backup"
+                .to_owned(),
+        );
+    }
+    if args.time.is_some() || args.from == LATEST {
+        let Reach { bases, line, ranges } = reach(cluster, backups, restores, now);
+        let to = args.time.unwrap_or(now);
+        let Some(first) = bases.iter().map(|(end, _)| *end).min() else {
             return Err(format!(
-                "what is archived reaches up to {last}, and {time} is later: name a time between {first} and {last}"
+                "{app} has no backup in {newest} that leads to what is in the database now, since an earlier restore has undone them: {lists}, for --from"
+            ));
+        };
+        if to < first {
+            return Err(format!(
+                "{to} is before the backups of {app}, the first of which was complete at {first}: {lists}"
             ));
         }
-        return Ok(spec(newest, up_to_time(time)));
-    }
-    if args.from == LATEST {
-        return match args.no_backup {
-            true => Ok(spec(newest, Vec::new())),
-            false => Err(
-                "the newest state would be the one of now: name a backup with --from or a time with --time, or add --no-backup"
-                    .to_owned(),
-            ),
-        };
+        if to > now {
+            return Err(format!("{to} is yet to come"));
+        }
+        if !history::is_on(&line, to) {
+            return Err(format!("{to} was undone by an earlier restore, and is reached no more{}", sentence(&ranges)));
+        }
+        let reached = |time: Timestamp| ranges.iter().any(|(from, to)| *from <= time && time <= *to);
+        if let Some(time) = args.time.filter(|time| !ranges.is_empty() && !reached(*time)) {
+            return Err(format!("what is archived is not known to reach {time}{}", sentence(&ranges)));
+        }
+        // pgBackRest itself would take the last one before that time, also where an earlier restore has undone it.
+        let base = bases.into_iter().filter(|(end, _)| *end <= to).max().map(|(_, label)| label);
+        let mut options = args.time.map_or_else(Vec::new, up_to_time);
+        options.extend(base.map(|label| format!("--set={label}")));
+        return Ok(spec(newest, options));
     }
     let Some(backup) = backups.iter().find(|backup| backup.name_any() == args.from) else {
         return Err(format!("{app} has no backup {}: {lists}", args.from));
@@ -227,6 +253,10 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
     let label = backup.status.as_ref().and_then(|status| status.result.backup_name.clone());
     match label.filter(|_| usable(&backup)) {
         Some(label) => Ok(spec(repository(backup), up_to_backup(&label))),
+        None if state(backup) == SUCCEEDED && !is_of(cluster, &backup.metadata) => Err(format!(
+            "backup {} is older than PerconaPGCluster {name}, and not in its repositories: it was of an earlier one of that name",
+            args.from
+        )),
         None if state(backup) == SUCCEEDED => Err(format!(
             "backup {} is not in a repository of PerconaPGCluster {name}: make a new ClientApp with spec.postgres.percona.dataSource of the one it is in",
             args.from
@@ -276,14 +306,62 @@ fn restorable(backup: &PerconaPGBackup) -> Option<Timestamp> {
     strtime::parse("%Y-%m-%d %H:%M:%S%.f%z", text).ok()?.to_timestamp().ok()
 }
 
-/// Whether a backup is in one of the repositories that the cluster has now: one of its name may have had another.
+/// Whether something was made for this very cluster, and not for an earlier one of its name.
+fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
+    made.creation_timestamp >= cluster.metadata.creation_timestamp
+}
+
+/// Whether a backup is in one of the repositories that the cluster has now: one of its name may have had another, and a volume has gone
+/// with it.
 fn is_in(cluster: &PerconaPGCluster, backup: &PerconaPGBackup) -> bool {
     let told = backup.status.as_ref().and_then(|status| status.result.destination.clone()).unwrap_or_default();
-    cluster.spec.backups.destination(&repository(backup)).is_some_and(|place| told == place)
+    let here = cluster.spec.backups.destination(&repository(backup)).is_some_and(|place| told == place);
+    here && (!told.is_empty() || is_of(cluster, &backup.metadata))
+}
+
+/// How a time can be restored.
+struct Reach {
+    /// The backups in the newest repository from which what is in the database now can be reached: when each was complete, and its label.
+    bases: Vec<(Timestamp, String)>,
+    line: history::Line,
+    /// The times that can be restored to, as far as Percona has seen that; none if it has not.
+    ranges: history::Line,
+}
+
+fn reach(
+    cluster: &PerconaPGCluster,
+    backups: &[PerconaPGBackup],
+    restores: &[PerconaPGRestore],
+    now: Timestamp,
+) -> Reach {
+    let newest = cluster.spec.backups.repositories().last().map(ToString::to_string);
+    let line = history::line(&history::done(cluster, restores, backups), now);
+    let usable = || {
+        let good = backups.iter().filter(|backup| state(backup) == SUCCEEDED && is_in(cluster, backup));
+        let good = good.filter(|backup| newest.as_ref() == Some(&repository(backup)));
+        good.filter(|backup| completed(backup).is_some_and(|end| history::is_on(&line, end)))
+    };
+    let label = |backup: &PerconaPGBackup| backup.status.as_ref()?.result.backup_name.clone();
+    let bases: Vec<_> = usable().filter_map(|backup| Some((completed(backup)?, label(backup)?))).collect();
+    let ends: Vec<_> = bases.iter().map(|(end, _)| *end).collect();
+    let last = usable().filter_map(restorable).max();
+    let ranges = last.map_or_else(Vec::new, |last| history::ranges(&line, &ends, last));
+    Reach { bases, line, ranges }
+}
+
+/// What follows a refusal.
+fn sentence(ranges: &history::Line) -> String {
+    let each: Vec<_> = ranges.iter().map(|(from, to)| format!("between {from} and {to}")).collect();
+    if each.is_empty() { String::new() } else { format!(": name a time {}", each.join(", or ")) }
 }
 
 /// **Pure.**
-fn render(cluster: &PerconaPGCluster, backups: &[PerconaPGBackup], now: Timestamp) -> String {
+fn render(
+    cluster: &PerconaPGCluster,
+    backups: &[PerconaPGBackup],
+    restores: &[PerconaPGRestore],
+    now: Timestamp,
+) -> String {
     let rows = backups.iter().map(|backup| {
         let style = match state(backup) {
             SUCCEEDED if is_in(cluster, backup) => GOOD,
@@ -306,21 +384,27 @@ fn render(cluster: &PerconaPGCluster, backups: &[PerconaPGBackup], now: Timestam
         true => String::new(),
         false => table(&["NAME", "TYPE", "STATE", "IN", "AGE"], &rows),
     };
-    let newest = cluster.spec.backups.repositories().last().map(ToString::to_string);
-    let of_newest = |backup: &PerconaPGBackup| newest.as_ref() == Some(&repository(backup)) && is_in(cluster, backup);
-    let usable = || backups.iter().filter(|backup| state(backup) == SUCCEEDED && of_newest(backup));
-    if let (Some(first), Some(last)) = (usable().filter_map(completed).min(), usable().filter_map(restorable).max()) {
-        text += &format!("can be restored to any time from {first} to {last}\n");
+    for (from, to) in reach(cluster, backups, restores, now).ranges {
+        text += &format!("can be restored to any time from {from} to {to}\n");
     }
     text
 }
 
 /// Asks for a backup.
-async fn asked(session: &Session, app: &str, cluster: &PerconaPGCluster) -> Result<PerconaPGBackup, Error> {
+async fn asked(
+    session: &Session,
+    app: &str,
+    cluster: &PerconaPGCluster,
+    options: &[&str],
+) -> Result<PerconaPGBackup, Error> {
     let repository = may_back_up(app, cluster).map_err(Error::Stalled)?;
     let pg_cluster = cluster.name_any();
     let prefix = format!("{pg_cluster}-by-hand");
-    let spec = PerconaPGBackupSpec { pg_cluster, repo_name: Some(repository) };
+    let spec = PerconaPGBackupSpec {
+        pg_cluster,
+        repo_name: Some(repository),
+        options: options.iter().map(ToString::to_string).collect(),
+    };
     create(session, PerconaPGBackup::new("", spec), &prefix).await
 }
 

@@ -240,15 +240,25 @@ impl Scope {
         Ok(())
     }
 
-    /// First what runs, then, once it is gone, what the finalizers ask for. Backups have no owner: they stay unless a
-    /// finalizer says otherwise, and that one needs what runs.
+    /// First what needs a pod, then what runs, then, once it is gone, what else the finalizers ask for. Backups have no owner: they
+    /// stay unless a finalizer says otherwise, and that one fails for ever where no pod runs to do it in.
     async fn tear_down(&self, cluster: &Cluster) -> Result<Action, kube::Error> {
         let name = cluster.name_any();
+        if cluster.finalizers().iter().any(|finalizer| finalizer == STOP_WATCHERS) {
+            return self.let_go_of(cluster, &[STOP_WATCHERS]).await;
+        }
         if cluster.finalizers().iter().any(|finalizer| finalizer == DELETE_BACKUPS) {
+            let servers = ListParams::default().labels(&format!("{CLUSTER}={name},{INSTANCE_SET}"));
+            let servers = self.api::<StatefulSet>().list(&servers).await?;
+            if servers.iter().all(|server| count_server(server).ready == 0) {
+                // "no pods found", said in a log only; tried again and again.
+                return Ok(Action::requeue(Duration::from_millis(200)));
+            }
             let backups = self.backups().list(&ListParams::default()).await?;
             for backup in backups.into_iter().filter(|backup| backup.spec.pg_cluster == name) {
                 self.backups().delete(&backup.name_any(), &DeleteParams::default()).await?;
             }
+            return self.let_go_of(cluster, &[DELETE_BACKUPS]).await;
         }
         let foreground = DeleteParams::foreground();
         let listed = of_cluster(&name);
@@ -262,13 +272,13 @@ impl Scope {
             return Ok(Action::await_change());
         }
         let now = DeleteParams::default();
-        let mut finalizers = cluster.finalizers().to_vec();
-        if finalizers.iter().any(|finalizer| finalizer == DELETE_PVC) {
+        let asked = |finalizer: &str| cluster.finalizers().iter().any(|present| present == finalizer);
+        if asked(DELETE_PVC) {
             self.api::<PersistentVolumeClaim>().delete_collection(&now, &listed).await?;
             let of_users = ListParams::default().labels(&format!("{CLUSTER}={name},{ROLE}={ROLE_USER}"));
             self.api::<Secret>().delete_collection(&now, &of_users).await?;
         }
-        if finalizers.iter().any(|finalizer| finalizer == DELETE_SSL) {
+        if asked(DELETE_SSL) {
             for secret in objects::tls_secrets(&name) {
                 match self.api::<Secret>().delete(&secret, &now).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -276,13 +286,18 @@ impl Scope {
                 }
             }
         }
-        let done = [DELETE_PVC, DELETE_SSL, DELETE_BACKUPS, STOP_WATCHERS];
+        self.let_go_of(cluster, &[DELETE_PVC, DELETE_SSL]).await
+    }
+
+    /// Takes finalizers off.
+    async fn let_go_of(&self, cluster: &Cluster, done: &[&str]) -> Result<Action, kube::Error> {
+        let mut finalizers = cluster.finalizers().to_vec();
         finalizers.retain(|finalizer| !done.contains(&finalizer.as_str()));
         if finalizers.len() < cluster.finalizers().len() {
             // The version, so that a finalizer which another client puts on or takes off meanwhile is not undone.
             let metadata = json!({"resourceVersion": cluster.resource_version(), "finalizers": finalizers});
             let patch = Patch::Merge(json!({"metadata": metadata}));
-            self.clusters().patch(&name, &PatchParams::default(), &patch).await?;
+            self.clusters().patch(&cluster.name_any(), &PatchParams::default(), &patch).await?;
         }
         Ok(Action::await_change())
     }

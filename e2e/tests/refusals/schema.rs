@@ -183,7 +183,8 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
         (s3("bucket", "a b"), "repository.s3.bucket", "must be the name of a bucket"),
         (s3("endpoint", "s3.example.com/x"), "repository.s3.endpoint", "must be a DNS name or an address"),
         (s3("region", "a\nb"), "repository.s3.region", "must be the name of a region"),
-        (of(json!({"schedules": {}})), "percona.schedules", "give one of full, differential and incremental"),
+        (of(json!({"schedules": {}})), "percona.schedules", "name in full when all data"),
+        (schedule("incremental", "@hourly"), "percona.schedules", "name in full when all data"),
         (schedule("full", "daily"), "schedules.full", "must be five fields in cron's notation"),
         (schedule("differential", "@often"), "schedules.differential", "must be five fields in cron's notation"),
         (schedule("incremental", "* * *"), "schedules.incremental", "must be five fields in cron's notation"),
@@ -210,8 +211,13 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
         ),
         (
             of(json!({
-                "repository": gcs(json!({"path": "/a"})), "dataSource": {"repository": gcs(json!({"path": "/a"}))},
+                "repository": gcs(json!({"path": "/a"})), "dataSource": {"repository": gcs(json!({"path": "/b"}))},
             })),
+            "percona.repository.path",
+            "must not write into the repository that it is made from",
+        ),
+        (
+            of(json!({"repository": gcs(json!({"path": "/a"})), "dataSource": {"cluster": "a-pg"}})),
             "percona.repository.path",
             "must not write into the repository that it is made from",
         ),

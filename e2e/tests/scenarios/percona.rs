@@ -63,6 +63,7 @@ async fn backups_in_a_repository_outlive_their_app() {
     let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
     let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
     assert_eq!(backup.spec.repo_name.as_deref(), Some("repo1"));
+    assert_eq!(backup.status.unwrap().result.backup_type.as_deref(), Some("full"));
     let volumes = names::<PersistentVolumeClaim>(&tenant).await;
     assert!(!volumes.contains(&"acme-pg-repo1".to_owned()), "{volumes:?}");
 
@@ -84,6 +85,21 @@ async fn backups_in_a_repository_outlive_their_app() {
     let next = made.spec.backups.destination("repo1").unwrap();
     assert!(next.starts_with("s3://backups/elsewhere/acme-pg/") && !next.ends_with(&path), "{next}");
     tenant.delete("acme").await;
+}
+
+/// Percona would look for a pod to delete backups in for ever, and in each repository, also in one that this operator has not set up.
+#[tokio::test]
+async fn a_database_that_never_ran_is_deleted() {
+    let tenant = Lab::shared().await.tenant("never-ran").await;
+    tenant.percona("acme-pg", Knobs { hold: true, ..Knobs::default() });
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": {"keep": 2}}, "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    let reported = |found: &PerconaPGCluster| found.status.as_ref().is_some_and(|status| status.state.is_some());
+    cluster(&tenant, "acme-pg", "reported", reported).await;
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
 }
 
 #[tokio::test]

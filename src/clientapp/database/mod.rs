@@ -215,13 +215,16 @@ pub(crate) struct Room {
 pub(crate) struct Place {
     /// Bucket or container as a URL.
     pub(crate) store: String,
+    /// Where that is served, where it may be anywhere.
+    pub(crate) endpoint: Option<String>,
     pub(crate) path: String,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { store, path } = self;
-        write!(f, "{store}{path}")
+        let Place { store, endpoint, path } = self;
+        write!(f, "{store}{path}")?;
+        endpoint.iter().try_for_each(|endpoint| write!(f, " at {endpoint}"))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
         BackupRecord, BackupState, ClientApp, Postgres, PostgresProvider, annotation,
         percona::{
             self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, PGBOUNCER_SELECTOR, PerconaPGBackup, PerconaPGCluster,
-            READY_FOR_BACKUP, USER_SELECTOR,
+            READY_FOR_BACKUP, TYPE_FULL, USER_SELECTOR,
         },
         quantity,
     },
@@ -123,13 +123,8 @@ impl Provider for Percona {
             spec["instances"][0]["resources"] = json!(resources);
         }
         let mut cluster = document(&(FACTS.resource)(), app, &app.database(), spec);
-        let says = match room {
-            Room { repository: Some(_), .. } => Some(annotation::IN_REPOSITORY),
-            Room { volume: true, .. } => Some(annotation::ON_VOLUME),
-            Room { .. } => None,
-        };
-        if let Some(says) = says {
-            cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: says});
+        if *room != Room::default() {
+            cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});
         }
         cluster
     }
@@ -162,7 +157,7 @@ impl Provider for Percona {
 
     fn back_up(&self, app: &Key, record: &BackupRecord, room: &Room) -> (ApiResource, String, Patch<Value>) {
         let resource = ApiResource::erase::<PerconaPGBackup>(&());
-        let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(room)});
+        let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(room), "options": [TYPE_FULL]});
         let mut backup = document(&resource, app, &record.name, spec);
         let versions = format!("{} -> {}", record.from, record.to);
         backup["metadata"]["annotations"] = json!({UPGRADE_ANNOTATION: versions});

@@ -275,7 +275,7 @@ fn what_percona_is_asked_for() {
     let gone = |w: &mut Observed| w.database.object = None;
     let new = |w: &mut Observed| (w.database.object, w.database.on_record) = (None, None);
     let elsewhere = |w: &mut Observed| {
-        let place = Place { store: "s3://b".to_owned(), path: "/old".to_owned() };
+        let place = Place { store: "s3://b".to_owned(), endpoint: None, path: "/old".to_owned() };
         w.database.object.as_mut().unwrap().room.repository = Some(place);
     };
     const MADE: &str = ", hold PostgresReady/Provisioning";

@@ -69,9 +69,17 @@ fn what_is_restored() {
     for (flags, repository, options) in [
         (&["--from", "first"][..], "repo2", &["--type=immediate", "--set=label-of-first"][..]),
         (&["--from", "old"], "repo1", &["--type=immediate", "--set=label-of-old"]),
-        (&["--time", "2026-01-31T10:00:00Z"], "repo2", &["--type=time", "--target=\"2026-01-31 10:00:00+00\""]),
-        (&["--time", "2026-01-30T03:00:00Z"], "repo2", &["--type=time", "--target=\"2026-01-30 03:00:00+00\""]),
-        (&["--no-backup"], "repo2", &[]),
+        (
+            &["--time", "2026-01-31T10:00:00Z"],
+            "repo2",
+            &["--type=time", "--target=\"2026-01-31 10:00:00+00\"", "--set=label-of-newest"],
+        ),
+        (
+            &["--time", "2026-01-30T03:00:00Z"],
+            "repo2",
+            &["--type=time", "--target=\"2026-01-30 03:00:00+00\"", "--set=label-of-first"],
+        ),
+        (&["--no-backup"], "repo2", &["--set=label-of-newest"]),
     ] {
         let (repo, told) = may(cluster(), backups(), json!([]), flags).unwrap();
         assert_eq!((repo.as_str(), told), (repository, options.iter().map(ToString::to_string).collect()), "{flags:?}");
@@ -121,7 +129,7 @@ fn what_is_refused() {
             backups(),
             json!([]),
             &["--time", "2026-01-31T11:30:00Z"],
-            "name a time between 2026-01-30T03:00:00Z and 2026-01-31T11:00:00Z",
+            "is not known to reach 2026-01-31T11:30:00Z: name a time between 2026-01-30T03:00:00Z and 2026-01-31T11:00:00Z",
         ),
         ("of now", cluster(), backups(), json!([]), &[], "would be the one of now"),
     ] {
@@ -158,8 +166,104 @@ fn whether_a_backup_would_be_carried_out() {
 #[test]
 fn the_backups_and_how_far_they_reach() {
     let list: Vec<PerconaPGBackup> = backups().into_iter().map(read).collect();
-    let text = render(&read(cluster()), &list, now());
+    let text = render(&read(cluster()), &list, &[], now());
     insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
-    assert_eq!(render(&read(cluster()), &[], now()), "");
+    assert_eq!(render(&read(cluster()), &[], &[], now()), "");
     insta::assert_snapshot!(consequence(&asked(&["--time", "2026-01-31T10:00:00Z"])));
+}
+
+/// A restore to `--time` on the 30th at 12:00, made on the 31st at 9:00.
+fn restored(options: Value) -> Value {
+    json!([{
+        "metadata": {"name": "once", "creationTimestamp": "2026-01-31T09:00:00Z"},
+        "spec": {"pgCluster": "acme-pg", "repoName": "repo2", "options": options},
+        "status": {"state": "Succeeded", "completed": "2026-01-31T09:10:00Z"},
+    }])
+}
+
+/// What PostgreSQL would stop at, with the data overwritten already.
+#[test]
+fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
+    let to_time = json!(["--type=time", "--target=\"2026-01-30 12:00:00+00\"", "--set=label-of-first"]);
+    let mut later = backup("later", "repo2", "Succeeded", "2026-01-31T10:00:00Z");
+    later["status"]["latestRestorableTime"] = json!("2026-01-31 11:30:00.000000+0000");
+    let with_later = || [backups(), vec![later.clone()]].concat();
+    let of = |backups: Vec<Value>, options: &Value, flags: &[&str]| {
+        may(cluster(), backups, restored(options.clone()), flags).map(|(_, options)| options.last().cloned())
+    };
+    let to_first = json!(["--type=immediate", "--set=label-of-first"]);
+    let to_newest_backup = json!(["--type=immediate", "--set=label-of-newest"]);
+    let by_hand = json!(["--type=xid", "--target=7"]);
+    let (newest, t) = (&["--no-backup"][..], |time: &'static str| ["--time", time]);
+    for (what, backups, options, flags, base) in [
+        ("newest, from before", backups(), &to_time, newest, Ok("first")),
+        ("newest, from after", with_later(), &to_time, newest, Ok("later")),
+        ("after", with_later(), &to_time, &t("2026-01-31T11:00:00Z"), Ok("later")),
+        ("after, before the next backup", with_later(), &to_time, &t("2026-01-31T09:30:00Z"), Ok("first")),
+        ("before", with_later(), &to_time, &t("2026-01-30T11:00:00Z"), Ok("first")),
+        (
+            "undone",
+            with_later(),
+            &to_time,
+            &t("2026-01-31T04:00:00Z"),
+            Err(
+                "was undone by an earlier restore, and is reached no more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z",
+            ),
+        ),
+        ("while it was restored", with_later(), &to_time, &t("2026-01-31T09:05:00Z"), Err("was undone")),
+        ("not seen yet", with_later(), &to_time, &t("2026-01-31T11:45:00Z"), Err("is not known to reach")),
+        ("to a backup", backups(), &to_first, newest, Ok("first")),
+        ("to a backup: undone", with_later(), &to_first, &t("2026-01-30T12:00:00Z"), Err("was undone")),
+        ("to another", backups(), &to_newest_backup, newest, Ok("newest")),
+        ("to the newest state", backups(), &json!(["--set=label-of-newest"]), newest, Ok("newest")),
+        ("by other options", with_later(), &by_hand, newest, Ok("later")),
+        ("by other options: no base", backups(), &by_hand, newest, Err("has no backup in repo2 that leads to")),
+        ("with --from, what is undone as well", backups(), &to_time, &["--from", "newest"], Ok("newest")),
+    ] {
+        match (of(backups, options, flags), base) {
+            (Ok(set), Ok(base)) => assert_eq!(set, Some(format!("--set=label-of-{base}")), "{what}"),
+            (Err(problem), Err(words)) => assert!(problem.contains(words), "{what}: {problem}"),
+            (said, _) => panic!("{what}: {said:?}"),
+        }
+    }
+    let list: Vec<PerconaPGBackup> = with_later().into_iter().map(read).collect();
+    let text = render(&read(cluster()), &list, &read::<Vec<PerconaPGRestore>>(restored(to_time)), now());
+    let ranges: Vec<_> = text.lines().filter(|line| line.starts_with("can be restored")).collect();
+    assert_eq!(
+        ranges,
+        [
+            "can be restored to any time from 2026-01-30T03:00:00Z to 2026-01-30T12:00:00Z",
+            "can be restored to any time from 2026-01-31T09:10:00Z to 2026-01-31T11:30:00Z",
+        ]
+    );
+}
+
+/// Restored to a backup that an earlier restore had undone: what it has undone itself is the line of before.
+#[test]
+fn a_restore_that_brings_back_what_another_has_undone() {
+    let mut restores = restored(json!(["--type=time", "--target=\"2026-01-30 12:00:00+00\""]));
+    let mut back = restores[0].clone();
+    back["metadata"] = json!({"name": "back", "creationTimestamp": "2026-01-31T10:00:00Z"});
+    back["spec"]["options"] = json!(["--type=immediate", "--set=label-of-newest"]);
+    back["status"]["completed"] = json!("2026-01-31T10:10:00Z");
+    restores.as_array_mut().unwrap().push(back);
+    let set = |flags: &[&str]| may(cluster(), backups(), restores.clone(), flags).map(|(_, mut options)| options.pop());
+    assert_eq!(set(&["--no-backup"]), Ok(Some("--set=label-of-newest".to_owned())));
+    assert_eq!(set(&["--time", "2026-01-31T02:00:00Z"]), Ok(Some("--set=label-of-first".to_owned())));
+    let problem = set(&["--time", "2026-01-31T09:30:00Z"]).unwrap_err();
+    assert!(problem.contains("was undone"), "{problem}");
+}
+
+/// Its volume has gone with that cluster; a bucket, whose path has the uid in it, has not.
+#[test]
+fn a_backup_of_an_earlier_cluster_of_the_name_is_not_usable() {
+    let mut again = cluster();
+    again["metadata"]["creationTimestamp"] = json!("2026-01-31T01:00:00Z");
+    let of = |flags: &[&str]| may(again.clone(), backups(), json!([]), flags);
+    let problem = of(&["--from", "old"]).unwrap_err();
+    assert!(problem.contains("backup old is older than PerconaPGCluster acme-pg"), "{problem}");
+    assert_eq!(of(&["--from", "first"]).unwrap().0, "repo2");
+    again["spec"]["backups"]["pgbackrest"]["repos"] = json!([{"name": "repo1", "volume": {}}]);
+    let problem = may(again, backups(), json!([]), &["--no-backup"]).unwrap_err();
+    assert!(problem.contains("has no backup that could be restored"), "{problem}");
 }

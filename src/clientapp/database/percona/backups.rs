@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::super::{Order, Place, Room};
-use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona};
+use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona, quantity};
 
 /// The first repository for backups, of the four that Percona allows.
 const FIRST: &str = "repo1";
@@ -14,6 +14,12 @@ const FIRST: &str = "repo1";
 const SECOND: &str = "repo2";
 /// pgBackRest's name for what it backs up; Percona gives all clusters the same.
 const STANZA: &str = "db";
+/// How many full backups are kept where the spec does not say that: without a number nothing expires, until the volume is full, no WAL
+/// is archived any more, and PostgreSQL stops as soon as that has filled its own volume. One more is there while it is made.
+const KEPT: i32 = 2;
+/// The part of the data's volume that WAL may fill which waits to be archived. Beyond it, pgBackRest drops WAL, and times from then on can
+/// be restored to only after the next backup: that is better than PostgreSQL without space.
+const QUEUE: f64 = 0.25;
 const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 
 /// The room that a cluster is to have; else why it would be another than it has.
@@ -23,12 +29,13 @@ pub(super) fn room(order: &Order, found: Option<&Room>) -> Result<Room, String> 
     let wanted = options.and_then(|options| options.repository.as_ref()).map(|repository| {
         let kept = there.repository.as_ref().map(|place| place.path.clone());
         let path = repository.path.clone().or(kept).unwrap_or_else(|| own_path(order));
-        Place { store: repository.store(), path }
+        Place { store: repository.store(), endpoint: repository.endpoint(), path }
     });
     if let Some(place) = there.repository.as_ref().filter(|place| wanted.as_ref() != Some(place)) {
         let asked = wanted.map_or_else(|| "none".to_owned(), |wanted| wanted.to_string());
         return Err(format!(
-            " keeps its backups in {place}, and spec.postgres.percona.repository names {asked}: they do not move by themselves, and neither they nor it are touched; name that bucket there, and path: {}",
+            " keeps its backups in {place}, and spec.postgres.percona.repository names {asked}: they do not move by themselves, and neither they nor it are touched; name that bucket there{}, and path: {}",
+            place.endpoint.as_ref().map_or_else(String::new, |endpoint| format!(", endpoint: {endpoint}")),
             place.path
         ));
     }
@@ -83,13 +90,20 @@ pub(super) fn block(postgres: &Postgres, room: &Room, claim: &Value) -> Value {
         pgbackrest["configuration"] = configuration(repository);
         pgbackrest["global"][format!("{name}-path")] = json!(place.path);
     }
-    let Some(last) = repos.last_mut() else { return json!({"enabled": false}) };
+    if repos.is_empty() {
+        return json!({"enabled": false});
+    }
+    // WAL goes to each repository, and leaves it only after backups in it.
     if let Some(schedules) = &options.schedules {
-        last["schedules"] = json!(schedules);
+        repos.iter_mut().for_each(|repo| repo["schedules"] = json!(schedules));
     }
-    if let Some(keep) = options.keep {
-        pgbackrest["global"][format!("{name}-retention-full")] = json!(keep.to_string());
+    for repo in &repos {
+        let repo = repo["name"].as_str().unwrap_or_default();
+        let keep = options.keep.filter(|_| repo == name).unwrap_or(KEPT);
+        pgbackrest["global"][format!("{repo}-retention-full")] = json!(keep.to_string());
     }
+    let storage = quantity::parse_positive(&postgres.storage_size).unwrap_or_default();
+    pgbackrest["global"]["archive-push-queue-max"] = json!(format!("{:.0}", storage * QUEUE));
     pgbackrest["repos"] = json!(repos);
     json!({"enabled": true, "pgbackrest": pgbackrest})
 }
@@ -130,7 +144,8 @@ pub(super) fn seen(pgbackrest: Option<&Value>) -> Room {
             Some(store) => {
                 let option = format!("{}-path", repo["name"].as_str().unwrap_or_default());
                 let path = pgbackrest.and_then(|pgbackrest| pgbackrest["global"][option].as_str());
-                room.repository = Some(Place { store, path: path.unwrap_or_default().to_owned() });
+                let endpoint = repo["s3"]["endpoint"].as_str().map(str::to_owned);
+                room.repository = Some(Place { store, endpoint, path: path.unwrap_or_default().to_owned() });
             }
             None => room.volume = true,
         }

@@ -1,15 +1,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{DatabaseObject, DatabaseState, Place, Room},
-    read,
+    super::{DatabaseObject, DatabaseState, Place, Provider as _, Room},
+    Percona, read,
 };
 use crate::{
     clientapp::{
         desired::{Desired, desired},
         fixtures::{app, config, want},
     },
-    crd::{annotation, percona::PerconaPGCluster},
+    crd::{BackupRecord, annotation, percona::PerconaPGCluster},
 };
 
 /// A ClientApp whose Percona options are these.
@@ -43,7 +43,8 @@ fn stored_as(document: &Value) -> DatabaseObject {
 }
 
 fn place(path: &str) -> Option<Place> {
-    Some(Place { store: "s3://backups".to_owned(), path: path.to_owned() })
+    let endpoint = Some("s3.example.com".to_owned());
+    Some(Place { store: "s3://backups".to_owned(), endpoint, path: path.to_owned() })
 }
 
 const OWN: &str = "/tenants/acme-pg/5f0c7b1e";
@@ -62,33 +63,51 @@ fn backups_in_a_repository() {
         let document = applied(&want(&spec(json!({"repository": repository}))), None);
         let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
         assert_eq!(pgbackrest["repos"], json!([{"name": "repo1", kind: repository[kind]}]));
-        assert_eq!(pgbackrest["global"], json!({"repo1-path": "/a/b"}));
+        let global = json!({
+            "repo1-path": "/a/b", "repo1-retention-full": "2", "archive-push-queue-max": (1 << 28).to_string(),
+        });
+        assert_eq!(pgbackrest["global"], global);
         assert_eq!(stored_as(&document).room.repository.unwrap().path, "/a/b");
     }
 }
 
 #[test]
 fn backups_on_a_volume_from_the_beginning() {
-    let desired = want(&spec(json!({"schedules": {"differential": "@daily"}, "keep": 2})));
+    let desired = want(&spec(json!({"schedules": {"full": "@weekly", "differential": "@daily"}, "keep": 2})));
     let document = applied(&desired, None);
     insta::assert_snapshot!(serde_yaml::to_string(&document["spec"]["backups"]).unwrap());
-    assert_eq!(document["metadata"]["annotations"][annotation::BACKUPS], annotation::ON_VOLUME);
+    assert_eq!(document["metadata"]["annotations"][annotation::BACKUPS], "true");
     for percona in [json!({"keep": 2}), json!({"schedules": {"full": "@weekly"}})] {
         assert_eq!(applied(&want(&spec(percona)), None)["spec"]["backups"]["enabled"], true);
     }
     assert_eq!(applied(&want(&spec(json!({}))), None)["spec"]["backups"], json!({"enabled": false}));
 }
 
-/// A volume with backups stays beside the repository, which is the second then.
+/// A volume with backups stays beside the repository, which is the second then. WAL goes to both, and so backups have to.
 #[test]
 fn backups_in_both() {
-    let desired = stored(&spec(json!({"repository": s3(json!({})), "keep": 4})));
+    let schedules = json!({"full": "@weekly"});
+    let desired = stored(&spec(json!({"repository": s3(json!({})), "schedules": schedules, "keep": 4})));
     let on_volume = Room { volume: true, repository: None };
     let document = applied(&desired, Some(&on_volume));
     insta::assert_snapshot!(serde_yaml::to_string(&document["spec"]["backups"]).unwrap());
     let both = Room { volume: true, repository: place(OWN) };
     assert_eq!(stored_as(&document).room, both);
     assert_eq!(applied(&desired, Some(&both)), document, "it stays as it is");
+}
+
+/// An incremental one would push no other out.
+#[test]
+fn a_backup_before_an_upgrade_is_full() {
+    let record: BackupRecord = serde_json::from_value(json!({
+        "kind": "PerconaPGBackup", "name": "b", "from": "1", "to": "2", "state": "Running",
+    }))
+    .unwrap();
+    let app = crate::runtime::key::Key::new("tenants", "acme");
+    let (.., patch) = Percona.back_up(&app, &record, &Room { volume: true, repository: None });
+    let kube::api::Patch::Apply(backup) = patch else { panic!("{patch:?}") };
+    let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1", "options": ["--type=full"]});
+    assert_eq!(backup["spec"], spec);
 }
 
 #[test]
@@ -98,6 +117,7 @@ fn room_is_never_taken_away_or_moved() {
         stored(&spec(percona)).database_object().unwrap().room(Some(&found))
     };
     let other = json!({"repository": s3(json!({"s3": {"bucket": "b", "endpoint": "e", "region": "r"}}))});
+    let elsewhere = json!({"repository": s3(json!({"s3": {"bucket": "backups", "endpoint": "e", "region": "r"}}))});
     let named = |path: &str| json!({"repository": s3(json!({"path": path}))});
     for (what, percona, volume, path, kept) in [
         ("nothing", json!({}), false, None, Ok((false, None))),
@@ -111,8 +131,17 @@ fn room_is_never_taken_away_or_moved() {
             Ok((false, Some("/a"))),
         ),
         ("by its path", named("/a"), false, Some("/a"), Ok((false, Some("/a")))),
-        ("by another path", named("/b"), false, Some("/a"), Err("names s3://backups/b: they do not move")),
-        ("another bucket", other, false, Some("/a"), Err("keeps its backups in s3://backups/a, and")),
+        ("by another path", named("/b"), false, Some("/a"), Err("names s3://backups/b at s3.example.com: they")),
+        (
+            "the same bucket elsewhere",
+            elsewhere,
+            false,
+            Some("/a"),
+            Err(
+                "names s3://backups/a at e: they do not move by themselves, and neither they nor it are touched; name that bucket there, endpoint: s3.example.com, and path: /a",
+            ),
+        ),
+        ("another bucket", other, false, Some("/a"), Err("keeps its backups in s3://backups/a at s3.example.com, and")),
         ("adopted by an app that names none", json!({}), true, Some("/a"), Err("names none: they do not move")),
     ] {
         match (of(percona, volume, path), kept) {
