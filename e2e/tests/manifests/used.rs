@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use clientapp_operator::crd::{ClientApp, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
 use e2e::operator::{Operator, Options};
@@ -151,6 +151,14 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("kept", json!({"hostname": host("kept"), "deletionPolicy": "Retain"})).await.unwrap();
     let hook = json!({"hostname": host("hook"), "chartVersion": charts::HOOK_FAILS, "postgres": {"enabled": false}});
     tenant.create("hook", hook).await.unwrap();
+    // Its pods are asked why they are not ready.
+    let waiting = json!({
+        "hostname": host("waiting"), "chartVersion": charts::NEVER_READY, "postgres": {"enabled": false}, "redis": {"enabled": false},
+    });
+    tenant.create("waiting", waiting).await.unwrap();
+    let told = |status: &ClientAppStatus| {
+        status.conditions.iter().any(|condition| condition.message.contains("is not scheduled: 0/"))
+    };
     tenant.ready("brief", 1).await;
     tenant.ready("kept", 1).await;
     tenant.condition("hook", "Released", "False", "UpgradeFailed").await;
@@ -187,7 +195,8 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.ready("saved", 2).await;
     tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
     tenant.gone("saved").await;
-    for name in ["brief", "kept", "hook", "own"] {
+    tenant.status("waiting", "told why", told).await;
+    for name in ["brief", "kept", "hook", "own", "waiting"] {
         tenant.delete(name).await;
     }
 }
