@@ -19,7 +19,7 @@ use super::{
     watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::{ClientApp, Inventory},
+    crd::Inventory,
     destroy::{self, permit::Kind},
     helm::storage,
     runtime::{account::AccountName, api::unless_gone, client::impersonating, key::Key},
@@ -46,13 +46,7 @@ pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
 
 /// Whether the app is what this reconcile has seen of it, and is to stay, as the API server has it now.
 pub async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
-    let api: Api<ClientApp> = Api::namespaced(ctx.client.clone(), &app.key.namespace);
-    let found = api.get_metadata_opt(&app.key.name).await;
-    let found = found.map_err(Error::api(format!("get ClientApp {}", app.key)))?;
-    Ok(found.is_some_and(|found| {
-        let (now, seen) = (&found.metadata, app.meta());
-        now.uid == seen.uid && now.generation == seen.generation && now.deletion_timestamp.is_none()
-    }))
+    app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
 /// The pods that a label selector means, asked with the rights of this account.

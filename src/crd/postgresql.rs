@@ -157,7 +157,7 @@ pub struct Backup {
 
     /// How many dumps of this server are kept. A dump that is empty or damaged, or of another server, never replaces one with
     /// data.
-    #[serde(default = "super::number::<7>")]
+    #[serde(default = "super::number::<{ Backup::KEPT }>")]
     #[schemars(range(min = 1, max = 1000))]
     pub keep: i32,
 
@@ -179,6 +179,11 @@ pub struct Backup {
 
     /// S3-compatible storage to which the dumps go as well, off the node and the cluster.
     pub store: Option<Store>,
+}
+
+impl Backup {
+    /// How many dumps are kept where the spec does not say that; a request for a dump brings it along.
+    pub(crate) const KEPT: i32 = 7;
 }
 
 /// What the operator last saw.

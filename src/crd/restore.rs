@@ -30,6 +30,21 @@ pub struct Restore {
     pub store: Option<DumpStore>,
 }
 
+/// Where dumps are, in a sentence.
+fn place(claim: Option<&str>, store: impl FnOnce() -> Option<String>) -> String {
+    match claim {
+        Some(claim) => format!("PersistentVolumeClaim {claim}"),
+        None => store().unwrap_or_default(),
+    }
+}
+
+impl RestoreRecord {
+    /// Where the dump was, in a sentence.
+    pub(crate) fn place(&self) -> String {
+        place(self.claim.as_deref(), || self.store.clone())
+    }
+}
+
 impl Restore {
     /// From the volume with this claim.
     pub(crate) fn of_claim(from: impl Into<String>, claim: impl Into<String>) -> Restore {
@@ -43,13 +58,11 @@ impl Restore {
 
     /// Where the dumps are, in a sentence.
     pub(crate) fn place(&self) -> String {
-        match (&self.claim, &self.store) {
-            (Some(claim), _) => format!("PersistentVolumeClaim {claim}"),
-            (None, Some(store)) => {
-                format!("{}/{}/{}", store.bucket.endpoint.trim_end_matches('/'), store.bucket.bucket, store.path)
-            }
-            (None, None) => "nowhere".to_owned(),
-        }
+        let url = |store: &DumpStore| {
+            let Bucket { endpoint, bucket, .. } = &store.bucket;
+            format!("{}/{bucket}/{}", endpoint.trim_end_matches('/'), store.path)
+        };
+        place(self.claim.as_deref(), || self.store.as_ref().map(url))
     }
 }
 
@@ -136,6 +149,13 @@ pub struct Drill {
     pub last_failure: Option<Time>,
     /// Why.
     pub message: Option<String>,
+}
+
+impl IdentitySecret {
+    /// With the key under its usual name.
+    pub(crate) fn named(name: &str) -> IdentitySecret {
+        IdentitySecret { name: name.to_owned(), key: default_identity() }
+    }
 }
 
 fn default_identity() -> String {

@@ -58,6 +58,14 @@ pub struct Store {
     pub keep: Option<StoreKeep>,
 }
 
+impl Store {
+    /// What the names of all objects of the Postgresql of this name begin with: no other has that.
+    pub(crate) fn path(&self, namespace: &str, name: &str) -> String {
+        let own = format!("{namespace}/{name}");
+        self.prefix.as_ref().map_or(own.clone(), |prefix| format!("{prefix}/{own}"))
+    }
+}
+
 /// A Secret with credentials of the storage.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]

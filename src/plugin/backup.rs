@@ -3,18 +3,14 @@
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-    runtime::wait::await_condition,
-};
-use serde_json::json;
+use kube::{Api, api::Patch, runtime::wait::await_condition};
+use serde_json::{Value, json};
 
 use super::{
     args,
     error::Error,
     percona,
-    session::{FIELD_MANAGER, Printer, Session},
+    session::{Printer, Session, patching},
     text::{BAD, FAINT, GOOD, age, paint, span_of, table, tamed},
 };
 use crate::{
@@ -82,11 +78,14 @@ fn name_of(database: &Postgresql) -> &str {
 
 /// Asks this very Postgresql for a dump.
 async fn ask(session: &Session, database: &Postgresql, request: &str) -> Result<Postgresql, Error> {
-    let name = name_of(database);
-    let patch = json!({"metadata": {"uid": database.metadata.uid}, "spec": {"backup": {"request": request}}});
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let asked = session.api::<Postgresql>().patch(name, &params, &Patch::Merge(&patch)).await;
-    asked.map_err(Error::api(format!("ask Postgresql {}/{name} for a dump", session.namespace)))
+    let asked = change(session, database, json!({"backup": {"request": request}})).await;
+    asked.map_err(Error::api(format!("ask Postgresql {}/{} for a dump", session.namespace, name_of(database))))
+}
+
+/// Merges into the spec of this very Postgresql.
+pub(crate) async fn change(session: &Session, database: &Postgresql, spec: Value) -> kube::Result<Postgresql> {
+    let patch = json!({"metadata": {"uid": database.metadata.uid}, "spec": spec});
+    session.api::<Postgresql>().patch(name_of(database), &patching(), &Patch::Merge(&patch)).await
 }
 
 /// Waits until the dump that was asked for has ended.

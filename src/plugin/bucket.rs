@@ -14,7 +14,7 @@ use super::{
     text::{FAINT, age, harmless, paint, table},
 };
 use crate::{
-    crd::{ClientApp, DumpStore, IdentitySecret, Store, StoreKeep},
+    crd::{ClientApp, DumpStore, IdentitySecret, StoreKeep},
     runtime::key::Key,
     store::{
         bucket::{Access, Bucket},
@@ -33,15 +33,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn of(session: &Session, app: &ClientApp, identity: Option<&str>) -> Result<DumpStore, Error> {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let store = app.spec.postgres.backup.as_ref().and_then(|backup| backup.store.clone());
-    let Some(Store { bucket, prefix, recipient: _, keep: _ }) = store else {
+    let Some(store) = store else {
         return Err(Error::Missing(format!(
             "the dumps of {name} go to no bucket: spec.postgres.backup.store is not set"
         )));
     };
-    let own = format!("{}/{}", session.namespace, Key::new(&session.namespace, name).database());
-    let path = prefix.map_or(own.clone(), |prefix| format!("{prefix}/{own}"));
-    let identity_secret = identity.map(|name| IdentitySecret { name: name.to_owned(), key: "identity".to_owned() });
-    Ok(DumpStore { bucket, path, identity_secret, size: None })
+    let path = store.path(&session.namespace, &Key::new(&session.namespace, name).database());
+    let identity_secret = identity.map(IdentitySecret::named);
+    Ok(DumpStore { bucket: store.bucket, path, identity_secret, size: None })
 }
 
 /// Reads what is in the bucket.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::{
     ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, Patch},
     runtime::wait::await_condition,
 };
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::{
     args,
     error::{Error, described},
     goal::Goal,
-    session::{FIELD_MANAGER, Printer, Session, Stored},
+    session::{Printer, Session, Stored, patching},
     wait::{self, Verdict, judge},
 };
 use crate::crd::annotation;
@@ -92,7 +92,6 @@ pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args:
 pub(crate) async fn patch(session: &Session, before: &Stored, mut patch: Value) -> Result<DynamicObject, Error> {
     let name = before.object.name_any();
     patch["metadata"]["uid"] = json!(before.object.metadata.uid);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let changed = session.apps().patch(&name, &params, &Patch::Merge(&patch)).await;
+    let changed = session.apps().patch(&name, &patching(), &Patch::Merge(&patch)).await;
     changed.map_err(Error::api(format!("change {}", described(&session.namespace, &name))))
 }

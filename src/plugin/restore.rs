@@ -28,7 +28,7 @@ use super::{
     delete::{agreed, can_agree},
     error::Error,
     percona,
-    session::{FIELD_MANAGER, Printer, Session},
+    session::{Printer, Session, Stored, patching},
     text::span_of,
     wait,
 };
@@ -68,7 +68,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let begun = Begun::read(&stored.app);
     let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
     if way == Way::Done {
-        patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: null}}})).await?;
+        annotate(session, &stored, None).await?;
         let sentence = format!("clientapp/{name} has its database from dump {} of {}", wanted.from, wanted.place());
         return printer.object(&stored.object, &sentence);
     }
@@ -120,15 +120,20 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     // What follows is the operator's. Until it is over, the same command goes on with it, and begins no other.
     let stored = session.app(name).await?;
     let begun = Begun { made: Some(made.clone()), ..begun };
-    patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: json!(begun).to_string()}}}))
-        .await?;
+    annotate(session, &stored, Some(&begun)).await?;
     let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
     if patience.wait {
         printer.note(&sentence);
         restored(session, name, &made, &wanted, timeout).await?;
-        patch(session, &stored, json!({"metadata": {"annotations": {annotation::RESTORING: null}}})).await?;
+        annotate(session, &stored, None).await?;
     }
     wait::asked(session, printer, &object, &sentence, patience, None).await
+}
+
+/// Puts down what has been begun, or that nothing is any more.
+async fn annotate(session: &Session, stored: &Stored, begun: Option<&Begun>) -> Result<(), Error> {
+    let begun = begun.map(|begun| json!(begun).to_string());
+    patch(session, stored, json!({"metadata": {"annotations": {annotation::RESTORING: begun}}})).await.map(drop)
 }
 
 /// Dumps what is there, and takes it away; what is to go is put down first, so that nothing else goes.
@@ -181,13 +186,10 @@ async fn take_away(
     Ok(begun)
 }
 
-/// Changes the spec of this very Postgresql.
+/// Changes the spec of this very Postgresql, if it is there.
 async fn change(session: &Session, database: &Postgresql, spec: Value) -> Result<(), Error> {
-    let name = database.name_any();
-    let patch = json!({"metadata": {"uid": database.metadata.uid}, "spec": spec});
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let changed = session.api::<Postgresql>().patch(&name, &params, &Patch::Merge(&patch)).await;
-    unless_gone(changed).map(drop).map_err(Error::api(format!("change Postgresql {}/{name}", session.namespace)))
+    let changed = unless_gone(backup::change(session, database, spec).await).map(drop);
+    changed.map_err(Error::api(format!("change Postgresql {}/{}", session.namespace, database.name_any())))
 }
 
 /// Deletes this very Postgresql, and waits until it is gone; or says what its deletion waits for.
@@ -318,10 +320,9 @@ where
 {
     let api: Api<K> = session.api();
     let what = || Error::api(format!("hand over what Postgresql {}/{database} has left", session.namespace));
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     for left in api.list_metadata(&left_by(database)).await.map_err(what())? {
         let patch = json!({"metadata": {"uid": left.uid(), "labels": {label::POSTGRESQL_UID: uid}}});
-        let given = api.patch_metadata(&left.name_any(), &params, &Patch::Merge(&patch)).await;
+        let given = api.patch_metadata(&left.name_any(), &patching(), &Patch::Merge(&patch)).await;
         unless_gone(given).map_err(what())?;
     }
     Ok(())
@@ -344,7 +345,7 @@ async fn may_hand_over<K>(session: &Session, names: &[String]) -> Result<(), Err
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let params = PatchParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let params = PatchParams { dry_run: true, ..patching() };
     for name in names {
         let asked = session.api::<K>().patch_metadata(name, &params, &Patch::Merge(&json!({}))).await;
         let what = format!("ask whether {} {}/{name} may be handed over", K::kind(&()), session.namespace);

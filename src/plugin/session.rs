@@ -9,7 +9,7 @@ use anstream::{AutoStream, ColorChoice};
 use jiff::Timestamp;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
+    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta, PatchParams},
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::NamespaceResourceScope,
 };
@@ -24,6 +24,11 @@ use crate::{crd::ClientApp, yaml};
 
 /// Field manager of everything that is written.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-clientapp";
+
+/// How an object is changed.
+pub(crate) fn patching() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
 
 /// Between two tries of a watch that broke off.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);

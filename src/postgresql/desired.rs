@@ -192,13 +192,12 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
 }
 
 fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
-    let Store { bucket, prefix, recipient, keep } = given.clone();
+    let prefix = given.path(&key.namespace, &key.name);
+    let Store { bucket, prefix: _, recipient, keep } = given.clone();
     // A letter that was mistyped shows here, and not when a dump is to be opened.
     if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
         return Err(format!("spec.backup.store.recipient: {problem}"));
     }
-    let own = format!("{}/{}", key.namespace, key.name);
-    let prefix = prefix.map_or(own.clone(), |prefix| format!("{prefix}/{own}"));
     Ok(DesiredStore { bucket, prefix, recipient, keep })
 }
 

@@ -245,13 +245,10 @@ pub fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<N
 }
 
 fn restored(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
-    let RestoreRecord { dump, claim, store, tables, completed_at: _ } = after.restored.as_ref()?;
-    let place = match claim {
-        Some(claim) => format!("PersistentVolumeClaim {claim}"),
-        None => store.clone().unwrap_or_default(),
-    };
+    let record = after.restored.as_ref()?;
+    let RestoreRecord { dump, claim: _, store: _, tables, completed_at: _ } = record;
     let tables = tables.map_or_else(String::new, |tables| format!("; {tables} tables have something in them"));
-    let message = format!("the database was made from dump {dump} of {place}{tables}");
+    let message = format!("the database was made from dump {dump} of {}{tables}", record.place());
     before.restored.is_none().then(|| Note::normal("Restore", Reason::Restored, message))
 }
 

@@ -43,9 +43,21 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
 
     /// Whether it is gone, as the API server has it now.
     pub async fn is_gone(&self, client: &Client) -> kube::Result<bool> {
+        Ok(self.now(client).await?.is_none())
+    }
+
+    /// Whether it is as this reconcile finds it, and is to stay, as the API server has it now.
+    pub async fn is_current(&self, client: &Client) -> kube::Result<bool> {
+        let now = self.now(client).await?;
+        let is_same = |now: &ObjectMeta| now.generation == self.meta().generation && now.deletion_timestamp.is_none();
+        Ok(now.as_ref().is_some_and(is_same))
+    }
+
+    /// This very object, as the API server has it now.
+    async fn now(&self, client: &Client) -> kube::Result<Option<ObjectMeta>> {
         let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
         let found = api.get_metadata_opt(&self.key.name).await?;
-        Ok(found.is_none_or(|found| found.metadata.uid != self.meta().uid))
+        Ok(found.map(|found| found.metadata).filter(|now| now.uid == self.meta().uid))
     }
 
     /// Where events about it go.

@@ -25,16 +25,13 @@ use super::{
     catalog::{self, Entry},
     dump::{About, Name},
     error::Error,
-    extract::OURS,
-    push,
+    extract::{LOST_AND_FOUND, OURS, report},
+    joined, push,
     seal::Recipient,
     send::{self, Source},
     settings::Archive,
 };
 use crate::runtime::{clock, key::hex};
-
-/// The file system's own.
-const LOST_AND_FOUND: &str = "lost+found";
 
 /// A volume, as it was before it is read.
 #[derive(Clone, Debug)]
@@ -47,21 +44,17 @@ struct Volume {
 
 pub(super) async fn archive(bucket: &Bucket, args: &Archive, stop: &CancellationToken) -> Result<(), Error> {
     let directory = args.volumes.clone();
-    let volumes = spawn_blocking(move || volumes(&directory)).await;
-    let volumes = volumes.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
+    let volumes = joined(spawn_blocking(move || volumes(&directory))).await?;
     let mut found = catalog::read(bucket).await?;
     let name = name(clock::now(), &args.pod)?;
     let entry = upload(bucket, &name, &volumes, args, stop).await?;
-    let said = format!("{name} {} {}", entry.bytes, entry.about.tables);
     println!(
         "stored the files of {} volumes as {}: {} files",
         volumes.len(),
         bucket.place(name.as_str()),
         entry.about.tables
     );
-    if let Some(report) = &args.report {
-        std::fs::write(report, &said).map_err(Error::file("write", report))?;
-    }
+    report(args.report.as_deref(), &entry)?;
     for entry in push::later(&found, &name) {
         println!(
             "{} is named later than now: it is not of these volumes, or of a time when a clock was wrong. It stands for no other, and stays",

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     error::Error,
+    joined,
     settings::{Endpoint, Hidden, Place, Prefix},
 };
 use crate::runtime::key::hex;
@@ -298,7 +299,7 @@ impl Bucket {
         });
         let downloaded = self.download(key, size, &sender).await;
         drop(sender);
-        let sum = summed.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+        let sum = joined(summed).await;
         downloaded.map(|()| sum)
     }
 }

@@ -67,6 +67,11 @@ impl Entry {
         !self.files.is_empty() && self.files.iter().all(|file| volume(&file.name).is_some())
     }
 
+    /// The last words of a pod that has archived or restored it: name, bytes and number of files.
+    pub fn words(&self) -> String {
+        format!("{} {} {}", self.name, self.bytes, self.about.tables)
+    }
+
     pub fn candidate(&self) -> Candidate {
         candidate(&self.name, &self.about)
     }

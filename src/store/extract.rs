@@ -22,7 +22,8 @@ use super::{
 
 /// What the names of our own files in a volume begin with.
 pub(super) const OURS: &str = ".clientapp-restore";
-const LOST_AND_FOUND: &str = "lost+found";
+/// The file system's own.
+pub(super) const LOST_AND_FOUND: &str = "lost+found";
 
 /// A volume to which files come back.
 struct Target<'a> {
@@ -53,8 +54,7 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
     let which = begun(&args.volumes)?.map_or_else(|| args.which.clone(), Which::Named);
     let entry = entry(bucket, &which, args.identity.as_ref()).await?;
     let targets = targets(&args.volumes, &entry, || bucket.place(entry.name.as_str()))?;
-    let said = format!("{} {} {}", entry.name, entry.bytes, entry.about.tables);
-    let stamp = format!("{} {said}\n", args.id);
+    let stamp = format!("{} {}\n", args.id, entry.words());
     for target in &targets {
         if is_done(target, &stamp)? {
             continue;
@@ -76,10 +76,12 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
         put_in_place(target, &stamp)?;
     }
     println!("restored the files of {} volumes from {}", targets.len(), bucket.place(entry.name.as_str()));
-    match &args.report {
-        Some(report) => fs::write(report, &said).map_err(Error::file("write", report)),
-        None => Ok(()),
-    }
+    report(args.report.as_deref(), &entry)
+}
+
+/// Writes a pod's last words, if there is a file for them.
+pub(super) fn report(to: Option<&Path>, entry: &Entry) -> Result<(), Error> {
+    to.map_or(Ok(()), |to| fs::write(to, entry.words()).map_err(Error::file("write", to)))
 }
 
 /// The archive that an earlier pod has begun to put in its place: there may be a later one by now, and two do not mix.

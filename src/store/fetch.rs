@@ -14,6 +14,7 @@ use super::{
     catalog,
     dump::{self, Name},
     error::Error,
+    joined,
     receive::{entry, receive},
     settings::Fetch,
 };
@@ -57,8 +58,7 @@ pub(super) async fn fetch(bucket: &Bucket, fetch: &Fetch) -> Result<(), Error> {
 
 async fn verify(path: &Path, name: &Name) -> Result<dump::Dump, String> {
     let (path, name) = (path.to_owned(), name.clone());
-    let verified = spawn_blocking(move || dump::verify(&path, &name)).await;
-    verified.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+    joined(spawn_blocking(move || dump::verify(&path, &name))).await
 }
 
 /// The directory until it is complete; dropped before, it is gone. Its lock tells `dump.sh` that it was not left behind.

@@ -17,6 +17,7 @@ use super::{
     catalog::{self, Catalog, Entry},
     dump::{self, Dump, Name},
     error::Error,
+    joined,
     keep::{self, Candidate, Keep},
     seal::Recipient,
     send::{self, Source},
@@ -80,7 +81,7 @@ async fn lock(dumps: &Path) -> Result<fs::File, Error> {
         directory.lock().map_err(Error::file("lock", &path))?;
         Ok(directory)
     });
-    locked.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+    joined(locked).await
 }
 
 /// The dumps that the bucket lacks, or has damaged, and would keep: the newest in any case. **Pure.**

@@ -10,6 +10,7 @@ use super::{
     bucket::Bucket,
     catalog::{self, Entry, Stored},
     error::Error,
+    joined,
     seal::{self, Closed, Identity},
     settings::Which,
 };
@@ -63,7 +64,7 @@ where
     let done = spawn_blocking(move || checked(&stored, at, identity.as_ref(), parts, read));
     let downloaded = bucket.download(&key, file.size, &sender).await;
     drop(sender);
-    let done = done.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+    let done = joined(done).await;
     match downloaded {
         // It says why it has not gone on.
         Ok(()) | Err(Error::Cut) => done,

@@ -10,6 +10,7 @@ use super::{
     bucket::{Bucket, Piece, part_size},
     catalog::{self, Entry, Stored},
     error::Error,
+    joined,
     seal::{self, Recipient, Sealed},
 };
 
@@ -38,7 +39,7 @@ where
     let recipient = recipient.cloned();
     let read = spawn_blocking(move || write(source, recipient.as_ref(), sender));
     let uploaded = bucket.upload(key, pieces, stop).await;
-    let read = read.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+    let read = joined(read).await;
     let sent = match (uploaded, read) {
         (Ok(()), read) | (Err(Error::Cut), read) => read?,
         (Err(error), _) => return Err(error),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{ApiResource, GroupVersionKind, ListParams, Object, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, ListParams, Object, Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::Knobs;
 use super::objects::CLUSTER;
 use super::reconcile::{MANAGER, Scope, World};
 use super::repo::{self, BACKUP, Kind, PGBACKREST, READY_FOR_BACKUP, REPO};
-use super::spec::{Cluster, Repo};
+use super::spec::{Cluster, Repo, of_kind};
 
 /// On a `PerconaPGBackup`: the Job that it was made for.
 pub(super) const JOB_NAME: &str = "pgv2.percona.com/pgbackrest-backup-job-name";
@@ -28,7 +28,7 @@ const FINALIZER: &str = "internal.percona.com/delete-backup";
 pub(super) type Backup = Object<BackupSpec, BackupStatus>;
 
 pub(super) fn resource() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGBackup"))
+    of_kind("PerconaPGBackup")
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use kube::api::{ApiResource, GroupVersionKind, Object, Patch, PatchParams};
+use kube::api::{ApiResource, Object, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Knobs;
 use super::reconcile::{MANAGER, Scope, World};
-use super::spec::Cluster;
+use super::spec::{Cluster, of_kind};
 
 pub(super) type Restore = Object<RestoreSpec, RestoreStatus>;
 
 pub(super) fn resource() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGRestore"))
+    of_kind("PerconaPGRestore")
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

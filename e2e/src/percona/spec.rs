@@ -11,7 +11,12 @@ use serde_json::{Map, Value};
 pub(super) type Cluster = Object<Spec, Status>;
 
 pub(super) fn resource() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGCluster"))
+    of_kind("PerconaPGCluster")
+}
+
+/// A kind of Percona's.
+pub(super) fn of_kind(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", kind))
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -102,11 +103,16 @@ fn has(status: &PostgresqlStatus, type_: &str, state: &str, reason: &str) -> boo
 
 /// Waits until it is not Ready for this reason, and returns the sentence.
 async fn held(tenant: &Tenant, name: &str, reason: &str) -> String {
-    let held = |object: Option<&Postgresql>| {
+    says(tenant, name, reason, |ready| ready.status == "False" && ready.reason == reason).await
+}
+
+/// Waits until the condition Ready is like this, and returns its message.
+async fn says(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&Condition) -> bool) -> String {
+    let told = |object: Option<&Postgresql>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
-        (ready.status == "False" && ready.reason == reason).then(|| ready.message.clone())
+        is(ready).then(|| ready.message.clone())
     };
-    tenant.wait_for(name, reason, held).await
+    tenant.wait_for(name, what, told).await
 }
 
 async fn delete<K>(tenant: &Tenant, name: &str)

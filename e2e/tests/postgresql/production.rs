@@ -165,12 +165,11 @@ async fn more_than_any_node_has_is_said_and_corrected() {
     patch(&tenant, "db", json!({"resources": {"requests": {"cpu": "100k"}}})).await.unwrap();
     tenant.wait_for("db-0", "without a node", nowhere).await;
     // The watch of pods tells of it a little later than the API server.
-    let told = |object: Option<&Postgresql>| {
-        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
+    says(&tenant, "db", "told why", |ready| {
         let words = ready.message.starts_with("pod db-0: ") && ready.message.contains("Insufficient cpu");
-        (ready.reason == "NotReady" && words).then_some(())
-    };
-    tenant.wait_for("db", "told why", told).await;
+        ready.status == "False" && ready.reason == "NotReady" && words
+    })
+    .await;
     patch(&tenant, "db", json!({"resources": {"requests": {"cpu": "1"}}})).await.unwrap();
     up(&tenant, "db").await;
 }

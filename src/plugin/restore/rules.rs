@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::crd::{BackupState, ClientApp, Phase, Postgresql, Restore, annotation};
+use crate::crd::{Backup, BackupState, ClientApp, Phase, Postgresql, Restore, annotation};
 
 /// A restore that has been begun, and not come to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,7 +155,7 @@ fn replaces(name: &str, database: &Postgresql, wanted: &Restore, no_backup: bool
 
 /// Whether a dump that so many newer ones are made beside is not taken away for them.
 fn stays(database: &Postgresql, wanted: &Restore, newer: usize) -> Result<(), String> {
-    let keep = database.spec.backup.as_ref().map_or(KEPT, |backup| backup.keep);
+    let keep = database.spec.backup.as_ref().map_or(Backup::KEPT, |backup| backup.keep);
     (newer < usize::try_from(keep).unwrap_or_default()).then_some(()).ok_or_else(|| {
         format!(
             "{keep} dumps are kept, and what is dumped now would take dump {} away: raise spec.postgres.backup.keep first",
@@ -182,9 +182,6 @@ pub(super) fn still_stays(database: &Postgresql, wanted: &Restore) -> Result<(),
     let is_listed = began.is_none_or(|began| backup.dumps[0].name >= began);
     stays(database, wanted, position + 1 + usize::from(!is_listed))
 }
-
-/// The default of `backup.keep`, which a request for a dump brings along.
-const KEPT: i32 = 7;
 
 /// Whether it may go on: between two steps another user may have changed the app.
 pub(super) fn still_ours(app: &ClientApp, begun: &Begun) -> Result<(), String> {

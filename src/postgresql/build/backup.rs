@@ -97,12 +97,8 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
         "template": {"metadata": {"labels": pod_labels(desired, "backup")}, "spec": pod},
     });
     if upload.is_some() {
-        // Another try would dump once more, and push older dumps off the volume. It has tried for minutes, and the next dump's
-        // Job takes this one along.
-        spec["podFailurePolicy"] = json!({"rules": [
-            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            {"action": "FailJob", "onExitCodes": {"containerName": "store", "operator": "NotIn", "values": [0]}},
-        ]});
+        // Another try would dump once more, and push older dumps off the volume. The next dump's Job takes this one along.
+        spec["podFailurePolicy"] = json!({"rules": bucket::failure_rules(bucket::PUSH)});
     }
     spec
 }

@@ -16,6 +16,8 @@ const CA: &str = "/ca";
 const IDENTITY: &str = "/identity";
 /// The name of the container that fetches a dump.
 pub const FETCH: &str = "fetch";
+/// The name of the one that uploads dumps.
+pub const PUSH: &str = "store";
 
 /// The container that uploads what is on the volume: the operator's own image, by which no tenant's image sees credentials.
 pub fn push(store: &DesiredStore, image: &str) -> Value {
@@ -28,7 +30,16 @@ pub fn push(store: &DesiredStore, image: &str) -> Value {
     }
     let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
     mounts.extend(certificates_mount(&store.bucket));
-    json!({"name": "store", "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+    json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+}
+
+/// Rules of a Job: where this container fails, another try would do no better, since it has tried for minutes itself. A pod that was
+/// evicted is tried again.
+pub fn failure_rules(container: &str) -> [Value; 2] {
+    [
+        json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}),
+        json!({"action": "FailJob", "onExitCodes": {"containerName": container, "operator": "NotIn", "values": [0]}}),
+    ]
 }
 
 /// The container that fetches a dump into the directory with dumps, and the volumes that it needs for that.

@@ -47,15 +47,9 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
         "onExitCodes": {"containerName": "initialize", "operator": "In", "values": REFUSALS},
     })];
     if restore.is_some_and(|restore| restore.store.is_some()) {
-        rules.insert(
-            0,
-            json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}),
-        );
-        // It has tried for minutes.
-        rules.push(json!({
-            "action": "FailJob",
-            "onExitCodes": {"containerName": bucket::FETCH, "operator": "NotIn", "values": [0]},
-        }));
+        let [evicted, failed] = bucket::failure_rules(bucket::FETCH);
+        rules.insert(0, evicted);
+        rules.push(failed);
     }
     let spec = json!({"backoffLimit": 6, "podFailurePolicy": {"rules": rules}, "template": pod});
     let mut job = object(desired, Kind::Job, names::initialize(name, volume), json!({"spec": spec}));
