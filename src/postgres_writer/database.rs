@@ -45,8 +45,8 @@ pub(super) struct Database {
 impl Database {
     /// A pool of connections, none of which is made before it is needed.
     pub(super) fn new(settings: Settings, lead: Lead, cluster: String) -> Database {
-        let connect = settings.connector.clone();
-        let pool = Pool::builder(Manager::from_connect(settings.config.clone(), connect, ManagerConfig::default()))
+        let Settings { config, tls, .. } = settings.clone();
+        let pool = Pool::builder(Manager::from_config(config, tls, ManagerConfig::default()))
             .max_size(settings.pool_size)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts { wait: Some(FREE), create: Some(CONNECT), recycle: Some(CONNECT) })

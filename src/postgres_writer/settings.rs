@@ -7,10 +7,11 @@ use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use tokio_postgres::Config;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     table::Allowed,
-    tls::{Connector, SslMode},
+    tls::{SslMode, connector},
 };
 
 type Given = BTreeMap<&'static str, String>;
@@ -32,7 +33,7 @@ pub(crate) struct Settings {
     pub(super) config: Config,
     /// The database, for people.
     pub(super) place: String,
-    pub(super) connector: Connector,
+    pub(super) tls: MakeRustlsConnect,
     pub(super) tables: Allowed,
     pub(super) pool_size: usize,
     /// How often the rows are compared with the objects; `None`: never.
@@ -73,20 +74,20 @@ impl Settings {
         let resync = read(&given, "PSQL_RESYNC", expected, number(0, 86400))?;
         let expected = "tables with commas between them are expected, such as people,{namespace}.people";
         let tables = read(&given, "PSQL_TABLES", expected, Allowed::parse)?;
-        let expected = "disable, allow, prefer, require, verify-ca or verify-full is expected";
+        let expected = "disable, prefer, require, verify-ca or verify-full is expected";
         let mode = read(&given, "PSQL_SSLMODE", expected, |mode| SslMode::from_str(mode, false).ok())?;
         let root = Some(given[ROOT].as_str()).filter(|path| !path.is_empty());
         if mode >= SslMode::VerifyCa && root.is_none() {
             bail!("PSQL_SSLMODE=verify-… is set, but {ROOT} is not");
         }
-        let connector = Connector::new(mode, root.map(Path::new));
-        let connector = connector.with_context(|| format!("{ROOT} {}", root.unwrap_or_default()))?;
+        let tls = connector(mode, root.map(Path::new));
+        let tls = tls.with_context(|| format!("{ROOT} {}", root.unwrap_or_default()))?;
         let mut config = Config::new();
-        config.host(host).port(port).dbname(dbname).user(user).password(password);
+        config.host(host).port(port).dbname(dbname).user(user).password(password).ssl_mode(mode.encryption());
         config.application_name("clientapp-operator").connect_timeout(CONNECT).tcp_user_timeout(UNACKNOWLEDGED);
         let place = format!("database {dbname} at {host}:{port}");
         let resync = (resync > 0).then(|| Duration::from_secs(resync));
-        Ok(Some(Settings { config, place, connector, tables, pool_size, resync }))
+        Ok(Some(Settings { config, place, tls, tables, pool_size, resync }))
     }
 }
 
@@ -111,7 +112,8 @@ mod tests {
         let mut given: BTreeMap<_, _> = REQUIRED.into_iter().zip(values).collect();
         let settings = Settings::new(given.clone()).unwrap().unwrap();
         assert_eq!((settings.pool_size, settings.resync), (10, Some(Duration::from_secs(60))));
-        assert_eq!((settings.connector.mode, settings.place.as_str()), (SslMode::Prefer, "database app at db:5432"));
+        assert_eq!(settings.place, "database app at db:5432");
+        assert_eq!(settings.config.get_ssl_mode(), SslMode::Prefer.encryption());
         given.insert("PSQL_RESYNC", "0".to_owned());
         assert_eq!(Settings::new(given).unwrap().unwrap().resync, None);
     }

@@ -2,8 +2,6 @@
 
 use std::{path::Path, sync::Arc};
 
-use deadpool_postgres::Connect;
-use futures::{FutureExt as _, future::BoxFuture};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
@@ -13,16 +11,13 @@ use rustls::{
     crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
-use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, config::SslMode as Encryption, error::SqlState};
+use tokio_postgres::config::SslMode as Encryption;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// When a connection is encrypted, and what of the server's certificate is checked: libpq's words and meanings.
+/// When a connection is encrypted, and what of the server's certificate is checked: libpq's words and meanings, but for `allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, clap::ValueEnum)]
 pub(super) enum SslMode {
     Disable,
-    /// Encrypted if the server does not want it otherwise.
-    Allow,
     /// Encrypted if the server can.
     Prefer,
     /// Encrypted; the certificate is checked only if there is one to check it with.
@@ -33,52 +28,32 @@ pub(super) enum SslMode {
     VerifyFull,
 }
 
-/// How connections are made in a mode.
-#[derive(Clone)]
-pub(super) struct Connector {
-    pub(super) mode: SslMode,
-    tls: MakeRustlsConnect,
-}
-
-impl Connector {
-    /// `root` is the file with the authorities that are known.
-    pub(super) fn new(mode: SslMode, root: Option<&Path>) -> anyhow::Result<Connector> {
-        let provider = Arc::new(ring::default_provider());
-        let mut verifier = Verifier { mode, authorities: None, algorithms: provider.signature_verification_algorithms };
-        if let Some(path) = root {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_file_iter(path)? {
-                roots.add(certificate?)?;
-            }
-            verifier.authorities =
-                Some(WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build()?);
-        }
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
-        Ok(Connector { mode, tls: MakeRustlsConnect::new(config) })
-    }
-}
-
-impl Connect for Connector {
-    fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
-        let mut config = config.clone();
-        config.ssl_mode(match self.mode {
-            SslMode::Disable | SslMode::Allow => Encryption::Disable,
+impl SslMode {
+    /// What the protocol is asked for; the rest is the [`Verifier`]'s.
+    pub(super) fn encryption(self) -> Encryption {
+        match self {
+            SslMode::Disable => Encryption::Disable,
             SslMode::Prefer => Encryption::Prefer,
             SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Encryption::Require,
-        });
-        Box::pin(async move {
-            let mut connected = config.connect(self.tls.clone()).await;
-            let refused = Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
-            if self.mode == SslMode::Allow && connected.as_ref().is_err_and(|error| error.code() == refused) {
-                // Such as: no pg_hba.conf entry for a connection without encryption.
-                connected = config.ssl_mode(Encryption::Require).connect(self.tls.clone()).await;
-            }
-            let (client, connection) = connected?;
-            // Its end is told to those who wait for an answer on it.
-            Ok((client, tokio::spawn(connection.map(drop))))
-        })
+        }
     }
+}
+
+/// How connections are made in a mode. `root` is the file with the authorities that are known.
+pub(super) fn connector(mode: SslMode, root: Option<&Path>) -> anyhow::Result<MakeRustlsConnect> {
+    let provider = Arc::new(ring::default_provider());
+    let mut verifier = Verifier { mode, authorities: None, algorithms: provider.signature_verification_algorithms };
+    if let Some(path) = root {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(path)? {
+            roots.add(certificate?)?;
+        }
+        let authorities = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build()?;
+        verifier.authorities = Some(authorities);
+    }
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
 }
 
 /// Checks what the mode asks for, where rustls would check everything.

@@ -3,6 +3,7 @@
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
+use tokio::task::JoinHandle;
 
 /// So much of a panic's words goes into a status.
 const LENGTH: usize = 300;
@@ -35,6 +36,11 @@ pub async fn caught<T, E>(
             Err(failure(Panic { words: line.chars().take(LENGTH).collect() }))
         }
     }
+}
+
+/// What a thread for work that blocks has come to; if it has panicked, so does this.
+pub async fn joined<T>(work: JoinHandle<T>) -> T {
+    work.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
 #[cfg(test)]

@@ -26,12 +26,12 @@ use super::{
     dump::{About, Name},
     error::Error,
     extract::{LOST_AND_FOUND, OURS, report},
-    joined, push,
+    push,
     seal::Recipient,
     send::{self, Source},
     settings::Archive,
 };
-use crate::runtime::{clock, key::hex};
+use crate::runtime::{clock, key::hex, panic::joined};
 
 /// A volume, as it was before it is read.
 #[derive(Clone, Debug)]

@@ -19,10 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     error::Error,
-    joined,
     settings::{Endpoint, Hidden, Place, Prefix},
 };
-use crate::runtime::key::hex;
+use crate::runtime::{key::hex, panic::joined};
 
 /// What is sent or read at once, at least: S3 takes no parts below 5 MiB but the last.
 const PART: u64 = 8 << 20;

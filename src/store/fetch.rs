@@ -14,10 +14,10 @@ use super::{
     catalog,
     dump::{self, Name},
     error::Error,
-    joined,
     receive::{entry, receive},
     settings::Fetch,
 };
+use crate::runtime::panic::joined;
 
 /// What is written at once: as age decrypts.
 const CHUNK: usize = 64 << 10;

@@ -35,8 +35,6 @@ pub mod settings;
 
 use std::process::ExitCode;
 
-use tokio::task::JoinHandle;
-
 use self::{
     bucket::Bucket,
     error::Error,
@@ -64,11 +62,6 @@ pub fn main(args: &StoreArgs) -> ExitCode {
 fn failed(error: &dyn std::fmt::Display) -> ExitCode {
     eprintln!("error: {error}");
     ExitCode::FAILURE
-}
-
-/// What a thread for work that blocks has come to; if it has panicked, so does this.
-async fn joined<T>(work: JoinHandle<T>) -> T {
-    work.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
 async fn run(command: &Command) -> Result<(), Error> {

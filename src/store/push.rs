@@ -17,13 +17,12 @@ use super::{
     catalog::{self, Catalog, Entry},
     dump::{self, Dump, Name},
     error::Error,
-    joined,
     keep::{self, Candidate, Keep},
     seal::Recipient,
     send::{self, Source},
     settings::Push,
 };
-use crate::runtime::{clock, key::hex};
+use crate::runtime::{clock, key::hex, panic::joined};
 
 /// What was left of an upload that has not come to its end is that of no upload any more: a Job ends far earlier.
 const LEFT: SignedDuration = SignedDuration::from_hours(24);

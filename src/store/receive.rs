@@ -10,11 +10,10 @@ use super::{
     bucket::Bucket,
     catalog::{self, Entry, Stored},
     error::Error,
-    joined,
     seal::{self, Closed, Identity},
     settings::Which,
 };
-use crate::runtime::key::hex;
+use crate::runtime::{key::hex, panic::joined};
 
 /// What is asked for, where there is a key for it.
 pub async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) -> Result<Entry, Error> {

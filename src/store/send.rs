@@ -10,9 +10,9 @@ use super::{
     bucket::{Bucket, Piece, part_size},
     catalog::{self, Entry, Stored},
     error::Error,
-    joined,
     seal::{self, Recipient, Sealed},
 };
+use crate::runtime::panic::joined;
 
 /// What is to be written.
 pub struct Source<F> {

@@ -212,7 +212,7 @@ async fn settings_that_cannot_work_end_the_operator_with_a_sentence() {
         ("PSQL_RESYNC", "86401", "PSQL_RESYNC=86401: seconds"),
         ("PSQL_TABLES", "people,", "PSQL_TABLES=people,: tables with commas between them are expected"),
         ("PSQL_TABLES", "people;", "PSQL_TABLES=people;: tables with commas"),
-        ("PSQL_SSLMODE", "on", "PSQL_SSLMODE=on: disable, allow, prefer, require, verify-ca or"),
+        ("PSQL_SSLMODE", "on", "PSQL_SSLMODE=on: disable, prefer, require, verify-ca or"),
         ("PSQL_SSLMODE", "verify-ca", "PSQL_SSLMODE=verify-… is set, but PSQL_SSLROOTCERT is not"),
         ("PSQL_SSLMODE", "verify-full", "PSQL_SSLMODE=verify-… is set, but PSQL_SSLROOTCERT is not"),
         ("PSQL_SSLROOTCERT", "/does/not/exist", "PSQL_SSLROOTCERT /does/not/exist: "),
@@ -329,7 +329,6 @@ async fn connections_are_encrypted_as_sslmode_says() {
     let mut age = 0;
     for (host, mode, root, refusal) in [
         ("127.0.0.1", "disable", None, Some("CredentialsRefused")),
-        ("127.0.0.1", "allow", None, None),
         ("127.0.0.1", "prefer", None, None),
         ("127.0.0.1", "require", None, None),
         ("127.0.0.1", "require", Some(&other), Some("DatabaseUnavailable")),
