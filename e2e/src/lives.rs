@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, env = "LIVES_SEED")]
     pub seed: Option<u64>,
     /// How many lives at the same time
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     pub parallel: usize,
     /// Leave the operator alone
     #[arg(long)]

@@ -16,7 +16,7 @@ use super::{
     live,
     observed::{Observed, Workload},
     plan::{Apply, Plan, Step},
-    release, report, retained,
+    release, repair, report, retained,
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus, annotation},
@@ -63,6 +63,7 @@ pub async fn act(
             }
             Step::UnlockRelease { secret, revision } => release::unlock(ctx, app.key, secret, *revision).await?,
             Step::FetchChart => release::fetch(ctx, app, desired, observed),
+            Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
             Step::HelmUpgrade { revision, .. } => {
                 release::upgrade(ctx, app, desired, observed, status, *revision).await?
             }

@@ -9,6 +9,7 @@ use super::{
     database,
     deployer::Deployer,
     desired::{Desired, SecretSource},
+    drift,
     error::Refusal,
     gate::{Gate, gate},
     helm_runs::HelmRun,
@@ -48,6 +49,8 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         run_is_shown: _,
         release,
         workloads,
+        missing: _,
+        repairs: _,
         inventory: _,
         owned: _,
         retry,
@@ -120,7 +123,16 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     let is_waiting = workloads.iter().any(|workload| workload.waiting.is_some());
-    plan.look_at_pods = is_waiting.then(|| pods::next_look(pods::not_ready_since(recorded).unwrap_or(now), now));
+    let pods = is_waiting.then(|| pods::next_look(pods::not_ready_since(recorded).unwrap_or(now), now));
+    plan.look_again = pods.into_iter().chain(drift::look_again(observed, now)).min();
+    // helm makes it again, too.
+    if plan.hold.is_none()
+        && !plan.runs_helm()
+        && let Some((repair, hold)) = drift::follows(desired, observed, now)
+    {
+        plan.steps.extend(repair);
+        return plan.hold(hold);
+    }
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),

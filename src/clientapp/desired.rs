@@ -13,7 +13,8 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, DeletionPolicy, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade, quantity,
+        ClientApp, ClientAppSpec, DeletionPolicy, Drift, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
+        quantity,
     },
     runtime::{
         account::AccountName,
@@ -58,6 +59,8 @@ pub struct Desired {
     pub suspend: bool,
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
+    /// What follows when an object of the release is missing.
+    pub drift: Drift,
 }
 
 /// Who provides a Secret.
@@ -175,6 +178,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         values,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
+        drift: spec.drift,
         key,
     })
 }

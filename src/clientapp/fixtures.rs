@@ -8,6 +8,7 @@ use super::{
     database::{DatabaseObject, DatabaseState},
     deployer::{Deployer, Found},
     desired::{Desired, desired},
+    drift::Repairs,
     helm_runs::HelmRun,
     observed::{DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
 };
@@ -145,6 +146,8 @@ pub fn settled(desired: &Desired) -> Observed {
         run_is_shown: true,
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
+        missing: Vec::new(),
+        repairs: Repairs::default(),
         inventory: Some(Inventory::default()),
         owned: Vec::new(),
         retry: None,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::observed::Workload;
 use crate::{
-    crd::{Inventory, ReleaseObject},
+    crd::{Inventory, ReleaseObject, label},
     helm::{
         ingress,
         storage::{Hook, RESOURCE_POLICY, Stored},
@@ -29,12 +29,43 @@ const MAX_OBJECT: usize = 3 << 20;
 /// The manifest is no YAML, or an object in it has no kind or name.
 pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
-    let mut take = |document: &Value| {
+    each(stored, |document| {
         if ingress::is_ingress(document) {
             hosts.extend(ingress::hosts(document));
         }
         object(document).map(|object| objects.push(object))
-    };
+    })?;
+    let hook_jobs: BTreeSet<_> =
+        stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
+    let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_left_out();
+    let install_hooks = stored.hooks.iter().filter(is_owed).map(|hook| format!("{} {}", hook.kind, hook.name));
+    Ok(Inventory {
+        secret: secret.to_owned(),
+        install_hooks: install_hooks.collect(),
+        objects,
+        hook_jobs: hook_jobs.into_iter().collect(),
+        hosts: hosts.into_iter().collect(),
+    })
+}
+
+/// What Helm has stored of these objects.
+///
+/// # Errors
+/// As of [`read`].
+pub fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Result<Vec<(ReleaseObject, Value)>, String> {
+    let mut found = Vec::new();
+    each(stored, |document| {
+        let object = object(document)?;
+        if objects.contains(&object) {
+            found.push((object, document.clone()));
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Takes each object of a stored revision.
+fn each(stored: &Stored, mut take: impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
     for text in documents(&stored.manifest) {
         // A tree of YAML takes many times the memory of its text.
         if text.len() > MAX_OBJECT {
@@ -55,17 +86,7 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
             }
         }
     }
-    let hook_jobs: BTreeSet<_> =
-        stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
-    let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_left_out();
-    let install_hooks = stored.hooks.iter().filter(is_owed).map(|hook| format!("{} {}", hook.kind, hook.name));
-    Ok(Inventory {
-        secret: secret.to_owned(),
-        install_hooks: install_hooks.collect(),
-        objects,
-        hook_jobs: hook_jobs.into_iter().collect(),
-        hosts: hosts.into_iter().collect(),
-    })
+    Ok(())
 }
 
 /// The documents of a stream of YAML; a line that begins with `---` is in none of them.
@@ -163,7 +184,9 @@ pub fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Work
     seen
 }
 
-/// Annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
+/// Label and annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
+pub const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
+/// The name of that release.
 pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// The namespace of that release.
 pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";

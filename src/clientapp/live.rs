@@ -11,6 +11,7 @@ use kube::{
     Api,
     api::{ListParams, PartialObjectMeta},
 };
+use serde_json::Value;
 
 use super::{
     context::{App, Ctx},
@@ -19,9 +20,9 @@ use super::{
     watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::Inventory,
+    crd::{Inventory, ReleaseObject},
     destroy::{self, permit::Kind},
-    helm::storage,
+    helm::storage::{self, Stored},
     runtime::{account::AccountName, api::unless_gone, client::impersonating, key::Key},
 };
 
@@ -57,15 +58,36 @@ pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -
     found.map(|found| found.items).map_err(Error::api(format!("list the pods of ClientApp {key}")))
 }
 
-/// Reads what Helm stored of a revision; inside, what is wrong with it.
+/// Reads what a stored revision consists of; inside, what is wrong with it.
 pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
+    payload(ctx, key, secret, |uid, stored| inventory::read(uid, stored)).await
+}
+
+/// Reads these objects as they are in a stored revision; inside, what is wrong with it.
+pub async fn objects(
+    ctx: &Ctx,
+    key: &Key,
+    secret: &str,
+    objects: &[ReleaseObject],
+) -> Result<Result<Vec<(ReleaseObject, Value)>, String>, Error> {
+    let objects = objects.to_vec();
+    payload(ctx, key, secret, move |_, stored| inventory::stored(stored, &objects)).await
+}
+
+/// Reads what Helm stored of a revision, with the uid of its Secret.
+async fn payload<T: Send + 'static>(
+    ctx: &Ctx,
+    key: &Key,
+    secret: &str,
+    read: impl FnOnce(&str, &Stored) -> Result<T, String> + Send + 'static,
+) -> Result<Result<T, String>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
     let Some(Secret { metadata, data, .. }) = found else { return Ok(Err("its Secret is gone".to_owned())) };
     let payload = data.and_then(|mut data| data.remove("release"));
     let Some(payload) = payload else { return Ok(Err("its Secret has no key release".to_owned())) };
-    let read = move || inventory::read(&metadata.uid.unwrap_or_default(), &storage::read(&payload.0)?);
-    Ok(unpacked(ctx, read).await)
+    let unpack = move || read(&metadata.uid.unwrap_or_default(), &storage::read(&payload.0)?);
+    Ok(unpacked(ctx, unpack).await)
 }
 
 /// What unpacks a revision, one at a time: a large one takes much memory, and its time.

@@ -9,7 +9,7 @@ use std::{
 use kube::api::ApiResource;
 use tokio::sync::Mutex;
 
-use super::{owned, pods::Look};
+use super::{drift::Repairs, owned, pods::Look};
 use crate::{
     crd::{ClientAppStatus, Owned},
     runtime::{cache::Memo, key::Key, status::Statuses},
@@ -35,6 +35,8 @@ pub struct Memory {
     /// Of the newest revision that this process has seen helm make, by the uid of its Secret: the generation of each of its
     /// workloads by uid, which a late watch may not have yet.
     pub generations: Memo<Key, (String, Arc<HashMap<String, i64>>)>,
+    /// What was made again for an app of late, and until when a watch may be late with what helm has made.
+    pub repairs: Memo<Key, Repairs>,
     /// What was last seen of the pods of an app that is not ready.
     pub pods: Memo<Key, Look>,
     /// What was last said of each app.
@@ -60,6 +62,7 @@ impl Memory {
         self.unburdened.take(key);
         self.made.take(key);
         self.generations.take(key);
+        self.repairs.take(key);
         self.pods.take(key);
         self.statuses.forget(key);
     }

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | what shall be | [`mod@desired`], with [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | what is there | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate` and [`upgrade`], into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`] and `drift`, into [`plan`] | pure |
 //! | say so | [`report`], with [`attempt`] | pure, then one write |
-//! | do it | [`act`], with `release` and `account` | effect |
+//! | do it | [`act`], with `release`, `repair` and `account` | effect |
 //! | how helm gets on | [`helm_runs`] | effect |
 //! | deletion | `teardown` | effect |
 //! | what becomes of what | [`fate`] | pure |
@@ -22,6 +22,7 @@ pub(crate) mod database;
 pub(crate) mod decide;
 pub(crate) mod deployer;
 pub mod desired;
+mod drift;
 pub(crate) mod error;
 pub mod fate;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub(crate) mod owned;
 pub(crate) mod plan;
 mod pods;
 mod release;
+mod repair;
 pub(crate) mod report;
 pub(crate) mod retained;
 mod start;

@@ -1,7 +1,7 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
 //! a Secret that another client wrote) or what a cache seems to be late with (a revision this operator has seen).
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
@@ -18,6 +18,7 @@ use super::{
     context::{App, Ctx},
     database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
+    drift::{self, WATCH_PATIENCE},
     error::Error,
     helm_runs::{HelmRun, Upgraded},
     inventory, live,
@@ -33,9 +34,6 @@ use crate::{
     destroy::permit::Kind,
     runtime::key::Key,
 };
-
-/// How long the watch may take to show a revision that helm has reported as written. Then the API server is asked.
-const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record
 /// says so, and its end, or the watch, asks for the next reconcile.
@@ -77,9 +75,25 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
     recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run);
+    let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
+    if let HelmRun::Upgraded(upgraded) = &run {
+        repairs = repairs.after_helm(upgraded.at);
+        ctx.memory.repairs.put(key.clone(), repairs.clone());
+    }
+    let missing = drift::missing(inventory.as_ref(), key, |kind, name| ctx.watches.has(key, kind, name));
     let owned = recorded.owned.clone();
-    let observed =
-        Observed { run, run_is_shown, workloads, release, inventory, owned, recorded, ..Observed::default() };
+    let observed = Observed {
+        run,
+        run_is_shown,
+        workloads,
+        missing,
+        repairs,
+        release,
+        inventory,
+        owned,
+        recorded,
+        ..Observed::default()
+    };
     match desired {
         Some(desired) => {
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
@@ -409,6 +423,8 @@ async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::clientapp::fixtures::{attempt, now, release};
     use crate::helm::gateway::record::Recorded;

@@ -13,10 +13,11 @@ use semver::Version;
 use super::{
     database::{BackupProgress, DatabaseObject},
     deployer::Deployer,
+    drift::Repairs,
     helm_runs::HelmRun,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject},
     destroy::permit::Kind,
     helm::Chart,
     runtime::{feeder::Availability, key::Key},
@@ -48,6 +49,10 @@ pub struct Observed {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
+    /// What of the release is not there, of the kinds that are watched.
+    pub missing: Vec<ReleaseObject>,
+    /// What was made again of late.
+    pub repairs: Repairs,
     /// What the release consists of; `None`: there is none, or it cannot be read.
     pub inventory: Option<Inventory>,
     /// What holds or opens data and is this app's own by now.

@@ -7,7 +7,7 @@ use kube::runtime::controller::Action;
 use serde_json::Value;
 
 use super::{database::Room, deployer, observed::Retained};
-use crate::crd::{BackupRecord, Reason};
+use crate::crd::{BackupRecord, Reason, ReleaseObject};
 
 /// How long a database object may stay without any status before that itself is reported.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -55,6 +55,8 @@ pub enum Step {
         revision: i64,
     },
     FetchChart,
+    /// Make again what of the release is missing.
+    Repair(Vec<ReleaseObject>),
     /// `helm upgrade --install`.
     HelmUpgrade {
         /// The revision it will make.
@@ -117,8 +119,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What the rest waits for.
     pub hold: Option<Hold>,
-    /// When the pods of workloads that are not ready are looked at again.
-    pub look_at_pods: Option<Timestamp>,
+    /// When to look again at what no watch tells of, such as the pods of workloads that are not ready.
+    pub look_again: Option<Timestamp>,
 }
 
 impl Plan {
@@ -128,8 +130,8 @@ impl Plan {
         let adopted =
             self.steps.iter().any(|step| matches!(step, Step::Adopt(_))).then_some(SignedDuration::from_secs(1));
         let held = self.hold.as_ref().and_then(|hold| hold.until).map(|until| until.duration_since(now));
-        let pods = self.look_at_pods.map(|at| at.duration_since(now));
-        match [adopted, held, pods].into_iter().flatten().min() {
+        let unwatched = self.look_again.map(|at| at.duration_since(now));
+        match [adopted, held, unwatched].into_iter().flatten().min() {
             None => Action::await_change(),
             Some(wait) => {
                 let wait = wait.max(SignedDuration::from_millis(100));

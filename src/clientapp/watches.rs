@@ -5,7 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{PersistentVolumeClaim, PodTemplateSpec, Secret, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, PodTemplateSpec, Secret, Service, ServiceAccount},
+    networking::v1::{Ingress, NetworkPolicy},
+    policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -16,12 +18,12 @@ use super::{
     database::{self, DatabaseObject, Provider, Watched},
     deployer::{self, Deployer},
     desired::StoredProfile,
-    inventory::release_of,
+    inventory::{MANAGED_BY, release_of},
     observed::Workload,
     pods,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, annotation, label},
+    crd::{ClientApp, Guard, Profile, ReleaseObject, annotation, label},
     destroy::permit,
     helm::command::{DIGEST_LABEL, REVISION_LABEL},
     runtime::{
@@ -33,9 +35,6 @@ use crate::{
         watch::owner,
     },
 };
-
-/// Selects what Helm manages.
-const MANAGED_BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
 
 /// Of any Secret: whose it is, and which version of it this is. Never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +80,8 @@ pub struct Watches {
     deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
     stateful_sets: Arc<Cache<Workload>>,
+    /// What else releases consist of, by kind, filed under its release.
+    parts: [(&'static str, Arc<Cache<()>>); 5],
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// The deployers' ServiceAccounts; no others.
@@ -103,14 +104,28 @@ impl Watches {
     ) -> Arc<Self> {
         let feeder = Feeder { client, objects: &apps, tasks, stop };
         let all = watcher::Config::default();
-        let helms = all.clone().labels(MANAGED_BY_HELM);
+        let (label, word) = MANAGED_BY;
+        let helms = all.clone().labels(&format!("{label}={word}"));
         // By name, so that rights on this name are enough.
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: feeder.all("secrets", all.clone(), secret, secret_changed),
             claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
             deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
-            stateful_sets: feeder.all("statefulsets", helms, stateful_set, Objects::trigger),
+            stateful_sets: feeder.all("statefulsets", helms.clone(), stateful_set, Objects::trigger),
+            parts: [
+                ("ConfigMap", feeder.all("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
+                ("Service", feeder.all("services", helms.clone(), part::<Service>, Objects::trigger)),
+                ("Ingress", feeder.all("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
+                (
+                    "NetworkPolicy",
+                    feeder.all("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
+                ),
+                (
+                    "PodDisruptionBudget",
+                    feeder.all("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
+                ),
+            ],
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::ALL.iter().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
@@ -121,13 +136,26 @@ impl Watches {
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
     pub async fn synced(&self) {
-        let Watches { apps, secrets, deployments, stateful_sets, claims, accounts, bindings, databases, profiles } =
-            self;
+        let Watches {
+            apps,
+            secrets,
+            deployments,
+            stateful_sets,
+            parts,
+            claims,
+            accounts,
+            bindings,
+            databases,
+            profiles,
+        } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = apps.store.wait_until_ready().await;
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
+        for (_, parts) in parts {
+            parts.synced().await;
+        }
         claims.synced().await;
         accounts.synced().await;
         bindings.synced().await;
@@ -162,6 +190,17 @@ impl Watches {
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
     }
 
+    /// Whether an object of a kind that is watched is there, with Helm's marks for this release; a Secret has its name alone.
+    pub fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
+        let key = Key::new(&release.namespace, name);
+        match kind {
+            "Secret" => self.secrets.get(&key).is_some(),
+            "Deployment" => self.deployments.is_of(&key, release),
+            "StatefulSet" => self.stateful_sets.is_of(&key, release),
+            _ => self.parts.iter().any(|(of, parts)| *of == kind && parts.is_of(&key, release)),
+        }
+    }
+
     pub fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
         self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
     }
@@ -177,10 +216,14 @@ impl Watches {
     }
 }
 
-/// A Secret is a release's, and then the release's name comes here; or a Secret that an app makes or waits for by name.
+/// A Secret stores a release, and then the release's name comes here; or it is one that an app makes or waits for by name, or that is
+/// of its release.
 fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     apps.trigger_in(&secret.namespace, |app| {
         let key = key_of(app);
+        let status = app.object.as_ref().ok().and_then(|app| app.status.as_ref());
+        let inventory = status.and_then(|status| status.inventory.as_ref());
+        let of_release = |object: &ReleaseObject| object.kind == "Secret" && object.name == secret.name;
         let spec = app.object.as_ref().ok().map(|app| &app.spec);
         let given = spec.and_then(|spec| spec.admin_secret.as_ref());
         let external = spec.and_then(|spec| spec.postgres.external.as_ref()).map(|external| &external.secret_name);
@@ -188,6 +231,7 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
             || [given, external].contains(&Some(&secret.name))
             || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
             || database::ALL.iter().any(|provider| provider.secret(&key) == secret.name)
+            || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
     });
 }
 
@@ -351,6 +395,11 @@ fn workload<K: Resource>(
         stuck: false,
     };
     Entry { key: key_of(object), value: group.is_some().then(workload), group }
+}
+
+fn part<K: Resource>(object: PartialObjectMeta<K>) -> Entry<()> {
+    let group = release_of(&object.metadata);
+    Entry { key: key_of(&object), value: group.is_some().then_some(()), group }
 }
 
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {

@@ -100,6 +100,11 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub upgrade: Upgrade,
 
+    /// What follows when an object of the release is deleted, or taken off it, by another client. It is about Deployments,
+    /// StatefulSets, Services, ConfigMaps, Secrets, Ingresses, NetworkPolicies and PodDisruptionBudgets.
+    #[serde(default)]
+    pub drift: Drift,
+
     /// Further values for the chart. Layers, later wins: the operator's base values, the Profile, these values, what the
     /// operator computes. A key that it computes is refused, and the message names the field to use instead:
     /// `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`, `ingress.enabled`,
@@ -277,6 +282,18 @@ pub struct Upgrade {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('720h')").message("must be a duration such as 30m or 2h, at least 5m and at most 720h"))]
     pub foreign_lock_timeout: Option<String>,
+}
+
+/// What follows when an object of the release is missing.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub enum Drift {
+    /// It is made again as helm has made it, without a new revision.
+    #[default]
+    Repair,
+    /// `Ready` says so, and nothing is made.
+    Report,
+    /// Nothing, but that a workload that is not there is not ready.
+    Ignore,
 }
 
 /// The volume for the app's files.

@@ -16,8 +16,9 @@ mod server;
 mod store;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, ExternalPostgres,
-    InstalledChart, Inventory, Owned, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, Drift,
+    ExternalPostgres, InstalledChart, Inventory, Owned, Persistence, Postgres, PostgresProvider, Redis, Release,
+    ReleaseObject, Upgrade,
 };
 pub use guard::{Guard, decode_strictly};
 pub use parameters::Parameters;

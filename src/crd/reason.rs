@@ -128,6 +128,8 @@ reasons! {
     DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace, and is made anew.", "Leave both there: helm acts by them.";
     Disabled APP kind::POSTGRES_READY, Fine: "The spec asks for no database.", "Nothing.";
     DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; data that were migrated do not go back.", "Take the way in the message.";
+    Drifted APP kind::RELEASED, Trouble: "Another client has deleted an object of the release, or taken it off the release.",
+        "With `spec.drift: Repair` it is made again: find the client, if that goes on. Else make it again, or set that.";
     DrillFailed DB BACKED_UP, Trouble: "The latest dump could not be restored when that was tried.", "Follow the message, and make another dump: the newest is in doubt.";
     DumpFailed DB BACKED_UP, Trouble: "A dump has failed, or has hung for six hours; or it is on its volume, and could not be uploaded to the store.", "Do what the message says, or look at the log of the Job that is named.";
     Dumped DB BACKED_UP, Fine: "The last dump is complete.", "Nothing.";

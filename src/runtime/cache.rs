@@ -134,6 +134,11 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.get(key).map(|object| object.1.clone())
     }
 
+    /// Whether an object is there, and filed under this group.
+    pub fn is_of(&self, key: &Key, group: &Key) -> bool {
+        self.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
+    }
+
     /// All objects, in the order of their names.
     pub fn all(&self) -> Vec<(Key, V)> {
         self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()

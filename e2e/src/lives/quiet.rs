@@ -3,6 +3,10 @@
 use super::history::{Kind, Record, Seen, condition, is_terminating};
 use super::model::Asked;
 
+/// What an app or a database may wait for without end, since no part of the plane does it: Percona's stand-in makes no Secret anew,
+/// and no volume grows.
+const WAITING: [&str; 2] = ["SecretMissing", "Growing"];
+
 /// What is still under way in a namespace.
 #[must_use]
 pub fn busy(record: &Record, namespace: &str, asked: &Asked) -> Option<String> {
@@ -27,7 +31,8 @@ fn why(record: &Record, seen: &Seen, asked: &Asked) -> Option<String> {
             } else if !current {
                 Some(format!("{what} was not looked at since it was changed"))
             } else {
-                (is("Reconciling") && !held).then(|| format!("{what} is being reconciled"))
+                let waits = condition(object, "Reconciling").is_some_and(|(_, reason, _)| WAITING.contains(&reason));
+                (is("Reconciling") && !held && !waits).then(|| format!("{what} is being reconciled"))
             }
         }
         Kind::Event => None,

@@ -3,6 +3,7 @@
 
 mod boundary;
 mod database;
+mod drift;
 mod hostname;
 mod namespace;
 mod percona;

@@ -9,11 +9,12 @@ use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState, Place},
         deployer::{Found, Part},
+        drift::Repairs,
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
         observed::DatabaseView,
         plan::Apply,
     },
-    crd::{Inventory, Owned, Release},
+    crd::{Inventory, Owned, Release, ReleaseObject},
     runtime::{feeder::Availability, key::Key},
 };
 
@@ -42,6 +43,7 @@ fn brief(plan: &Plan) -> String {
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
+            Step::Repair(missing) => format!("repair {}", drift::names(missing)),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
@@ -539,6 +541,53 @@ fn what_is_lost_of_generated_secrets() {
 }
 
 #[test]
+fn what_is_missing_of_a_release_is_made_again() {
+    let policy = |drift: &str| json!({"drift": drift});
+    let missing = |w: &mut Observed| {
+        w.missing = vec![part("v1", "Service"), part("networking.k8s.io/v1", "Ingress")];
+    };
+    const REPAIR: &str = "repair Service acme, Ingress acme, hold Released/Drifted";
+    row("two objects", none(), missing, REPAIR);
+    row("told only", policy("Report"), missing, "hold Released/Drifted!");
+    row("ignored", policy("Ignore"), missing, "");
+    let ended =
+        |seconds: i64| move |w: &mut Observed| (missing(w), w.repairs = Repairs::default().after_helm(ago(seconds))).0;
+    row("the watch may be late", none(), ended(1), "");
+    row("the watch was not late", none(), ended(5), REPAIR);
+    row("by another clock", none(), ended(-3600), REPAIR);
+    let made = |parts: std::ops::Range<usize>, seconds: i64| {
+        move |w: &mut Observed| {
+            missing(w);
+            w.repairs = Repairs::default().with(&w.missing[parts], ago(seconds));
+        }
+    };
+    row("another client deletes both again", none(), made(0..2, 1), "hold Released/Drifted");
+    row("and after a while", none(), made(0..2, 5), REPAIR);
+    row("one of them", none(), made(0..1, 1), "repair Ingress acme, hold Released/Drifted");
+    row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");
+    row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");
+    let locked = |w: &mut Observed| {
+        missing(w);
+        w.release = Some(ReleaseView { phase: Phase::Pending, stamp: None, ..release("") });
+    };
+    row("while another Helm client is at work", none(), locked, "hold Released/ExternalOperationInProgress");
+
+    let (desired, mut observed) = (want(&none()), settled(&want(&none())));
+    ended(2)(&mut observed);
+    let plan = decide(&desired, &observed, &config(), now());
+    assert_eq!(plan.look_again, Some(now() + SignedDuration::from_secs(3)));
+}
+
+fn part(api_version: &str, kind: &str) -> ReleaseObject {
+    ReleaseObject {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: "acme".to_owned(),
+        ..ReleaseObject::default()
+    }
+}
+
+#[test]
 fn a_chart_is_fetched_before_helm_runs() {
     let version = want(&none()).chart_version.to_string();
     let old = |w: &mut Observed| w.release = Some(release("old"));
@@ -653,8 +702,8 @@ impl Sim {
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
-            Step::Adopt(_) | Step::BackUp(_) | Step::Restart { .. } => {
-                unreachable!("nothing was left or lost, and no backup is asked for")
+            Step::Adopt(_) | Step::BackUp(_) | Step::Restart { .. } | Step::Repair(_) => {
+                unreachable!("nothing was left, lost or deleted, and no backup is asked for")
             }
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::UnlockRelease { revision, .. } => {

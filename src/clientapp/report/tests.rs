@@ -10,11 +10,12 @@ use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState},
         decide::decide,
+        drift::Repairs,
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
         observed::{DatabaseView, Workload},
     },
-    crd::{Attempt, BackupState},
+    crd::{Attempt, BackupState, ReleaseObject},
     runtime::feeder::Availability,
 };
 
@@ -92,6 +93,14 @@ fn what_the_conditions_say() {
         let why =
             "0 of 1 replicas are available, and no progress within its deadline: pod x is not scheduled: no node fits";
         (w.workloads[0].waiting, w.workloads[0].stuck) = (Some(why.to_owned()), true);
+    });
+    let service = ReleaseObject { kind: "Service".to_owned(), name: "acme".to_owned(), ..ReleaseObject::default() };
+    for drift in ["Repair", "Report", "Ignore"] {
+        say(&format!("a Service is missing: {drift}"), json!({"drift": drift}), &|w| w.missing = vec![service.clone()]);
+    }
+    say("a Service is deleted again and again", json!({}), &|w| {
+        w.missing = vec![service.clone()];
+        w.repairs = (1..=3).fold(Repairs::default(), |repairs, _| repairs.with(&w.missing, now()));
     });
     say("many workloads are not ready", json!({}), &|w| {
         let waiting = Some("0 of 1 replicas are available".to_owned());

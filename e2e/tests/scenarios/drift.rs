@@ -1,0 +1,193 @@
+//! Objects of a release that another client deletes, or takes off it.
+
+use std::fmt::Debug;
+
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
+use e2e::lab::{Lab, Tenant, has};
+use e2e::scenario::{small, with};
+use e2e::wait::until;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + 'static
+{
+}
+
+/// What of an object has to be the same when it is made again, and the field managers that have a part in it.
+fn essence<K: Object>(object: &K) -> (Value, Vec<String>) {
+    let meta = object.meta();
+    let managers = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
+    let managers = managers.map(|entry| format!("{:?} {:?}", entry.manager, entry.operation)).collect();
+    let mut document = serde_json::to_value(object).unwrap();
+    for field in ["metadata", "status"] {
+        document.as_object_mut().unwrap().remove(field);
+    }
+    // The cluster gives it.
+    for field in ["clusterIP", "clusterIPs"] {
+        document["spec"].as_object_mut().and_then(|spec| spec.remove(field));
+    }
+    let mut annotations = meta.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| !key.starts_with("deployment.kubernetes.io/"));
+    (json!([document, meta.labels, annotations, meta.namespace]), managers)
+}
+
+/// Deletes an object, and waits until it is there again.
+async fn comes_back<K: Object>(tenant: &Tenant, name: &str) {
+    let api = tenant.api::<K>();
+    let before = api.get(name).await.unwrap();
+    api.delete(name, &DeleteParams::background()).await.unwrap();
+    let again = |found: Option<&K>| found.filter(|found| found.uid() != before.uid()).map(|_| ());
+    tenant.wait_for(name, "made again", again).await;
+    // The controllers of its kind have to do with the status alone.
+    let after = api.get(name).await.unwrap();
+    assert_eq!(essence(&after), essence(&before));
+}
+
+async fn uid<K: Object>(tenant: &Tenant, name: &str) -> Option<String> {
+    tenant.api::<K>().get_opt(name).await.unwrap().and_then(|found| found.uid())
+}
+
+#[tokio::test]
+async fn what_is_deleted_comes_back_as_it_was() {
+    let tenant = Lab::shared().await.tenant("drift").await;
+    // Helm reads the number as octal.
+    let modes = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: modes}\nspec: {selector: {matchLabels: {a: b}}, template: \
+                 {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}], volumes: [{name: v, configMap: {name: v, \
+                 defaultMode: 0755}}]}}}";
+    let more = json!({
+        "ingressClassName": "traefik", "redis": {"enabled": true}, "values": {"extraManifests": [modes]},
+    });
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    comes_back::<Service>(&tenant, "acme-nextcloud").await;
+    comes_back::<Ingress>(&tenant, "acme-nextcloud").await;
+    comes_back::<Deployment>(&tenant, "acme-nextcloud").await;
+    comes_back::<StatefulSet>(&tenant, "acme-redis-master").await;
+    comes_back::<ConfigMap>(&tenant, "acme-nextcloud-config").await;
+    comes_back::<NetworkPolicy>(&tenant, "acme-redis").await;
+    comes_back::<PodDisruptionBudget>(&tenant, "acme-redis-master").await;
+    comes_back::<Deployment>(&tenant, "modes").await;
+    // Not deleted, but not the release's any more.
+    let service = uid::<Service>(&tenant, "acme-nextcloud").await;
+    tenant.kubectl(&["label", "service", "acme-nextcloud", "app.kubernetes.io/managed-by-"]).unwrap();
+    let marked = |found: Option<&Service>| {
+        found?.labels().get("app.kubernetes.io/managed-by").filter(|manager| *manager == "Helm").map(|_| ())
+    };
+    tenant.wait_for("acme-nextcloud", "marked again", marked).await;
+    assert_eq!(uid::<Service>(&tenant, "acme-nextcloud").await, service);
+
+    tenant.ready("acme", 1).await;
+    let sentence = "Service acme-nextcloud of release acme, which another client has deleted or taken off it, is not there: it is made again";
+    tenant.events_with("acme", "Drifted", sentence).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1", "no revision was made for it");
+    // To helm nothing has happened.
+    tenant.patch("acme", json!({"chartVersion": "5.5.3"})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    tenant.delete("acme").await;
+    assert_eq!(tenant.listed("acme"), None);
+    for name in ["acme-nextcloud", "acme-redis-master"] {
+        assert_eq!(uid::<Service>(&tenant, name).await, None);
+    }
+}
+
+#[tokio::test]
+async fn what_another_client_has_made_in_its_place_is_left_alone() {
+    let tenant = Lab::shared().await.tenant("drift-foreign").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    let suspended = |app: Option<&ClientApp>| {
+        let status = app?.status.as_ref()?;
+        (status.observed_generation == app?.metadata.generation).then_some(())
+    };
+    tenant.wait_for("acme", "suspended", suspended).await;
+    let services = tenant.api::<Service>();
+    services.delete("acme-nextcloud", &DeleteParams::default()).await.unwrap();
+    let theirs = json!({"metadata": {"name": "acme-nextcloud"}, "spec": {"ports": [{"port": 1234}]}});
+    let theirs = services.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+
+    tenant.patch("acme", json!({"suspend": false})).await.unwrap();
+    let words = "Service acme-nextcloud is there, and Helm's marks on it are not of this release";
+    tenant.held("acme", "Drifted", &[words]).await;
+    let found = services.get("acme-nextcloud").await.unwrap();
+    assert_eq!((found.uid(), found.spec), (theirs.uid(), theirs.spec));
+    tenant.patch("acme", json!({"drift": "Ignore"})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    services.delete("acme-nextcloud", &DeleteParams::default()).await.unwrap();
+    tenant.patch("acme", json!({"drift": "Repair"})).await.unwrap();
+    let again = |found: Option<&Service>| found.filter(|found| !found.annotations().is_empty()).map(|_| ());
+    tenant.wait_for("acme-nextcloud", "made again", again).await;
+    tenant.ready("acme", 1).await;
+}
+
+#[tokio::test]
+async fn what_is_missing_can_be_told_or_ignored() {
+    let tenant = Lab::shared().await.tenant("drift-told").await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "extra"}, "stringData": {"a": "b"}});
+    let more = json!({"drift": "Report", "values": {"extraManifests": [secret]}});
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.api::<Secret>().delete("extra", &DeleteParams::default()).await.unwrap();
+    let words = "is not there, and spec.drift is Report: make it again, or set spec.drift to Repair";
+    tenant.held("acme", "Drifted", &["Secret extra of release acme", words]).await;
+    let stalled = tenant.status("acme", "stalled", |status| has(status, "Stalled", "True", "Drifted")).await;
+    assert!(has(&stalled, "Reconciling", "False", "Drifted"));
+    tenant.patch("acme", json!({"drift": "Ignore"})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(uid::<Secret>(&tenant, "extra").await, None);
+    tenant.patch("acme", json!({"drift": "Repair"})).await.unwrap();
+    until("the Secret is there", async || uid::<Secret>(&tenant, "extra").await).await;
+    tenant.ready("acme", 1).await;
+    let message = tenant.patch("acme", json!({"drift": "Undo"})).await.unwrap_err().to_string();
+    assert!(message.contains("spec.drift") && message.contains("Repair"), "{message}");
+}
+
+#[tokio::test]
+async fn a_client_that_deletes_again_and_again_is_told_of() {
+    let tenant = Lab::shared().await.tenant("drift-fight").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let services = tenant.api::<Service>();
+    let mut deleted = 0;
+    let told = |status: &ClientAppStatus| {
+        let ready = conditions::find(&status.conditions, "Ready");
+        ready.is_some_and(|ready| ready.message.contains("made again 2 times in a row"))
+    };
+    let message = until("it is told", async || {
+        if services.delete("acme-nextcloud", &DeleteParams::default()).await.is_ok() {
+            deleted += 1;
+        }
+        let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
+        app.status.filter(|status| told(status)).map(|status| format!("{:?}", status.conditions))
+    })
+    .await;
+    assert!(message.contains("find the client that deletes it"), "{message}");
+    // Once by the test, and once for each time that it was made again.
+    assert_eq!(deleted, 3);
+}
