@@ -148,17 +148,6 @@ impl PerconaStandIn {
             settings.one.insert((namespace.to_owned(), cluster.to_owned()), knobs);
         });
     }
-
-    /// Lets every cluster and every backup go on that was held.
-    pub fn release(&self) {
-        self.settings.send_modify(|settings| {
-            for knobs in std::iter::once(&mut settings.all).chain(settings.one.values_mut()) {
-                knobs.hold = false;
-                knobs.hold_backups = false;
-                knobs.hold_restores = false;
-            }
-        });
-    }
 }
 
 async fn run(config: Config, settings: watch::Receiver<Settings>) {

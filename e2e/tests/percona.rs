@@ -339,7 +339,7 @@ async fn a_held_cluster_has_its_secret_and_is_ready_after_the_release() {
     assert_eq!(status["pgbouncer"], json!({"size": 0, "ready": 0}));
     assert!(tenant.secret().await.is_some());
     assert_eq!(tenant.names::<Pod>().await.len(), 0);
-    tenant.percona.release();
+    tenant.percona.set_for(tenant.name, "held", Knobs::default());
     tenant.ready().await;
 }
 
@@ -602,7 +602,7 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
     assert_eq!(tenant.backup("second", begun).await.data.get("status"), None);
     let manual = ListParams::default().labels("postgres-operator.crunchydata.com/pgbackrest-backup=manual");
     assert_eq!(tenant.api::<Job>().list(&manual).await.unwrap().items.len(), 1);
-    tenant.percona.release();
+    tenant.percona.set_for(tenant.name, "saved", Knobs::default());
     let status = tenant.backup_is("first", "Succeeded").await;
     assert_eq!(status["jobName"], name);
     assert!(status["completed"].is_string() && status["backupName"].is_string());

@@ -136,7 +136,7 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
         let times = waiting().map(|repaired| repaired.times).max().unwrap_or_default();
         let times = if times == 1 { "once".to_owned() } else { format!("{times} times in a row") };
         let rest = format!(
-            "made again {times}, is not there again: find the client that deletes it or takes it off; it is made again ever more seldom, at least every 5 minutes"
+            "made again {times}, is not there again: find the client that deletes it or takes it off; it is made again ever more seldom, down to every 5 minutes"
         );
         return Some((None, hold(missing, &rest).until(waiting().map(|repaired| repaired.not_before).min())));
     }
