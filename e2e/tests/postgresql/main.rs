@@ -3,12 +3,10 @@
 mod kept;
 mod production;
 mod restore;
-mod scripts;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Apart, Lab, Tenant};

@@ -504,7 +504,7 @@ fn a_dump_has_the_database_it_is_made_for() {
 
 /// No test of a duration: it prints how long a dump and a restore take beside plain ones, in turns within one run.
 #[test]
-#[ignore = "a measurement, of MIB=1024: cargo test -p e2e --test postgresql beside_plain -- --ignored --nocapture"]
+#[ignore = "a measurement, of MIB=1024: cargo test -p e2e --test postgresql_scripts beside_plain -- --ignored --nocapture"]
 fn dump_and_restore_beside_plain_ones() {
     let mib: u64 = std::env::var("MIB").map_or(128, |mib| mib.parse().unwrap());
     let node = node();

@@ -1,13 +1,14 @@
 //! What runs inside the pods, with a real PostgreSQL: run as there, cut off at any point, on volumes that are full, lost or another's.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::process::Output;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex};
 
 use e2e::postgres::{Node, Pod};
 use e2e::wait::blocking_until;
 
-use super::*;
 
 mod restore;
 mod settings;
