@@ -4,7 +4,7 @@
 //! what this program reads with included, by those of 1.2, where both are text. So that a value is the same to all of
 //! them, nothing is read on which they differ, and nothing is printed.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde::{Deserialize as _, Serialize};
@@ -31,6 +31,30 @@ pub fn print(value: &impl Serialize) -> Result<String, String> {
         text.insert(place.start, '\'');
     }
     Ok(text)
+}
+
+/// Writes what has two meanings as kubectl and helm read it: `0755` as 493, `no` as false.
+pub fn as_helm_reads(text: &str) -> Result<Cow<'_, str>, String> {
+    let found = ambiguous(text)?;
+    if found.is_empty() {
+        return Ok(text.into());
+    }
+    let mut text = text.to_owned();
+    for Ambiguous { line, place, meaning } in found.into_iter().rev() {
+        let word = text[place.clone()].to_owned();
+        let plain = word.replace('_', "");
+        let number = match plain.strip_prefix('0') {
+            Some(octal) => i64::from_str_radix(octal, 8),
+            None => plain.parse(),
+        };
+        let means = match (meaning, number) {
+            ("true" | "false", _) => meaning.to_owned(),
+            ("a number", Ok(number)) => number.to_string(),
+            _ => return Err(format!("line {line}: {word} is {meaning} to helm, which is not read here")),
+        };
+        text.replace_range(place, &means);
+    }
+    Ok(text.into())
 }
 
 fn unambiguous(text: &str) -> Result<(), String> {
@@ -111,6 +135,23 @@ mod tests {
         ] {
             let problem = documents(text).unwrap_err();
             assert!(problem.starts_with(&format!("{word} is {meaning}")), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn what_helm_reads() {
+        for (text, expected) in [
+            ("a: 0755\nb: [no, '0755', On]\nc: |\n  0755\n", Ok("a: 493\nb: [false, '0755', true]\nc: |\n  0755\n")),
+            ("a: 1_000\nyes: 1\n", Ok("a: 1000\ntrue: 1\n")),
+            ("a: 755\nb: text\n", Ok("a: 755\nb: text\n")),
+            ("a: 08\n", Err("line 1: 08 is a number to helm")),
+            ("a: &b {c: 1}\nd: {<<: *b}\n", Err("line 2: << is a merge of what follows it to helm")),
+        ] {
+            match (as_helm_reads(text), expected) {
+                (Ok(read), Ok(expected)) => assert_eq!(read, expected),
+                (Err(problem), Err(expected)) => assert!(problem.starts_with(expected), "{problem}"),
+                (read, _) => panic!("{text}: {read:?}"),
+            }
         }
     }
 

@@ -50,6 +50,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         release,
         workloads,
         missing: _,
+        unseen,
         repairs: _,
         inventory: _,
         owned: _,
@@ -124,12 +125,15 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     let is_waiting = workloads.iter().any(|workload| workload.waiting.is_some());
     let pods = is_waiting.then(|| pods::next_look(pods::not_ready_since(recorded).unwrap_or(now), now));
-    plan.look_again = pods.into_iter().chain(drift::look_again(observed, now)).min();
+    plan.look_again = pods.into_iter().chain(*unseen).min();
     // helm makes it again, too.
     if plan.hold.is_none()
         && !plan.runs_helm()
         && let Some((repair, hold)) = drift::follows(desired, observed, now)
     {
+        if repair.is_some() && !account_is_there {
+            return plan.hold(deployer_taken(&desired.key));
+        }
         plan.steps.extend(repair);
         return plan.hold(hold);
     }

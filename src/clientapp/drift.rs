@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::{
     desired::Desired,
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
-    observed::Observed,
-    plan::{Hold, Step},
+    observed::{Observed, ReleaseView},
+    plan::{Hold, SAFETY_NET, Step},
 };
 use crate::{
     crd::{Drift, Inventory, Reason, ReleaseObject},
@@ -51,7 +51,7 @@ pub struct Repairs {
 
 /// An object that was made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Repaired {
+pub struct Repaired {
     /// So often in a row.
     times: u32,
     /// It is not made again before.
@@ -80,12 +80,12 @@ impl Repairs {
     }
 
     /// Why it is not made again now, if it is not.
-    fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
+    pub fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
         self.of(object).filter(|repaired| is_awaited(repaired.not_before, now))
     }
 
     /// When it is known whether what seems to be missing is so.
-    fn shown(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn shown(&self, now: Timestamp) -> Option<Timestamp> {
         self.shown.filter(|shown| is_awaited(*shown, now))
     }
 }
@@ -99,13 +99,57 @@ fn is_awaited(until: Timestamp, now: Timestamp) -> bool {
     now < until && until <= now + SELDOM
 }
 
-/// What the release has, by its inventory, and does not have, of the kinds that are watched: by kind and name.
-pub fn missing(
+/// An object of the release that no watch shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    pub object: ReleaseObject,
+    pub found: Found,
+}
+
+/// What the API server has under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Nothing,
+    /// It is being deleted.
+    Going,
+    /// It lacks some of Helm's marks.
+    Unmarked,
+    /// It has none of them, or those of another release.
+    Foreign,
+    /// That cannot be asked, and why.
+    Unknown(String),
+}
+
+/// See [`Found`]; `None`: it is as it shall be, and the watch was late.
+pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
+    let Some(meta) = object else { return Some(Found::Nothing) };
+    let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
+    let (label, manager) = MANAGED_BY;
+    let marks = [
+        (word(&meta.labels, label), manager),
+        (word(&meta.annotations, RELEASE_NAME), &release.name),
+        (word(&meta.annotations, RELEASE_NAMESPACE), &release.namespace),
+    ];
+    let of_another = |(mark, ours): &(Option<String>, &str)| mark.as_ref().is_some_and(|mark| mark != ours);
+    match () {
+        () if meta.deletion_timestamp.is_some() => Some(Found::Going),
+        () if marks.iter().all(|(mark, ours)| mark.as_deref() == Some(*ours)) => None,
+        () if marks[1..].iter().any(of_another) => Some(Found::Foreign),
+        () if marks.iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
+        () => Some(Found::Unmarked),
+    }
+}
+
+/// What no watch shows of what the release has, by its inventory, of the kinds that are watched.
+pub fn unseen(
     inventory: Option<&Inventory>,
+    release: Option<&ReleaseView>,
     app: &Key,
     has: impl Fn(&'static str, &str) -> bool,
 ) -> Vec<ReleaseObject> {
-    let objects = inventory.into_iter().flat_map(|inventory| inventory::own(inventory, &app.namespace));
+    // That of an earlier revision has what this one may not have any more.
+    let is_its = |inventory: &&Inventory| release.is_some_and(|release| release.secret_uid == inventory.secret);
+    let objects = inventory.filter(is_its).into_iter().flat_map(|inventory| inventory::own(inventory, &app.namespace));
     objects.filter(|object| watched(object).is_some_and(|kind| !has(kind, &object.name))).cloned().collect()
 }
 
@@ -117,40 +161,63 @@ fn watched(ReleaseObject { api_version, kind, .. }: &ReleaseObject) -> Option<&'
 /// What follows, where the release is as it shall be but for what is missing.
 pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
     let Observed { missing, repairs, .. } = observed;
-    if missing.is_empty() || desired.drift == Drift::Ignore || repairs.shown(now).is_some() {
-        return None;
-    }
-    let hold = |objects: &[ReleaseObject], rest: &str| {
-        Hold::new(Reason::Drifted, format!("{} of release {}, {rest}", names(objects), desired.key.name))
-    };
+    let first = missing.first()?;
+    let hold = |message: String| Hold::new(Reason::Drifted, message).until(now + SAFETY_NET);
+    let objects = |missing: &[&Missing]| names(&missing.iter().map(|missing| &missing.object).collect::<Vec<_>>());
+    let release = &desired.key.name;
     if desired.drift == Drift::Report {
-        let told = hold(
-            missing,
-            "which another client has deleted or taken off it, is not there, and spec.drift is Report: make it again, or set spec.drift to Repair",
+        let message = format!(
+            "{} of release {release}: another client has deleted it, or taken it off the release, and spec.drift is Report; set it to Repair, and it is made again",
+            objects(&missing.iter().collect::<Vec<_>>())
         );
-        return Some((None, Hold { stalled: true, ..told }));
+        return Some((None, Hold { stalled: true, ..Hold::new(Reason::Drifted, message) }));
     }
-    let due: Vec<_> = missing.iter().filter(|object| repairs.waits(object, now).is_none()).cloned().collect();
-    if due.is_empty() {
-        let waiting = || missing.iter().filter_map(|object| repairs.waits(object, now));
-        let times = waiting().map(|repaired| repaired.times).max().unwrap_or_default();
-        let times = if times == 1 { "once".to_owned() } else { format!("{times} times in a row") };
-        let rest = format!(
-            "made again {times}, is not there again: find the client that deletes it or takes it off; it is made again ever more seldom, down to every 5 minutes"
+    let can_be = |missing: &&Missing| {
+        matches!(missing.found, Found::Nothing | Found::Unmarked)
+            && (missing.found == Found::Unmarked || inventory::danger(&missing.object).is_none())
+    };
+    let due: Vec<_> =
+        missing.iter().filter(can_be).filter(|missing| repairs.waits(&missing.object, now).is_none()).collect();
+    if !due.is_empty() {
+        let message = format!(
+            "{} of release {release}: another client has deleted it, or taken it off the release; it is made again",
+            objects(&due)
         );
-        return Some((None, hold(missing, &rest).until(waiting().map(|repaired| repaired.not_before).min())));
+        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), hold(message)));
     }
-    let told = hold(&due, "which another client has deleted or taken off it, is not there: it is made again");
-    Some((Some(Step::Repair(due)), told))
+    if let Some((blocked, why, stalled)) = missing.iter().find_map(blocked) {
+        let message = format!("{} of release {release} {why}", objects(&[blocked]));
+        return Some((None, Hold { stalled, ..hold(message) }));
+    }
+    let repaired = repairs.waits(&first.object, now)?;
+    let times = if repaired.times == 1 { "once".to_owned() } else { format!("{} times in a row", repaired.times) };
+    let message = format!(
+        "{} of release {release} was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes",
+        objects(&[first])
+    );
+    Some((None, hold(message).until(repaired.not_before)))
 }
 
-/// When it is known whether what seems to be missing is so.
-pub fn look_again(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
-    observed.repairs.shown(now).filter(|_| !observed.missing.is_empty())
+/// Why it cannot be made again, and whether that is for a user to change.
+fn blocked(missing: &Missing) -> Option<(&Missing, String, bool)> {
+    let (why, stalled) = match &missing.found {
+        Found::Foreign => (
+            "is missing, and another object has its name, without Helm's marks of this release: delete or rename that, and it is made again, or set spec.drift to Ignore".to_owned(),
+            true,
+        ),
+        Found::Going => ("is being deleted; it is made again when it is gone".to_owned(), false),
+        Found::Unknown(problem) => (format!("is not seen, and cannot be asked for: {problem}"), false),
+        Found::Nothing => (
+            format!("was deleted, and is not made again: {}; see whether they are there, then run helm with another change of the spec", inventory::danger(&missing.object)?),
+            true,
+        ),
+        Found::Unmarked => return None,
+    };
+    Some((missing, why, stalled))
 }
 
 /// Objects in a sentence.
-pub fn names(objects: &[ReleaseObject]) -> String {
+pub fn names(objects: &[&ReleaseObject]) -> String {
     let named = objects.iter().take(NAMED).map(|object| format!("{} {}", object.kind, object.name));
     let mut names = named.collect::<Vec<_>>().join(", ");
     if objects.len() > NAMED {
@@ -162,55 +229,25 @@ pub fn names(objects: &[ReleaseObject]) -> String {
 /// A document of the manifest as helm applies it: with the marks of its release (helm.sh/helm/v4/pkg/action/validate.go,
 /// `setMetadataVisitor`).
 pub fn applied(mut document: Value, release: &Key) -> Value {
-    octal_modes(&mut document);
+    let Value::Object(marks) = marks(release)["metadata"].take() else { return document };
+    if !document["metadata"].is_object() {
+        return document;
+    }
+    for (field, marks) in marks {
+        match (&mut document["metadata"][field.as_str()], marks) {
+            (Value::Object(own), Value::Object(marks)) => own.extend(marks),
+            (own, marks) => *own = marks,
+        }
+    }
     document["metadata"]["namespace"] = json!(release.namespace);
-    let (label, word) = MANAGED_BY;
-    document["metadata"]["labels"][label] = json!(word);
-    document["metadata"]["annotations"][RELEASE_NAME] = json!(release.name);
-    document["metadata"]["annotations"][RELEASE_NAMESPACE] = json!(release.namespace);
     document
 }
 
-/// Helm reads YAML 1.1, in which `0755` is an octal number; here it is a text. What is written so is the mode of a file.
-fn octal_modes(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                let mode = value.as_str().filter(|_| ["defaultMode", "mode"].contains(&field.as_str()));
-                match mode.and_then(|text| i32::from_str_radix(text, 8).ok()) {
-                    Some(mode) => *value = json!(mode),
-                    None => octal_modes(value),
-                }
-            }
-        }
-        Value::Array(values) => values.iter_mut().for_each(octal_modes),
-        _ => {}
-    }
-}
-
-/// What is to be done about an object that seems to be missing, and is this by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It is to be made, or to get its marks back.
-    Apply,
-    /// The watch was late.
-    There,
-    /// It is another's, as helm would say of it.
-    Foreign,
-}
-
-/// See [`Found`]. `object` is what has its name, if anything has.
-pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Found {
-    let Some(meta) = object else { return Found::Apply };
-    let (label, word) = MANAGED_BY;
-    let is_managed = meta.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|found| found == word);
-    match inventory::release_of(meta) {
-        // It is on its way out, and its end is seen.
-        _ if meta.deletion_timestamp.is_some() => Found::There,
-        Some(of) if of == *release && is_managed => Found::There,
-        Some(of) if of == *release => Found::Apply,
-        _ => Found::Foreign,
-    }
+/// The marks alone, for an object that is there.
+pub fn marks(release: &Key) -> Value {
+    let (label, manager) = MANAGED_BY;
+    let annotations = json!({RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace});
+    json!({"metadata": {"labels": {label: manager}, "annotations": annotations}})
 }
 
 #[cfg(test)]
@@ -218,7 +255,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::clientapp::fixtures::now;
+    use crate::clientapp::fixtures::{now, release};
 
     fn object(api_version: &str, kind: &str, name: &str) -> ReleaseObject {
         let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
@@ -226,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing() {
+    fn what_no_watch_shows() {
         let far = ReleaseObject { namespace: Some("far".to_owned()), ..object("v1", "Service", "far") };
         let objects = vec![
             object("v1", "Service", "there"),
@@ -237,17 +274,23 @@ mod tests {
             object("serving.knative.dev/v1", "Service", "of-others"),
             far,
         ];
-        let inventory = Inventory { objects, ..Inventory::default() };
+        let release = release("d");
+        let mut inventory = Inventory { secret: release.secret_uid.clone(), objects, ..Inventory::default() };
         let app = Key::new("tenants", "acme");
-        let missing = missing(Some(&inventory), &app, |_, name| name == "there");
-        assert_eq!(names(&missing), "Service gone, StatefulSet gone");
-        assert!(super::missing(None, &app, |_, _| false).is_empty());
+        let of = |inventory: &Inventory| {
+            let unseen = unseen(Some(inventory), Some(&release), &app, |_, name| name == "there");
+            names(&unseen.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(of(&inventory), "Service gone, StatefulSet gone");
+        inventory.secret = "of the revision before".to_owned();
+        assert_eq!(of(&inventory), "");
+        assert!(unseen(None, Some(&release), &app, |_, _| false).is_empty());
     }
 
     #[test]
     fn many_are_counted() {
-        let many: Vec<_> = ["a", "b", "c", "d", "e"].map(|name| object("v1", "Secret", name)).into();
-        assert_eq!(names(&many), "Secret a, Secret b, Secret c and 2 more");
+        let many = ["a", "b", "c", "d", "e"].map(|name| object("v1", "Secret", name));
+        assert_eq!(names(&many.each_ref()), "Secret a, Secret b, Secret c and 2 more");
     }
 
     #[test]
@@ -268,42 +311,49 @@ mod tests {
 
     #[test]
     fn it_is_applied_as_helm_does() {
-        let stored = "{apiVersion: v1, kind: Service, metadata: {name: acme, labels: {a: b}}, spec: {volumes: [{configMap: {defaultMode: 0755}}], mode: on}}";
-        let document = applied(serde_yaml::from_str(stored).unwrap(), &Key::new("tenants", "acme"));
+        let release = Key::new("tenants", "acme");
+        let stored = json!({"kind": "Service", "metadata": {"name": "acme", "labels": {"a": "b"}}});
         assert_eq!(
-            document,
-            json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": {
-                    "name": "acme", "namespace": "tenants",
-                    "labels": {"a": "b", "app.kubernetes.io/managed-by": "Helm"},
-                    "annotations": {"meta.helm.sh/release-name": "acme", "meta.helm.sh/release-namespace": "tenants"},
-                },
-                "spec": {"volumes": [{"configMap": {"defaultMode": 493}}], "mode": "on"},
-            })
+            applied(stored, &release),
+            json!({"kind": "Service", "metadata": {
+                "name": "acme", "namespace": "tenants",
+                "labels": {"a": "b", "app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "acme", "meta.helm.sh/release-namespace": "tenants"},
+            }})
         );
+        for odd in [json!([]), json!({"metadata": 1}), json!({"metadata": {"labels": "x", "annotations": null}})] {
+            applied(odd, &release);
+        }
     }
 
     #[test]
     fn whose_is_what_has_the_name() {
         let release = Key::new("tenants", "acme");
-        let meta = |managed: &str, name: &str| {
-            let annotations = json!({RELEASE_NAME: name, RELEASE_NAMESPACE: "tenants"});
-            let labels = json!({MANAGED_BY.0: managed});
-            let meta = json!({"name": "x", "namespace": "tenants", "labels": labels, "annotations": annotations});
+        let meta = |manager: Option<&str>, name: Option<&str>, namespace: Option<&str>| {
+            let annotations = json!({RELEASE_NAME: name, RELEASE_NAMESPACE: namespace});
+            let mut meta = json!({"name": "x", "labels": {MANAGED_BY.0: manager}, "annotations": annotations});
+            for words in ["labels", "annotations"] {
+                meta[words].as_object_mut().unwrap().retain(|_, word| !word.is_null());
+            }
             serde_json::from_value::<ObjectMeta>(meta).unwrap()
         };
-        assert_eq!(found(None, &release), Found::Apply);
-        for (managed, name, expected) in [
-            ("Helm", "acme", Found::There),
-            ("", "acme", Found::Apply),
-            ("Helm", "other", Found::Foreign),
-            ("Helm", "", Found::Foreign),
+        const OURS: Option<&str> = Some("acme");
+        const HERE: Option<&str> = Some("tenants");
+        assert_eq!(found(None, &release), Some(Found::Nothing));
+        for (manager, name, namespace, expected) in [
+            (Some("Helm"), OURS, HERE, None),
+            (None, OURS, HERE, Some(Found::Unmarked)),
+            (Some("kubectl"), OURS, HERE, Some(Found::Unmarked)),
+            (Some("Helm"), None, HERE, Some(Found::Unmarked)),
+            (Some("Helm"), None, None, Some(Found::Unmarked)),
+            (Some("Helm"), Some("other"), HERE, Some(Found::Foreign)),
+            (None, OURS, Some("other"), Some(Found::Foreign)),
+            (None, None, None, Some(Found::Foreign)),
         ] {
-            assert_eq!(found(Some(&meta(managed, name)), &release), expected, "{managed} {name}");
+            let meta = meta(manager, name, namespace);
+            assert_eq!(found(Some(&meta), &release), expected, "{meta:?}");
+            let going = ObjectMeta { deletion_timestamp: Some(Time(now())), ..meta };
+            assert_eq!(found(Some(&going), &release), Some(Found::Going));
         }
-        assert_eq!(found(Some(&ObjectMeta::default()), &release), Found::Foreign);
-        let going = ObjectMeta { deletion_timestamp: Some(Time(now())), ..meta("Helm", "acme") };
-        assert_eq!(found(Some(&going), &release), Found::There);
     }
 }

@@ -15,6 +15,7 @@ use crate::{
         storage::{Hook, RESOURCE_POLICY, Stored},
     },
     runtime::key::Key,
+    yaml,
 };
 
 /// The policy that leaves it.
@@ -48,42 +49,64 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     })
 }
 
-/// What Helm has stored of these objects.
+/// What Helm has stored of these objects, as helm reads it.
 ///
 /// # Errors
-/// As of [`read`].
-pub fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Result<Vec<(ReleaseObject, Value)>, String> {
-    let mut found = Vec::new();
-    each(stored, |document| {
-        let object = object(document)?;
-        if objects.contains(&object) {
-            found.push((object, document.clone()));
+/// As of [`read`]; or one of them is not among what is stored.
+pub fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Result<Vec<Value>, String> {
+    let mut found = vec![None; objects.len()];
+    for text in documents(&stored.manifest) {
+        let mut wanted = false;
+        let place = |document: &Value| {
+            let of = object(document).ok()?;
+            let is_same = |one: &ReleaseObject| {
+                (&one.api_version, &one.kind, &one.name) == (&of.api_version, &of.kind, &of.name)
+                    && one.namespace == of.namespace
+            };
+            objects.iter().position(is_same)
+        };
+        each_of(text, &mut |document| {
+            wanted |= place(document).is_some();
+            Ok(())
+        })?;
+        // Most documents are none of them.
+        if wanted {
+            each_of(&yaml::as_helm_reads(text)?, &mut |document| {
+                if let Some(place) = place(document) {
+                    found[place] = Some(document.clone());
+                }
+                Ok(())
+            })?;
         }
-        Ok(())
-    })?;
-    Ok(found)
+    }
+    let named = objects.iter().zip(found);
+    named
+        .map(|(object, found)| found.ok_or_else(|| format!("what Helm stored has no {} {}", object.kind, object.name)))
+        .collect()
 }
 
 /// Takes each object of a stored revision.
 fn each(stored: &Stored, mut take: impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
-    for text in documents(&stored.manifest) {
-        // A tree of YAML takes many times the memory of its text.
-        if text.len() > MAX_OBJECT {
-            return Err(format!("its manifest has a document of {} bytes, more than any object has", text.len()));
-        }
-        for document in serde_yaml::Deserializer::from_str(text) {
-            let document =
-                Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
-            match document["kind"].as_str() {
-                _ if document.is_null() => {}
-                // A list counts as what is in it.
-                Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
-                    for item in document["items"].as_array().into_iter().flatten() {
-                        take(item)?;
-                    }
+    documents(&stored.manifest).try_for_each(|text| each_of(text, &mut take))
+}
+
+/// Takes each object of a document.
+fn each_of(text: &str, take: &mut impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
+    // A tree of YAML takes many times the memory of its text.
+    if text.len() > MAX_OBJECT {
+        return Err(format!("its manifest has a document of {} bytes, more than any object has", text.len()));
+    }
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let document = Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
+        match document["kind"].as_str() {
+            _ if document.is_null() => {}
+            // A list counts as what is in it.
+            Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
+                for item in document["items"].as_array().into_iter().flatten() {
+                    take(item)?;
                 }
-                _ => take(&document)?,
             }
+            _ => take(&document)?,
         }
     }
     Ok(())

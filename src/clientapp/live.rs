@@ -9,12 +9,13 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ListParams, PartialObjectMeta},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta},
 };
 use serde_json::Value;
 
 use super::{
     context::{App, Ctx},
+    drift::{self, Found},
     error::Error,
     inventory,
     watches::{self, RevisionMeta, SecretMeta},
@@ -23,7 +24,7 @@ use crate::{
     crd::{Inventory, ReleaseObject},
     destroy::{self, permit::Kind},
     helm::storage::{self, Stored},
-    runtime::{account::AccountName, api::unless_gone, client::impersonating, key::Key},
+    runtime::{account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key},
 };
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
@@ -68,10 +69,25 @@ pub async fn objects(
     ctx: &Ctx,
     key: &Key,
     secret: &str,
-    objects: &[ReleaseObject],
-) -> Result<Result<Vec<(ReleaseObject, Value)>, String>, Error> {
-    let objects = objects.to_vec();
+    objects: Vec<ReleaseObject>,
+) -> Result<Result<Vec<Value>, String>, Error> {
     payload(ctx, key, secret, move |_, stored| inventory::stored(stored, &objects)).await
+}
+
+/// Objects of the kind of one of the release, with the rights of this account.
+pub fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
+    let ReleaseObject { api_version, kind, .. } = object;
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
+}
+
+/// What there is under the name of an object of the release that no watch shows.
+pub async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
+    match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {
+        Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
+        Err(error) => Some(Found::Unknown(api_sentence(&error))),
+    }
 }
 
 /// Reads what Helm stored of a revision, with the uid of its Secret.

@@ -18,19 +18,20 @@ use super::{
     context::{App, Ctx},
     database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
-    drift::{self, WATCH_PATIENCE},
+    drift::{self, Found, Missing, WATCH_PATIENCE},
     error::Error,
     helm_runs::{HelmRun, Upgraded},
     inventory, live,
     observed::{BackupView, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
     owned::{self, Seen},
+    plan::SAFETY_NET,
     pods,
-    report::NAMED_WORKLOADS,
+    report::{self, NAMED_WORKLOADS},
     retained, upgrade,
     watches::{RevisionMeta, SecretMeta},
 };
 use crate::{
-    crd::{BackupRecord, ClientApp, ClientAppStatus, Inventory, Owned, annotation},
+    crd::{BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, annotation},
     destroy::permit::Kind,
     runtime::key::Key,
 };
@@ -80,24 +81,14 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
         repairs = repairs.after_helm(upgraded.at);
         ctx.memory.repairs.put(key.clone(), repairs.clone());
     }
-    let missing = drift::missing(inventory.as_ref(), key, |kind, name| ctx.watches.has(key, kind, name));
     let owned = recorded.owned.clone();
-    let observed = Observed {
-        run,
-        run_is_shown,
-        workloads,
-        missing,
-        repairs,
-        release,
-        inventory,
-        owned,
-        recorded,
-        ..Observed::default()
-    };
+    let observed =
+        Observed { run, run_is_shown, workloads, repairs, release, inventory, owned, recorded, ..Observed::default() };
     match desired {
         Some(desired) => {
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
             with_reasons(ctx, desired, &mut observed, now).await;
+            with_missing(ctx, desired, &mut observed, now).await;
             Ok(observed)
         }
         None => Ok(observed),
@@ -166,6 +157,31 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         }
     }
     ctx.memory.pods.put(key.clone(), look);
+}
+
+/// Adds what of the release is missing, where nothing else is to be done about it. What no watch shows the API server is asked for: a
+/// watch may be late, and for want of an object an app is told not ready.
+async fn with_missing(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
+    let key = &desired.key;
+    let (release, inventory) = (observed.release.as_ref(), observed.inventory.as_ref());
+    let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;
+    let Some(release) = report::released(desired, release).filter(|_| is_asked_for) else { return };
+    let unseen = drift::unseen(inventory, Some(release), key, |kind, name| ctx.watches.has(key, kind, name));
+    if let Some(shown) = observed.repairs.shown(now).filter(|_| !unseen.is_empty()) {
+        observed.unseen = Some(shown);
+        return;
+    }
+    for object in unseen {
+        // It is not made again so soon.
+        let found = match observed.repairs.waits(&object, now) {
+            Some(_) => Some(Found::Nothing),
+            None => live::found(ctx, key, &desired.account, &object).await,
+        };
+        match found {
+            Some(found) => observed.missing.push(Missing { object, found }),
+            None => observed.unseen = Some(now + SAFETY_NET),
+        }
+    }
 }
 
 /// What there is to see for a spec.

@@ -13,11 +13,11 @@ use semver::Version;
 use super::{
     database::{BackupProgress, DatabaseObject},
     deployer::Deployer,
-    drift::Repairs,
+    drift::{Missing, Repairs},
     helm_runs::HelmRun,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned},
     destroy::permit::Kind,
     helm::Chart,
     runtime::{feeder::Availability, key::Key},
@@ -49,8 +49,10 @@ pub struct Observed {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
-    /// What of the release is not there, of the kinds that are watched.
-    pub missing: Vec<ReleaseObject>,
+    /// What of the release is not there, of the kinds that are watched, where it is as the spec asks otherwise.
+    pub missing: Vec<Missing>,
+    /// When to look again at what no watch shows.
+    pub unseen: Option<Timestamp>,
     /// What was made again of late.
     pub repairs: Repairs,
     /// What the release consists of; `None`: there is none, or it cannot be read.

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 use serde_json::Value;
 
-use super::{database::Room, deployer, observed::Retained};
-use crate::crd::{BackupRecord, Reason, ReleaseObject};
+use super::{database::Room, deployer, drift::Missing, observed::Retained};
+use crate::crd::{BackupRecord, Reason};
 
 /// How long a database object may stay without any status before that itself is reported.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -56,7 +56,7 @@ pub enum Step {
     },
     FetchChart,
     /// Make again what of the release is missing.
-    Repair(Vec<ReleaseObject>),
+    Repair(Vec<Missing>),
     /// `helm upgrade --install`.
     HelmUpgrade {
         /// The revision it will make.

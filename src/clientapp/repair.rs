@@ -1,70 +1,104 @@
 //! Stage 4 where an object of the release is missing: it is applied as Helm has stored it, by Helm's own field manager and the account
 //! that helm acts as. No helm runs, and the revision stays. An **effect**.
 
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
 
 use super::{
     context::{App, Ctx},
     desired::Desired,
-    drift::{self, Found},
+    drift::{self, Found, Missing},
     error::Error,
     live,
     observe::release_view,
-    observed::Observed,
+    observed::{Observed, ReleaseView},
 };
 use crate::{
     crd::ReleaseObject,
-    runtime::{client::impersonating, clock},
+    helm::ingress,
+    runtime::{clock, error::api_sentence},
 };
 
 /// As helm calls itself (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade finds fields of its own.
 const HELM: &str = "helm";
 
-/// Makes again what is missing.
+/// Makes again what is missing, as far as that can be.
 ///
 /// # Errors
-/// A request failed, or another client's object has the name.
+/// The first that could not be made; the others were tried.
 pub async fn repair(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,
     observed: &Observed,
-    missing: &[ReleaseObject],
+    missing: &[Missing],
 ) -> Result<(), Error> {
     let key = app.key;
     let Some(release) = &observed.release else { return Ok(()) };
-    // First: what fails is not tried again any sooner.
-    ctx.memory.repairs.put(key.clone(), observed.repairs.clone().with(missing, clock::now()));
-    // Meanwhile it may be suspended or deleted, and another Helm client at work.
-    if !live::is_current(ctx, app).await? || release_view(&live::revisions(ctx, key).await?).as_ref() != Some(release) {
-        return Ok(());
-    }
-    let failed = |problem: String| Error::Repair { release: key.clone(), problem };
-    let stored = live::objects(ctx, key, &release.secret, missing).await?.map_err(failed)?;
-    let client = impersonating(&ctx.client, &key.namespace, &desired.account);
-    for (ReleaseObject { api_version, kind, name, .. }, document) in stored {
-        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
-        let what = format!("{kind} {}/{name}", key.namespace);
-        let there = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
-        match drift::found(there.as_ref().map(|found| &found.metadata), key) {
-            Found::There => {}
-            Found::Foreign => {
-                return Err(failed(format!(
-                    "{kind} {name} is there, and Helm's marks on it are not of this release: delete it, and it is made again, or set spec.drift to Ignore"
-                )));
-            }
-            Found::Apply => {
-                let patch = Patch::Apply(drift::applied(document, key));
-                let applied = api.patch_metadata(&name, &PatchParams::apply(HELM), &patch).await;
-                applied.map_err(Error::api(format!("make {what} again")))?;
-                tracing::info!(release = %key, "{what} is made again");
-            }
+    let objects: Vec<_> = missing.iter().map(|missing| missing.object.clone()).collect();
+    let stored = live::objects(ctx, key, &release.secret, objects).await?;
+    let stored = stored.map_err(|problem| Error::Repair { release: key.clone(), problem })?;
+    let (mut made, mut first) = (Vec::new(), None);
+    for (missing, document) in missing.iter().zip(stored) {
+        // Meanwhile the app may be suspended or deleted, and another Helm client at work.
+        if !is_unchanged(ctx, app, release).await? {
+            break;
+        }
+        match apply(ctx, app, desired, missing, document).await {
+            Ok(()) => made.push(missing.object.clone()),
+            Err(error) => first = first.or(Some(error)),
         }
     }
-    Ok(())
+    ctx.memory.repairs.put(key.clone(), observed.repairs.clone().with(&made, clock::now()));
+    first.map_or(Ok(()), Err)
+}
+
+async fn is_unchanged(ctx: &Ctx, app: &App<'_>, release: &ReleaseView) -> Result<bool, Error> {
+    Ok(live::is_current(ctx, app).await?
+        && release_view(&live::revisions(ctx, app.key).await?).as_ref() == Some(release))
+}
+
+async fn apply(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    Missing { object, found }: &Missing,
+    document: Value,
+) -> Result<(), Error> {
+    let key = app.key;
+    let ReleaseObject { kind, name, .. } = object;
+    let refused =
+        |problem: String| Error::Repair { release: key.clone(), problem: format!("{kind} {name}: {problem}") };
+    // As the gateway has helm do it.
+    if ingress::is_ingress(&document) {
+        if ingress::stays(&document) {
+            return Err(refused(
+                "an Ingress that is a hook, or marked to be kept, would have its hosts longer than its release"
+                    .to_owned(),
+            ));
+        }
+        let claim = ctx.claim(app);
+        ingress::hosts(&document).iter().try_for_each(|host| claim(host)).map_err(refused)?;
+    }
+    let api = live::of_release(ctx, key, &desired.account, object);
+    let helm = PatchParams { field_manager: Some(HELM.to_owned()), ..PatchParams::default() };
+    let applied = match found {
+        // What it is otherwise is another question.
+        Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
+        _ => api.patch_metadata(name, &helm, &Patch::Apply(drift::applied(document, key))).await,
+    };
+    match applied {
+        Ok(_) => {
+            tracing::info!(release = %key, "{kind} {}/{name} is made again", key.namespace);
+            Ok(())
+        }
+        // The API server quotes what it refuses.
+        Err(kube::Error::Api(status)) if kind == "Secret" && status.code != 403 => {
+            Err(refused(format!("the API server refuses it, with code {} {}", status.code, status.reason)))
+        }
+        Err(error) if api_sentence(&error).contains("failed to create typed patch object") => {
+            Err(refused(api_sentence(&error)))
+        }
+        Err(error) => Err(Error::api(format!("make {kind} {}/{name} again", key.namespace))(error)),
+    }
 }

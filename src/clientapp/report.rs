@@ -275,7 +275,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
 }
 
 /// The release, where it is deployed exactly as desired.
-fn released<'a>(desired: &Desired, release: Option<&'a ReleaseView>) -> Option<&'a ReleaseView> {
+pub fn released<'a>(desired: &Desired, release: Option<&'a ReleaseView>) -> Option<&'a ReleaseView> {
     release.filter(|release| {
         release.phase == Phase::Deployed && release.stamp.as_ref().is_some_and(|stamp| stamp.digest == desired.digest)
     })

@@ -141,7 +141,7 @@ impl Watches {
             secrets,
             deployments,
             stateful_sets,
-            parts,
+            parts: _,
             claims,
             accounts,
             bindings,
@@ -153,9 +153,6 @@ impl Watches {
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
-        for (_, parts) in parts {
-            parts.synced().await;
-        }
         claims.synced().await;
         accounts.synced().await;
         bindings.synced().await;
@@ -190,14 +187,15 @@ impl Watches {
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
     }
 
-    /// Whether an object of a kind that is watched is there, with Helm's marks for this release; a Secret has its name alone.
+    /// Whether an object of a kind that is watched is there, with Helm's marks for this release; a Secret has its name alone. What is
+    /// not watched yet, or cannot be, counts as there.
     pub fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
         let key = Key::new(&release.namespace, name);
         match kind {
             "Secret" => self.secrets.get(&key).is_some(),
             "Deployment" => self.deployments.is_of(&key, release),
             "StatefulSet" => self.stateful_sets.is_of(&key, release),
-            _ => self.parts.iter().any(|(of, parts)| *of == kind && parts.is_of(&key, release)),
+            _ => self.parts.iter().any(|(of, parts)| *of == kind && (!parts.is_synced() || parts.is_of(&key, release))),
         }
     }
 

@@ -103,14 +103,17 @@ impl<V: Clone> Cache<V> {
                 }
                 watcher::Event::Apply(object) => {
                     let entry = entry(object);
-                    let change = Change::One(entry.key.clone(), entry.group.clone());
+                    // What leaves its group concerns that.
+                    let before = contents.live.objects.get(&entry.key).and_then(|object| object.0.clone());
+                    let change = Change::One(entry.key.clone(), entry.group.clone().or(before));
                     contents.live.insert(entry);
                     change
                 }
                 watcher::Event::Delete(object) => {
                     let Entry { key, group, value: _ } = entry(object);
+                    let before = contents.live.objects.get(&key).and_then(|object| object.0.clone());
                     contents.live.remove(&key);
-                    Change::One(key, group)
+                    Change::One(key, group.or(before))
                 }
             }
         };

@@ -9,7 +9,6 @@ use std::sync::{LazyLock, Mutex};
 use e2e::postgres::{Node, Pod};
 use e2e::wait::blocking_until;
 
-
 mod restore;
 mod settings;
 

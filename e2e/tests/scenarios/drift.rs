@@ -101,9 +101,13 @@ async fn what_is_deleted_comes_back_as_it_was() {
     };
     tenant.wait_for("acme-nextcloud", "marked again", marked).await;
     assert_eq!(uid::<Service>(&tenant, "acme-nextcloud").await, service);
+    let mark = "meta.helm.sh/release-name";
+    tenant.kubectl(&["annotate", "ingress", "acme-nextcloud", &format!("{mark}-")]).unwrap();
+    let marked = |found: Option<&Ingress>| found?.annotations().get(mark).map(|_| ());
+    tenant.wait_for("acme-nextcloud", "marked again", marked).await;
 
     tenant.ready("acme", 1).await;
-    let sentence = "Service acme-nextcloud of release acme, which another client has deleted or taken off it, is not there: it is made again";
+    let sentence = "Service acme-nextcloud of release acme: another client has deleted it, or taken it off the release; it is made again";
     tenant.events_with("acme", "Drifted", sentence).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1", "no revision was made for it");
     // To helm nothing has happened.
@@ -133,10 +137,12 @@ async fn what_another_client_has_made_in_its_place_is_left_alone() {
     let theirs = services.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
 
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
-    let words = "Service acme-nextcloud is there, and Helm's marks on it are not of this release";
-    tenant.held("acme", "Drifted", &[words]).await;
+    let words = "another object has its name, without Helm's marks of this release: delete or rename that";
+    tenant.held("acme", "Drifted", &["Service acme-nextcloud of release acme is missing", words]).await;
     let found = services.get("acme-nextcloud").await.unwrap();
     assert_eq!((found.uid(), found.spec), (theirs.uid(), theirs.spec));
+    // What can be made again is.
+    comes_back::<ConfigMap>(&tenant, "acme-nextcloud-config").await;
     tenant.patch("acme", json!({"drift": "Ignore"})).await.unwrap();
     tenant.ready("acme", 1).await;
     services.delete("acme-nextcloud", &DeleteParams::default()).await.unwrap();
@@ -154,7 +160,7 @@ async fn what_is_missing_can_be_told_or_ignored() {
     tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
     tenant.ready("acme", 1).await;
     tenant.api::<Secret>().delete("extra", &DeleteParams::default()).await.unwrap();
-    let words = "is not there, and spec.drift is Report: make it again, or set spec.drift to Repair";
+    let words = "spec.drift is Report; set it to Repair, and it is made again";
     tenant.held("acme", "Drifted", &["Secret extra of release acme", words]).await;
     let stalled = tenant.status("acme", "stalled", |status| has(status, "Stalled", "True", "Drifted")).await;
     assert!(has(&stalled, "Reconciling", "False", "Drifted"));
@@ -177,7 +183,7 @@ async fn a_client_that_deletes_again_and_again_is_told_of() {
     let mut deleted = 0;
     let told = |status: &ClientAppStatus| {
         let ready = conditions::find(&status.conditions, "Ready");
-        ready.is_some_and(|ready| ready.message.contains("made again 2 times in a row"))
+        ready.is_some_and(|ready| ready.message.contains("was made again 2 times in a row"))
     };
     let message = until("it is told", async || {
         if services.delete("acme-nextcloud", &DeleteParams::default()).await.is_ok() {
@@ -187,7 +193,7 @@ async fn a_client_that_deletes_again_and_again_is_told_of() {
         app.status.filter(|status| told(status)).map(|status| format!("{:?}", status.conditions))
     })
     .await;
-    assert!(message.contains("find the client that deletes it"), "{message}");
+    assert!(message.contains("find that client"), "{message}");
     // Once by the test, and once for each time that it was made again.
     assert_eq!(deleted, 3);
 }

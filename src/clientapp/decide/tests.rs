@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState, Place},
-        deployer::{Found, Part},
-        drift::Repairs,
+        deployer::{self, Part},
+        drift::{Found, Missing, Repairs},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
         observed::DatabaseView,
         plan::Apply,
@@ -43,7 +43,9 @@ fn brief(plan: &Plan) -> String {
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
-            Step::Repair(missing) => format!("repair {}", drift::names(missing)),
+            Step::Repair(missing) => {
+                format!("repair {}", drift::names(&missing.iter().map(|missing| &missing.object).collect::<Vec<_>>()))
+            }
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
@@ -543,39 +545,64 @@ fn what_is_lost_of_generated_secrets() {
 #[test]
 fn what_is_missing_of_a_release_is_made_again() {
     let policy = |drift: &str| json!({"drift": drift});
-    let missing = |w: &mut Observed| {
-        w.missing = vec![part("v1", "Service"), part("networking.k8s.io/v1", "Ingress")];
+    let found = |service: Found, ingress: Found| {
+        move |w: &mut Observed| {
+            w.missing = vec![
+                Missing { object: part("v1", "Service"), found: service },
+                Missing { object: part("networking.k8s.io/v1", "Ingress"), found: ingress },
+            ];
+        }
     };
+    let missing = |w: &mut Observed| found(Found::Nothing, Found::Unmarked)(w);
     const REPAIR: &str = "repair Service acme, Ingress acme, hold Released/Drifted";
+    const HOLD: &str = "hold Released/Drifted";
     row("two objects", none(), missing, REPAIR);
     row("told only", policy("Report"), missing, "hold Released/Drifted!");
-    row("ignored", policy("Ignore"), missing, "");
-    let ended =
-        |seconds: i64| move |w: &mut Observed| (missing(w), w.repairs = Repairs::default().after_helm(ago(seconds))).0;
-    row("the watch may be late", none(), ended(1), "");
-    row("the watch was not late", none(), ended(5), REPAIR);
-    row("by another clock", none(), ended(-3600), REPAIR);
+    row(
+        "one is another's",
+        none(),
+        found(Found::Foreign, Found::Nothing),
+        "repair Ingress acme, hold Released/Drifted",
+    );
+    row("both are", none(), found(Found::Foreign, Found::Foreign), "hold Released/Drifted!");
+    row("on their way out", none(), found(Found::Going, Found::Going), HOLD);
+    let unknown = || Found::Unknown("forbidden".to_owned());
+    row("not to be asked for", none(), found(unknown(), unknown()), HOLD);
+    let set = ReleaseObject {
+        claim_templates: vec!["data".to_owned()],
+        takes_claims: true,
+        ..part("apps/v1", "StatefulSet")
+    };
+    for (found, plan) in [
+        (Found::Nothing, "hold Released/Drifted!"),
+        (Found::Unmarked, "repair StatefulSet acme, hold Released/Drifted"),
+    ] {
+        let missing = vec![Missing { object: set.clone(), found }];
+        row("a StatefulSet whose claims go with it", none(), |w| w.missing = missing, plan);
+    }
     let made = |parts: std::ops::Range<usize>, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            w.repairs = Repairs::default().with(&w.missing[parts], ago(seconds));
+            let made: Vec<_> = w.missing[parts].iter().map(|missing| missing.object.clone()).collect();
+            w.repairs = Repairs::default().with(&made, ago(seconds));
         }
     };
-    row("another client deletes both again", none(), made(0..2, 1), "hold Released/Drifted");
+    row("another client deletes both again", none(), made(0..2, 1), HOLD);
     row("and after a while", none(), made(0..2, 5), REPAIR);
     row("one of them", none(), made(0..1, 1), "repair Ingress acme, hold Released/Drifted");
+    row("by another clock", none(), made(0..2, -3600), REPAIR);
+    // helm makes it again, too.
     row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");
     row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");
-    let locked = |w: &mut Observed| {
+    let unbound = |w: &mut Observed| {
         missing(w);
-        w.release = Some(ReleaseView { phase: Phase::Pending, stamp: None, ..release("") });
+        w.deployer.binding = w.deployer.binding.take().map(|binding| deployer::Found { fits: false, ..binding });
     };
-    row("while another Helm client is at work", none(), locked, "hold Released/ExternalOperationInProgress");
+    row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
 
     let (desired, mut observed) = (want(&none()), settled(&want(&none())));
-    ended(2)(&mut observed);
-    let plan = decide(&desired, &observed, &config(), now());
-    assert_eq!(plan.look_again, Some(now() + SignedDuration::from_secs(3)));
+    observed.unseen = Some(now() + SignedDuration::from_secs(3));
+    assert_eq!(decide(&desired, &observed, &config(), now()).look_again, observed.unseen);
 }
 
 fn part(api_version: &str, kind: &str) -> ReleaseObject {
@@ -682,7 +709,8 @@ impl Sim {
     fn perform(&mut self, step: &Step, helm: HelmEnd) {
         match step {
             Step::CreateDeployer { part, .. } => {
-                let made = Some(Found { uid: "uid".to_owned(), created: Some(self.now), fits: true, made: true });
+                let made =
+                    Some(deployer::Found { uid: "uid".to_owned(), created: Some(self.now), fits: true, made: true });
                 match part {
                     Part::ServiceAccount => self.observed.deployer.account = made,
                     Part::RoleBinding => self.observed.deployer.binding = made,

@@ -10,7 +10,7 @@ use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState},
         decide::decide,
-        drift::Repairs,
+        drift::{Found, Missing, Repairs},
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
         observed::{DatabaseView, Workload},
@@ -94,13 +94,20 @@ fn what_the_conditions_say() {
             "0 of 1 replicas are available, and no progress within its deadline: pod x is not scheduled: no node fits";
         (w.workloads[0].waiting, w.workloads[0].stuck) = (Some(why.to_owned()), true);
     });
-    let service = ReleaseObject { kind: "Service".to_owned(), name: "acme".to_owned(), ..ReleaseObject::default() };
-    for drift in ["Repair", "Report", "Ignore"] {
-        say(&format!("a Service is missing: {drift}"), json!({"drift": drift}), &|w| w.missing = vec![service.clone()]);
+    let [kind, name] = ["Service", "acme"].map(str::to_owned);
+    let service = ReleaseObject { kind, name, ..ReleaseObject::default() };
+    let missing = |found: Found| vec![Missing { object: service.clone(), found }];
+    for drift in ["Repair", "Report"] {
+        say(&format!("a Service is missing: {drift}"), json!({"drift": drift}), &|w| {
+            w.missing = missing(Found::Nothing)
+        });
+    }
+    for found in [Found::Foreign, Found::Going, Found::Unknown("services is forbidden".to_owned())] {
+        say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.missing = missing(found.clone()));
     }
     say("a Service is deleted again and again", json!({}), &|w| {
-        w.missing = vec![service.clone()];
-        w.repairs = (1..=3).fold(Repairs::default(), |repairs, _| repairs.with(&w.missing, now()));
+        w.missing = missing(Found::Nothing);
+        w.repairs = (1..=3).fold(Repairs::default(), |repairs, _| repairs.with(&[service.clone()], now()));
     });
     say("many workloads are not ready", json!({}), &|w| {
         let waiting = Some("0 of 1 replicas are available".to_owned());
