@@ -63,17 +63,17 @@ const CRDS: [&str; 3] = [
 pub struct Knobs {
     /// Does nothing at all, as if the operator did not watch the namespace: no status, no Secret, no finalizer taken off.
     pub ignore: bool,
-    /// Stays at `initializing` until [`PerconaStandIn::release`]: the Secrets and Services are there and nothing runs.
+    /// Stays at `initializing` until [`PerconaStandIn::set_for`] says otherwise: the Secrets and Services are there and nothing runs.
     pub hold: bool,
     /// Leaves this key out of the users' Secrets.
     pub omit_key: Option<String>,
     /// PgBouncer's pods are never scheduled.
     pub pgbouncer_unready: bool,
-    /// Leaves a `PerconaPGBackup` at `Running` until [`PerconaStandIn::release`]. Not the first backup of all.
+    /// Leaves a `PerconaPGBackup` at `Running` until [`PerconaStandIn::set_for`] says otherwise. Not the first backup of all.
     pub hold_backups: bool,
     /// The Job of a `PerconaPGBackup` fails: `Failed` with no word about why, as there. Not that of the first of all.
     pub fail_backups: bool,
-    /// Leaves a `PerconaPGRestore` at `Running` until [`PerconaStandIn::release`].
+    /// Leaves a `PerconaPGRestore` at `Running` until [`PerconaStandIn::set_for`] says otherwise.
     pub hold_restores: bool,
     /// A `PerconaPGRestore` fails, with no word about why.
     pub fail_restores: bool,

@@ -61,7 +61,7 @@ pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -
 
 /// Reads what a stored revision consists of; inside, what is wrong with it.
 pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
-    payload(ctx, key, secret, |uid, stored| inventory::read(uid, stored)).await
+    payload(ctx, key, secret, inventory::read).await
 }
 
 /// Reads these objects as they are in a stored revision; inside, what is wrong with it.

@@ -14,6 +14,7 @@ use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::repository::{self, Repository};
 use e2e::scenario::{nothing_is_left, operated, secret, small, with};
 use e2e::shim::Shim;
+use e2e::wait::until;
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
@@ -93,6 +94,22 @@ async fn a_watch_that_is_late_with_workloads_makes_no_upgrade_ready() {
     proxy.set([Rule::new("watch", "deployments", Fault::Late(Duration::from_secs(10)))]);
     tenant.patch("acme", json!({"chartVersion": charts::NEVER_READY})).await.unwrap();
     never_ready(&tenant, "acme", 2).await;
+}
+
+/// What is there is not told as deleted by another client.
+#[tokio::test]
+async fn a_watch_that_is_late_with_a_part_of_a_release_accuses_no_client() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-parts", &[]).await;
+    proxy.set([Rule::new("watch", "services", Fault::Hang)]);
+    installed(&tenant, "acme").await;
+    let asked =
+        async || tenant.requests().await.iter().any(|request| request == "operator get services/").then_some(());
+    until("the API server is asked for the Service", asked).await;
+    // Its answer is looked at before anything else is done for the app.
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    let told = tenant.events("acme").await;
+    assert!(told.iter().all(|(reason, _)| reason != "Drifted"), "{told:#?}");
 }
 
 /// The last dump was taken, and all but the Postgresql itself is gone: a pass more does not look for a database to dump.

@@ -107,7 +107,7 @@ fn what_the_conditions_say() {
     }
     say("a Service is deleted again and again", json!({}), &|w| {
         w.missing = missing(Found::Nothing);
-        w.repairs = (1..=3).fold(Repairs::default(), |repairs, _| repairs.with(&[service.clone()], now()));
+        w.repairs = (1..=3).fold(Repairs::default(), |repairs, _| repairs.with(std::slice::from_ref(&service), now()));
     });
     say("many workloads are not ready", json!({}), &|w| {
         let waiting = Some("0 of 1 replicas are available".to_owned());
