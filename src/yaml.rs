@@ -42,11 +42,16 @@ pub fn as_helm_reads(text: &str) -> Result<Cow<'_, str>, String> {
     let mut text = text.to_owned();
     for Ambiguous { line, place, meaning } in found.into_iter().rev() {
         let word = text[place.clone()].to_owned();
-        let plain = word.replace('_', "");
-        let number = match plain.strip_prefix('0') {
-            Some(octal) => i64::from_str_radix(octal, 8),
-            None => plain.parse(),
+        let digits = word.replace('_', "");
+        let (sign, digits) = match digits.strip_prefix('-') {
+            Some(digits) => (-1, digits),
+            None => (1, digits.strip_prefix('+').unwrap_or(&digits)),
         };
+        let number = match digits.strip_prefix('0') {
+            Some(octal) => i64::from_str_radix(octal, 8),
+            None => digits.parse(),
+        }
+        .map(|number: i64| sign * number);
         let means = match (meaning, number) {
             ("true" | "false", _) => meaning.to_owned(),
             ("a number", Ok(number)) => number.to_string(),
@@ -143,6 +148,8 @@ mod tests {
         for (text, expected) in [
             ("a: 0755\nb: [no, '0755', On]\nc: |\n  0755\n", Ok("a: 493\nb: [false, '0755', true]\nc: |\n  0755\n")),
             ("a: 1_000\nyes: 1\n", Ok("a: 1000\ntrue: 1\n")),
+            ("ä: -0755\nb: +0755\n", Ok("ä: -493\nb: 493\n")),
+            ("a: 0x1_f\n", Err("line 1: 0x1_f is a number to helm")),
             ("a: 755\nb: text\n", Ok("a: 755\nb: text\n")),
             ("a: 08\n", Err("line 1: 08 is a number to helm")),
             ("a: &b {c: 1}\nd: {<<: *b}\n", Err("line 2: << is a merge of what follows it to helm")),

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{Attempt, ClientAppStatus, Reason, annotation, conditions::kind, label},
+    crd::{Attempt, ClientAppStatus, Drift, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
     runtime::{account::DEPLOYER, key::Key},
 };
@@ -131,7 +131,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         && !plan.runs_helm()
         && let Some((repair, hold)) = drift::follows(desired, observed, now)
     {
-        if repair.is_some() && !account_is_there {
+        if desired.drift == Drift::Repair && !account_is_there {
             return plan.hold(deployer_taken(&desired.key));
         }
         plan.steps.extend(repair);

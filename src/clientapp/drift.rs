@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     desired::Desired,
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
-    observed::{Observed, ReleaseView},
+    observed::{Found, Missing, Observed, ReleaseView},
     plan::{Hold, SAFETY_NET, Step},
 };
 use crate::{
@@ -30,95 +30,10 @@ pub const WATCHED: [(&str, &str); 8] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// So long a watch may take to show what helm has made.
-pub const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
-/// Between two repairs of an app that another client undoes, at first and at most.
-const SOON: SignedDuration = SignedDuration::from_secs(5);
-const SELDOM: SignedDuration = SignedDuration::from_mins(5);
-/// After so long without a repair the next one is the first.
-const FORGOTTEN: SignedDuration = SignedDuration::from_mins(15);
+/// So soon what was to be made again is looked at: no watch tells of a refusal.
+const SOON: SignedDuration = SignedDuration::from_secs(1);
 /// So many objects are named; the rest is counted.
 const NAMED: usize = 3;
-
-/// What was done for an app of late.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repairs {
-    /// Until then a watch may not show yet what helm has made.
-    shown: Option<Timestamp>,
-    /// By kind and name of the object.
-    objects: BTreeMap<(String, String), Repaired>,
-}
-
-/// An object that was made again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repaired {
-    /// So often in a row.
-    times: u32,
-    /// It is not made again before.
-    not_before: Timestamp,
-}
-
-impl Repairs {
-    /// helm has ended at this time.
-    pub fn after_helm(self, at: Timestamp) -> Repairs {
-        Repairs { shown: Some(at + WATCH_PATIENCE), ..self }
-    }
-
-    /// These are made again now.
-    pub fn with(mut self, objects: &[ReleaseObject], now: Timestamp) -> Repairs {
-        self.objects.retain(|_, repaired| now < repaired.not_before + FORGOTTEN);
-        for object in objects {
-            let times = self.of(object).map_or(0, |repaired| repaired.times) + 1;
-            let pause = (SOON * (1 << (times - 1).min(6))).min(SELDOM);
-            self.objects.insert(named(object), Repaired { times, not_before: now + pause });
-        }
-        self
-    }
-
-    fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
-        self.objects.get(&named(object))
-    }
-
-    /// Why it is not made again now, if it is not.
-    pub fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
-        self.of(object).filter(|repaired| is_awaited(repaired.not_before, now))
-    }
-
-    /// When it is known whether what seems to be missing is so.
-    pub fn shown(&self, now: Timestamp) -> Option<Timestamp> {
-        self.shown.filter(|shown| is_awaited(*shown, now))
-    }
-}
-
-fn named(object: &ReleaseObject) -> (String, String) {
-    (object.kind.clone(), object.name.clone())
-}
-
-/// Whether a time is yet to come. One that is later than any that is ever set is of another clock.
-fn is_awaited(until: Timestamp, now: Timestamp) -> bool {
-    now < until && until <= now + SELDOM
-}
-
-/// An object of the release that no watch shows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Missing {
-    pub object: ReleaseObject,
-    pub found: Found,
-}
-
-/// What the API server has under its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    Nothing,
-    /// It is being deleted.
-    Going,
-    /// It lacks some of Helm's marks.
-    Unmarked,
-    /// It has none of them, or those of another release.
-    Foreign,
-    /// That cannot be asked, and why.
-    Unknown(String),
-}
 
 /// See [`Found`]; `None`: it is as it shall be, and the watch was late.
 pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
@@ -135,7 +50,8 @@ pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
         () if meta.deletion_timestamp.is_some() => Some(Found::Going),
         () if marks.iter().all(|(mark, ours)| mark.as_deref() == Some(*ours)) => None,
         () if marks[1..].iter().any(of_another) => Some(Found::Foreign),
-        () if marks.iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
+        // The label alone is on all that any release has.
+        () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
         () => Some(Found::Unmarked),
     }
 }
@@ -161,41 +77,52 @@ fn watched(ReleaseObject { api_version, kind, .. }: &ReleaseObject) -> Option<&'
 /// What follows, where the release is as it shall be but for what is missing.
 pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
     let Observed { missing, repairs, .. } = observed;
-    let first = missing.first()?;
+    if missing.is_empty() {
+        return None;
+    }
     let hold = |message: String| Hold::new(Reason::Drifted, message).until(now + SAFETY_NET);
     let objects = |missing: &[&Missing]| names(&missing.iter().map(|missing| &missing.object).collect::<Vec<_>>());
     let release = &desired.key.name;
-    if desired.drift == Drift::Report {
+    let can_be: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
+    if desired.drift == Drift::Report && !can_be.is_empty() {
         let message = format!(
             "{} of release {release}: another client has deleted it, or taken it off the release, and spec.drift is Report; set it to Repair, and it is made again",
-            objects(&missing.iter().collect::<Vec<_>>())
+            objects(&can_be)
         );
         return Some((None, Hold { stalled: true, ..Hold::new(Reason::Drifted, message) }));
     }
-    let can_be = |missing: &&Missing| {
-        matches!(missing.found, Found::Nothing | Found::Unmarked)
-            && (missing.found == Found::Unmarked || inventory::danger(&missing.object).is_none())
-    };
-    let due: Vec<_> =
-        missing.iter().filter(can_be).filter(|missing| repairs.waits(&missing.object, now).is_none()).collect();
+    let waiting: Vec<_> =
+        can_be.iter().filter_map(|missing| Some((*missing, repairs.waits(&missing.object, now)?))).collect();
+    let due: Vec<_> = can_be.iter().copied().filter(|missing| repairs.waits(&missing.object, now).is_none()).collect();
     if !due.is_empty() {
         let message = format!(
             "{} of release {release}: another client has deleted it, or taken it off the release; it is made again",
             objects(&due)
         );
-        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), hold(message)));
+        // What has come of it.
+        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), hold(message).until(now + SOON)));
     }
-    if let Some((blocked, why, stalled)) = missing.iter().find_map(blocked) {
-        let message = format!("{} of release {release} {why}", objects(&[blocked]));
-        return Some((None, Hold { stalled, ..hold(message) }));
-    }
-    let repaired = repairs.waits(&first.object, now)?;
-    let times = if repaired.times == 1 { "once".to_owned() } else { format!("{} times in a row", repaired.times) };
-    let message = format!(
-        "{} of release {release} was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes",
-        objects(&[first])
-    );
-    Some((None, hold(message).until(repaired.not_before)))
+    let again = waiting.iter().map(|(_, repaired)| repaired.not_before).chain([now + SAFETY_NET]).min();
+    let refused = waiting.iter().find_map(|(missing, repaired)| Some((*missing, repaired.refused.as_ref()?)));
+    let (about, why, stalled) = match (refused, missing.iter().find_map(blocked), waiting.first()) {
+        (Some((missing, refused)), ..) => (
+            missing,
+            format!("is missing, and cannot be made again: {}; tried again", refused.sentence),
+            refused.stalled,
+        ),
+        (None, Some(blocked), _) => blocked,
+        (None, None, Some((missing, repaired))) => {
+            let times =
+                if repaired.times == 1 { "once".to_owned() } else { format!("{} times in a row", repaired.times) };
+            let why = format!(
+                "was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes"
+            );
+            (*missing, why, false)
+        }
+        (None, None, None) => return None,
+    };
+    let told = hold(format!("{} of release {release} {why}", objects(&[about]))).until(again);
+    Some((None, Hold { stalled, ..told }))
 }
 
 /// Why it cannot be made again, and whether that is for a user to change.
@@ -294,22 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn repairs_that_are_undone_get_ever_more_rare() {
-        let (mut now, mut repairs, mut pauses) = (now(), Repairs::default(), Vec::new());
-        let [fought, other] = ["fought", "other"].map(|name| object("v1", "Service", name));
-        for _ in 0..8 {
-            repairs = repairs.with(std::slice::from_ref(&fought), now);
-            let Repaired { not_before, .. } = *repairs.waits(&fought, now).unwrap();
-            assert_eq!((repairs.waits(&fought, not_before), repairs.waits(&other, now)), (None, None));
-            pauses.push(not_before.duration_since(now).as_secs());
-            now = not_before;
-        }
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300]);
-        let later = now + FORGOTTEN;
-        assert_eq!(repairs.with(std::slice::from_ref(&fought), later).of(&fought).unwrap().times, 1);
-    }
-
-    #[test]
     fn it_is_applied_as_helm_does() {
         let release = Key::new("tenants", "acme");
         let stored = json!({"kind": "Service", "metadata": {"name": "acme", "labels": {"a": "b"}}});
@@ -345,7 +256,8 @@ mod tests {
             (None, OURS, HERE, Some(Found::Unmarked)),
             (Some("kubectl"), OURS, HERE, Some(Found::Unmarked)),
             (Some("Helm"), None, HERE, Some(Found::Unmarked)),
-            (Some("Helm"), None, None, Some(Found::Unmarked)),
+            (Some("Helm"), None, None, Some(Found::Foreign)),
+            (Some("kubectl"), None, None, Some(Found::Foreign)),
             (Some("Helm"), Some("other"), HERE, Some(Found::Foreign)),
             (None, OURS, Some("other"), Some(Found::Foreign)),
             (None, None, None, Some(Found::Foreign)),

@@ -42,9 +42,6 @@ pub enum Error {
     /// A release's storage Secret could not be read or rewritten.
     #[error("mark revision {revision} of release {release} as failed: {problem}")]
     Unlock { release: String, revision: i64, problem: String },
-    /// What is missing of a release cannot be made again.
-    #[error("repair release {release}: {problem}")]
-    Repair { release: Key, problem: String },
     #[error("uninstall release {release}: {message}")]
     Uninstall { release: Key, refusal: Refusal, message: String },
     /// The ClientApp is gone, and did not wait for its teardown.
@@ -87,13 +84,6 @@ impl Failure for Error {
                 condition: Some(kind::RELEASED),
                 state: State::False,
                 reason: Reason::UnlockFailed,
-                stalled: true,
-                retry: Retry::Doubling(30 * SECOND, 10 * MINUTE),
-            },
-            Error::Repair { .. } => Disposition {
-                condition: Some(kind::RELEASED),
-                state: State::False,
-                reason: Reason::Drifted,
                 stalled: true,
                 retry: Retry::Doubling(30 * SECOND, 10 * MINUTE),
             },

@@ -8,9 +8,9 @@ use super::{
     database::{DatabaseObject, DatabaseState},
     deployer::{Deployer, Found},
     desired::{Desired, desired},
-    drift::Repairs,
     helm_runs::HelmRun,
     observed::{DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
+    repairs::Repairs,
 };
 use crate::{
     config::Config,

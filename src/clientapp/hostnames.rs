@@ -50,6 +50,12 @@ impl Claims {
         self.spec.iter().map(|(host, _)| host).chain(&self.carried).chain(&self.written).collect()
     }
 
+    /// Whether a host is claimed, by itself or under a wildcard.
+    fn has(&self, host: &str) -> bool {
+        let covers = |claimed: &String| claimed == host || claimed.starts_with("*.") && overlap(claimed, host);
+        self.hosts().into_iter().any(covers)
+    }
+
     /// What serves comes first, then what is older.
     fn rank(&self, host: &str) -> (bool, Option<Timestamp>, &str) {
         let overlaps = |claimed: &String| overlap(claimed, host);
@@ -141,13 +147,17 @@ impl Hostnames {
         own.is_none_or(|own| claims.rank(host) < own).then(|| holder.clone())
     }
 
-    /// Claims a host that helm is about to write into an Ingress of this app's release.
+    /// Claims a host that helm is about to write into an Ingress of this app's release. One that the app has, by its spec or its
+    /// release, is not taken from it by another that only asks for it.
     ///
     /// # Errors
     /// The ClientApp that has it.
     pub fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
         let mut index = self.lock();
-        if let Some((holder, _)) = index.others(host, uid).next() {
+        let own = index.apps.get(key).filter(|claims| claims.uid == uid);
+        let own = own.filter(|claims| claims.has(host));
+        let goes_first = |(_, other): &(&Key, &Claims)| own.is_none_or(|own| other.rank(host) < own.rank(host));
+        if let Some((holder, _)) = index.others(host, uid).find(goes_first) {
             return Err(holder.clone());
         }
         if let Some(mut claims) = index.apps.get(key).filter(|claims| claims.uid == uid).cloned() {
@@ -242,6 +252,11 @@ mod tests {
         assert_eq!(claim("one", "two.example.com"), Err("two".to_owned()));
         assert_eq!(claim("one", "*.example.com"), Err("two".to_owned()));
         assert_eq!(claim("one", "extra.example.com"), Ok(()));
+        // Who only asks for a host of another keeps that from no upgrade.
+        hostnames.seen(&app("three", "one.example.com", LATE, json!({})));
+        assert_eq!(claim("one", "one.example.com"), Ok(()));
+        assert_eq!(claim("three", "one.example.com"), Err("one".to_owned()));
+        hostnames.gone(&key("three"));
         // Also while the watch has yet to tell of it.
         hostnames.seen(&app("one", "one.example.com", EARLY, json!({})));
         assert_eq!(claim("two", "extra.example.com"), Err("one".to_owned()));

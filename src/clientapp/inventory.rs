@@ -49,40 +49,42 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     })
 }
 
-/// What Helm has stored of these objects, as helm reads it.
-///
-/// # Errors
-/// As of [`read`]; or one of them is not among what is stored.
-pub fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Result<Vec<Value>, String> {
-    let mut found = vec![None; objects.len()];
-    for text in documents(&stored.manifest) {
-        let mut wanted = false;
-        let place = |document: &Value| {
-            let of = object(document).ok()?;
-            let is_same = |one: &ReleaseObject| {
-                (&one.api_version, &one.kind, &one.name) == (&of.api_version, &of.kind, &of.name)
-                    && one.namespace == of.namespace
-            };
-            objects.iter().position(is_same)
+/// What Helm has stored of each of these objects, as helm reads it; or why that cannot be said.
+pub fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<Value, String>> {
+    let missing = |object: &ReleaseObject| Err(format!("what Helm stored has no {} {}", object.kind, object.name));
+    let mut found: Vec<_> = objects.iter().map(missing).collect();
+    let place = |document: &Value| {
+        let of = object(document).ok()?;
+        let is_same = |one: &ReleaseObject| {
+            (&one.api_version, &one.kind, &one.name) == (&of.api_version, &of.kind, &of.name)
+                && one.namespace == of.namespace
         };
-        each_of(text, &mut |document| {
-            wanted |= place(document).is_some();
+        objects.iter().position(is_same)
+    };
+    for text in documents(&stored.manifest) {
+        let mut wanted = Vec::new();
+        // One that is not read here is none of the inventory's.
+        let _ = each_of(text, &mut |document| {
+            wanted.extend(place(document));
             Ok(())
-        })?;
+        });
         // Most documents are none of them.
-        if wanted {
-            each_of(&yaml::as_helm_reads(text)?, &mut |document| {
+        if wanted.is_empty() {
+            continue;
+        }
+        let read = yaml::as_helm_reads(text).and_then(|text| {
+            each_of(&text, &mut |document| {
                 if let Some(place) = place(document) {
-                    found[place] = Some(document.clone());
+                    found[place] = Ok(document.clone());
                 }
                 Ok(())
-            })?;
+            })
+        });
+        if let Err(problem) = read {
+            wanted.into_iter().for_each(|place| found[place] = Err(problem.clone()));
         }
     }
-    let named = objects.iter().zip(found);
-    named
-        .map(|(object, found)| found.ok_or_else(|| format!("what Helm stored has no {} {}", object.kind, object.name)))
-        .collect()
+    found
 }
 
 /// Takes each object of a stored revision.

@@ -15,9 +15,10 @@ use serde_json::Value;
 
 use super::{
     context::{App, Ctx},
-    drift::{self, Found},
+    drift,
     error::Error,
     inventory,
+    observed::Found,
     watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
@@ -64,14 +65,14 @@ pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Invento
     payload(ctx, key, secret, inventory::read).await
 }
 
-/// Reads these objects as they are in a stored revision; inside, what is wrong with it.
+/// Reads these objects as they are in a stored revision; inside, what is wrong with it, or with one.
 pub async fn objects(
     ctx: &Ctx,
     key: &Key,
     secret: &str,
     objects: Vec<ReleaseObject>,
-) -> Result<Result<Vec<Value>, String>, Error> {
-    payload(ctx, key, secret, move |_, stored| inventory::stored(stored, &objects)).await
+) -> Result<Result<Vec<Result<Value, String>>, String>, Error> {
+    payload(ctx, key, secret, move |_, stored| Ok(inventory::stored(stored, &objects))).await
 }
 
 /// Objects of the kind of one of the release, with the rights of this account.

@@ -9,7 +9,7 @@ use std::{
 use kube::api::ApiResource;
 use tokio::sync::Mutex;
 
-use super::{drift::Repairs, owned, pods::Look};
+use super::{owned, pods::Look, repairs::Repairs};
 use crate::{
     crd::{ClientAppStatus, Owned},
     runtime::{cache::Memo, key::Key, status::Statuses},

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | what shall be | [`mod@desired`], with [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | what is there | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`] and `drift`, into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `drift` and `repairs`, into [`plan`] | pure |
 //! | say so | [`report`], with [`attempt`] | pure, then one write |
 //! | do it | [`act`], with `release`, `repair` and `account` | effect |
 //! | how helm gets on | [`helm_runs`] | effect |
@@ -43,6 +43,7 @@ pub(crate) mod plan;
 mod pods;
 mod release;
 mod repair;
+mod repairs;
 pub(crate) mod report;
 pub(crate) mod retained;
 mod start;

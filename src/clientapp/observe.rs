@@ -18,14 +18,15 @@ use super::{
     context::{App, Ctx},
     database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
-    drift::{self, Found, Missing, WATCH_PATIENCE},
+    drift,
     error::Error,
     helm_runs::{HelmRun, Upgraded},
     inventory, live,
-    observed::{BackupView, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
+    observed::{BackupView, DatabaseView, Missing, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
     owned::{self, Seen},
     plan::SAFETY_NET,
     pods,
+    repairs::WATCH_PATIENCE,
     report::{self, NAMED_WORKLOADS},
     retained, upgrade,
     watches::{RevisionMeta, SecretMeta},
@@ -172,12 +173,7 @@ async fn with_missing(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         return;
     }
     for object in unseen {
-        // It is not made again so soon.
-        let found = match observed.repairs.waits(&object, now) {
-            Some(_) => Some(Found::Nothing),
-            None => live::found(ctx, key, &desired.account, &object).await,
-        };
-        match found {
+        match live::found(ctx, key, &desired.account, &object).await {
             Some(found) => observed.missing.push(Missing { object, found }),
             None => observed.unseen = Some(now + SAFETY_NET),
         }

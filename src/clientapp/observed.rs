@@ -13,11 +13,11 @@ use semver::Version;
 use super::{
     database::{BackupProgress, DatabaseObject},
     deployer::Deployer,
-    drift::{Missing, Repairs},
     helm_runs::HelmRun,
+    repairs::Repairs,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject},
     destroy::permit::Kind,
     helm::Chart,
     runtime::{feeder::Availability, key::Key},
@@ -150,6 +150,27 @@ pub struct Retained {
     pub of_database: bool,
     /// The chart that the data on it are of, where it says.
     pub installed: Option<InstalledChart>,
+}
+
+/// An object of the release that no watch shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    pub object: ReleaseObject,
+    pub found: Found,
+}
+
+/// What the API server has under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Nothing,
+    /// It is being deleted.
+    Going,
+    /// It lacks some of Helm's marks.
+    Unmarked,
+    /// It has none of them, or those of another release.
+    Foreign,
+    /// That cannot be asked, and why.
+    Unknown(String),
 }
 
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.

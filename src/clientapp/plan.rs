@@ -6,7 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 use serde_json::Value;
 
-use super::{database::Room, deployer, drift::Missing, observed::Retained};
+use super::{
+    database::Room,
+    deployer,
+    observed::{Missing, Retained},
+};
 use crate::crd::{BackupRecord, Reason};
 
 /// How long a database object may stay without any status before that itself is reported.

@@ -7,25 +7,29 @@ use serde_json::Value;
 use super::{
     context::{App, Ctx},
     desired::Desired,
-    drift::{self, Found, Missing},
+    drift,
     error::Error,
     live,
     observe::release_view,
-    observed::{Observed, ReleaseView},
+    observed::{Found, Missing, Observed, ReleaseView},
+    repairs::Refused,
 };
 use crate::{
-    crd::ReleaseObject,
-    helm::ingress,
-    runtime::{clock, error::api_sentence},
+    crd::{Reason, ReleaseObject},
+    helm::{ingress, sentence::sentence},
+    runtime::{
+        clock,
+        error::{api_disposition, api_sentence},
+    },
 };
 
 /// As helm calls itself (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade finds fields of its own.
 const HELM: &str = "helm";
 
-/// Makes again what is missing, as far as that can be.
+/// Makes again what is missing. What cannot be made is remembered, and told by the next pass; it keeps nothing else from it.
 ///
 /// # Errors
-/// The first that could not be made; the others were tried.
+/// The API server could not be asked whether all is still as it was.
 pub async fn repair(
     ctx: &Ctx,
     app: &App<'_>,
@@ -36,21 +40,24 @@ pub async fn repair(
     let key = app.key;
     let Some(release) = &observed.release else { return Ok(()) };
     let objects: Vec<_> = missing.iter().map(|missing| missing.object.clone()).collect();
-    let stored = live::objects(ctx, key, &release.secret, objects).await?;
-    let stored = stored.map_err(|problem| Error::Repair { release: key.clone(), problem })?;
-    let (mut made, mut first) = (Vec::new(), None);
+    let stored = match live::objects(ctx, key, &release.secret, objects).await? {
+        Ok(stored) => stored,
+        Err(problem) => vec![Err(problem); missing.len()],
+    };
     for (missing, document) in missing.iter().zip(stored) {
         // Meanwhile the app may be suspended or deleted, and another Helm client at work.
         if !is_unchanged(ctx, app, release).await? {
-            break;
+            return Ok(());
         }
-        match apply(ctx, app, desired, missing, document).await {
-            Ok(()) => made.push(missing.object.clone()),
-            Err(error) => first = first.or(Some(error)),
-        }
+        let applied = match document {
+            Ok(document) => apply(ctx, app, desired, missing, document).await,
+            Err(sentence) => Err(Refused { sentence, stalled: true }),
+        };
+        let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
+        repairs.tried(&missing.object, applied.err(), clock::now());
+        ctx.memory.repairs.put(key.clone(), repairs);
     }
-    ctx.memory.repairs.put(key.clone(), observed.repairs.clone().with(&made, clock::now()));
-    first.map_or(Ok(()), Err)
+    Ok(())
 }
 
 async fn is_unchanged(ctx: &Ctx, app: &App<'_>, release: &ReleaseView) -> Result<bool, Error> {
@@ -64,11 +71,10 @@ async fn apply(
     desired: &Desired,
     Missing { object, found }: &Missing,
     document: Value,
-) -> Result<(), Error> {
+) -> Result<(), Refused> {
     let key = app.key;
     let ReleaseObject { kind, name, .. } = object;
-    let refused =
-        |problem: String| Error::Repair { release: key.clone(), problem: format!("{kind} {name}: {problem}") };
+    let refused = |sentence: String| Refused { sentence, stalled: true };
     // As the gateway has helm do it.
     if ingress::is_ingress(&document) {
         if ingress::stays(&document) {
@@ -87,18 +93,21 @@ async fn apply(
         Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
         _ => api.patch_metadata(name, &helm, &Patch::Apply(drift::applied(document, key))).await,
     };
-    match applied {
+    let error = match applied {
         Ok(_) => {
             tracing::info!(release = %key, "{kind} {}/{name} is made again", key.namespace);
-            Ok(())
+            return Ok(());
         }
-        // The API server quotes what it refuses.
-        Err(kube::Error::Api(status)) if kind == "Secret" && status.code != 403 => {
-            Err(refused(format!("the API server refuses it, with code {} {}", status.code, status.reason)))
+        Err(error) => error,
+    };
+    let disposition = api_disposition(&error);
+    let sentence = match &error {
+        // The API server, and who it asks, may quote what is refused.
+        kube::Error::Api(status) if kind == "Secret" && disposition.reason != Reason::QuotaExceeded => {
+            format!("the API server refuses it, with code {} {}", status.code, status.reason)
         }
-        Err(error) if api_sentence(&error).contains("failed to create typed patch object") => {
-            Err(refused(api_sentence(&error)))
-        }
-        Err(error) => Err(Error::api(format!("make {kind} {}/{name} again", key.namespace))(error)),
-    }
+        _ => sentence(&api_sentence(&error)),
+    };
+    tracing::warn!(release = %key, "{kind} {}/{name} cannot be made again: {sentence}", key.namespace);
+    Err(Refused { sentence, stalled: disposition.stalled })
 }

@@ -259,7 +259,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     let stalled = match stalled {
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
         // Its controller has given up waiting, though what comes later is still seen.
-        None if hold.is_none() && is_stuck(observed) => {
+        None if hold.is_none_or(|hold| hold.reason == Reason::Drifted) && is_stuck(observed) => {
             Verdict::yes(Reason::ProgressDeadlineExceeded, &workloads.message)
         }
         None => Verdict::no(Reason::NotStalled, "nothing has to be changed by hand"),

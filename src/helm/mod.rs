@@ -19,7 +19,7 @@ pub mod ingress;
 mod parse;
 mod private;
 mod process;
-mod sentence;
+pub(crate) mod sentence;
 pub mod source;
 pub mod storage;
 pub mod values;

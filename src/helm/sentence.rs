@@ -43,7 +43,7 @@ fn is_noise(line: &str) -> bool {
 ///
 /// Secrets have no business in helm's messages in the first place, since values hold only their names; this is the net
 /// below, because a message can quote whatever a chart or an admission webhook made up.
-pub(super) fn sentence(error: &str) -> String {
+pub(crate) fn sentence(error: &str) -> String {
     // Control characters become spaces; those that reorder or hide text on a screen vanish.
     let visible = error.chars().filter(|char| !is_invisible(*char));
     let spaced: String = visible.map(|char| if char.is_control() { ' ' } else { char }).collect();

@@ -58,6 +58,10 @@ impl<V: Clone> Index<V> {
         self.objects.insert(key, Box::new((group, value)));
     }
 
+    fn group(&self, key: &Key) -> Option<Key> {
+        self.objects.get(key).and_then(|object| object.0.clone())
+    }
+
     fn remove(&mut self, key: &Key) {
         if let Some((Some(group), _)) = self.objects.remove(key).map(|object| *object) {
             self.grouped.remove(&(group, key.clone()));
@@ -78,8 +82,8 @@ impl<V> Default for Cache<V> {
 pub enum Change {
     /// A (re)list is complete: anything may have changed.
     Everything,
-    /// This object changed; it belongs to the group.
-    One(Key, Option<Key>),
+    /// This object changed; it belongs to the first group, and did to the second.
+    One(Key, [Option<Key>; 2]),
     Nothing,
 }
 
@@ -103,17 +107,15 @@ impl<V: Clone> Cache<V> {
                 }
                 watcher::Event::Apply(object) => {
                     let entry = entry(object);
-                    // What leaves its group concerns that.
-                    let before = contents.live.objects.get(&entry.key).and_then(|object| object.0.clone());
-                    let change = Change::One(entry.key.clone(), entry.group.clone().or(before));
+                    let change = Change::One(entry.key.clone(), [entry.group.clone(), contents.live.group(&entry.key)]);
                     contents.live.insert(entry);
                     change
                 }
                 watcher::Event::Delete(object) => {
                     let Entry { key, group, value: _ } = entry(object);
-                    let before = contents.live.objects.get(&key).and_then(|object| object.0.clone());
+                    let before = contents.live.group(&key);
                     contents.live.remove(&key);
-                    Change::One(key, group.or(before))
+                    Change::One(key, [group, before])
                 }
             }
         };

@@ -93,6 +93,7 @@ pub fn api_disposition(error: &kube::Error) -> Disposition {
         kube::Error::Api(status)
             if matches!(status.code, 400 | 404 | 413 | 422)
                 || status.message.contains("field not declared in schema")
+                || status.message.contains("failed to create typed patch object")
                 // Of an object that etcd does not take.
                 || status.message.contains("request is too large") =>
         {

@@ -70,7 +70,14 @@ impl<K: Object> Feeder<'_, K> {
 fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
     match change {
         Change::Everything => objects.trigger_where(|_| true),
-        Change::One(key, group) => changed(objects, group.as_ref().unwrap_or(key)),
+        Change::One(key, [None, None]) => changed(objects, key),
+        // What leaves a group concerns that, too.
+        Change::One(_, [group, before]) => {
+            group
+                .iter()
+                .chain(before.iter().filter(|before| Some(*before) != group.as_ref()))
+                .for_each(|group| changed(objects, group));
+        }
         Change::Nothing => {}
     }
 }

@@ -9,10 +9,10 @@ use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState, Place},
         deployer::{self, Part},
-        drift::{Found, Missing, Repairs},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
-        observed::DatabaseView,
+        observed::{DatabaseView, Found, Missing},
         plan::Apply,
+        repairs::Refused,
     },
     crd::{Inventory, Owned, Release, ReleaseObject},
     runtime::{feeder::Availability, key::Key},
@@ -583,14 +583,23 @@ fn what_is_missing_of_a_release_is_made_again() {
     let made = |parts: std::ops::Range<usize>, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            let made: Vec<_> = w.missing[parts].iter().map(|missing| missing.object.clone()).collect();
-            w.repairs = Repairs::default().with(&made, ago(seconds));
+            w.missing[parts].iter().for_each(|missing| w.repairs.tried(&missing.object, None, ago(seconds)));
         }
     };
     row("another client deletes both again", none(), made(0..2, 1), HOLD);
     row("and after a while", none(), made(0..2, 5), REPAIR);
     row("one of them", none(), made(0..1, 1), "repair Ingress acme, hold Released/Drifted");
     row("by another clock", none(), made(0..2, -3600), REPAIR);
+    let refused = |stalled: bool| {
+        move |w: &mut Observed| {
+            missing(w);
+            let refused = Refused { sentence: "forbidden".to_owned(), stalled };
+            w.missing.iter().for_each(|missing| w.repairs.tried(&missing.object, Some(refused.clone()), ago(1)));
+        }
+    };
+    row("refused", none(), refused(true), "hold Released/Drifted!");
+    row("refused for now", none(), refused(false), HOLD);
+    row("told only, and on their way out", policy("Report"), found(Found::Going, Found::Going), HOLD);
     // helm makes it again, too.
     row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");
     row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");

@@ -10,10 +10,9 @@ use crate::{
     clientapp::{
         database::{DatabaseObject, DatabaseState},
         decide::decide,
-        drift::{Found, Missing, Repairs},
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
-        observed::{DatabaseView, Workload},
+        observed::{DatabaseView, Found, Missing, Workload},
     },
     crd::{Attempt, BackupState, ReleaseObject},
     runtime::feeder::Availability,
@@ -107,7 +106,7 @@ fn what_the_conditions_say() {
     }
     say("a Service is deleted again and again", json!({}), &|w| {
         w.missing = missing(Found::Nothing);
-        w.repairs = (1..=3).fold(Repairs::default(), |repairs, _| repairs.with(std::slice::from_ref(&service), now()));
+        (1..=3).for_each(|_| w.repairs.tried(&service, None, now()));
     });
     say("many workloads are not ready", json!({}), &|w| {
         let waiting = Some("0 of 1 replicas are available".to_owned());
