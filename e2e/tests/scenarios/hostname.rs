@@ -52,8 +52,8 @@ async fn the_app_that_serves_it_already_is_not_displaced_by_an_older_one() {
     tenant.patch("older", small(&tenant, "second")).await.unwrap();
     let told = tenant.condition("older", "Ready", "False", "HostnameConflict").await;
     assert!(told.contains("belongs to ClientApp incumbent/younger"), "{told}");
-    // It is looked at anew, and stays where it is.
-    tenant.patch("younger", json!({"chartVersion": "5.5.3"})).await.unwrap();
+    // It is looked at anew, and stays where it is; its Ingress is made, though another app asks for the host.
+    tenant.patch("younger", json!({"chartVersion": "5.5.3", "ingressClassName": "traefik"})).await.unwrap();
     tenant.ready("younger", 2).await;
 
     tenant.patch("older", small(&tenant, "first")).await.unwrap();
