@@ -11,6 +11,7 @@ use super::{
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
     observed::{Found, Missing, Observed, ReleaseView},
     plan::{Hold, SAFETY_NET, Step},
+    repairs::Refused,
 };
 use crate::{
     crd::{Drift, Inventory, Reason, ReleaseObject},
@@ -83,6 +84,13 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
     let hold = |message: String| Hold::new(Reason::Drifted, message).until(now + SAFETY_NET);
     let objects = |missing: &[&Missing]| names(&missing.iter().map(|missing| &missing.object).collect::<Vec<_>>());
     let release = &desired.key.name;
+    let hold_refused = |missing: &Missing, refused: &Refused| {
+        let what = objects(&[missing]);
+        let sentence = &refused.sentence;
+        let message =
+            format!("{what} of release {release} is missing, and cannot be made again: {sentence}; tried again");
+        Hold { stalled: refused.stalled, ..hold(message) }
+    };
     let can_be: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
     if desired.drift == Drift::Report && !can_be.is_empty() {
         let message = format!(
@@ -99,30 +107,33 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
             "{} of release {release}: another client has deleted it, or taken it off the release; it is made again",
             objects(&due)
         );
+        let before = due.iter().find_map(|missing| Some((*missing, repairs.of(&missing.object)?.refused.as_ref()?)));
+        let told = match before {
+            // As long as it is refused, the same is told.
+            Some((missing, refused)) => hold_refused(missing, refused),
+            None => hold(message),
+        };
         // What has come of it.
-        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), hold(message).until(now + SOON)));
+        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), told.until(now + SOON)));
     }
     let again = waiting.iter().map(|(_, repaired)| repaired.not_before).chain([now + SAFETY_NET]).min();
     let refused = waiting.iter().find_map(|(missing, repaired)| Some((*missing, repaired.refused.as_ref()?)));
-    let (about, why, stalled) = match (refused, missing.iter().find_map(blocked), waiting.first()) {
-        (Some((missing, refused)), ..) => (
-            missing,
-            format!("is missing, and cannot be made again: {}; tried again", refused.sentence),
-            refused.stalled,
-        ),
-        (None, Some(blocked), _) => blocked,
+    let told = match (refused, missing.iter().find_map(blocked), waiting.first()) {
+        (Some((missing, refused)), ..) => hold_refused(missing, refused),
+        (None, Some((missing, why, stalled)), _) => {
+            Hold { stalled, ..hold(format!("{} of release {release} {why}", objects(&[missing]))) }
+        }
         (None, None, Some((missing, repaired))) => {
             let times =
                 if repaired.times == 1 { "once".to_owned() } else { format!("{} times in a row", repaired.times) };
-            let why = format!(
-                "was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes"
-            );
-            (*missing, why, false)
+            hold(format!(
+                "{} of release {release} was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes",
+                objects(&[missing])
+            ))
         }
         (None, None, None) => return None,
     };
-    let told = hold(format!("{} of release {release} {why}", objects(&[about]))).until(again);
-    Some((None, Hold { stalled, ..told }))
+    Some((None, told.until(again)))
 }
 
 /// Why it cannot be made again, and whether that is for a user to change.

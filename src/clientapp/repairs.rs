@@ -56,7 +56,8 @@ impl Repairs {
         self.objects.insert(kind_and_name(object), Repaired { times, not_before: now + pause, refused });
     }
 
-    fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
+    /// When it was tried last.
+    pub fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
         self.objects.get(&kind_and_name(object))
     }
 

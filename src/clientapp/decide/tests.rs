@@ -590,15 +590,21 @@ fn what_is_missing_of_a_release_is_made_again() {
     row("and after a while", none(), made(0..2, 5), REPAIR);
     row("one of them", none(), made(0..1, 1), "repair Ingress acme, hold Released/Drifted");
     row("by another clock", none(), made(0..2, -3600), REPAIR);
-    let refused = |stalled: bool| {
+    let refused = |stalled: bool, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
             let refused = Refused { sentence: "forbidden".to_owned(), stalled };
-            w.missing.iter().for_each(|missing| w.repairs.tried(&missing.object, Some(refused.clone()), ago(1)));
+            w.missing.iter().for_each(|missing| w.repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
         }
     };
-    row("refused", none(), refused(true), "hold Released/Drifted!");
-    row("refused for now", none(), refused(false), HOLD);
+    row("refused", none(), refused(true, 1), "hold Released/Drifted!");
+    row("refused for now", none(), refused(false, 1), HOLD);
+    row(
+        "refused, and tried again",
+        none(),
+        refused(true, 5),
+        "repair Service acme, Ingress acme, hold Released/Drifted!",
+    );
     row("told only, and on their way out", policy("Report"), found(Found::Going, Found::Going), HOLD);
     // helm makes it again, too.
     row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");

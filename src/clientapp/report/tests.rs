@@ -13,6 +13,7 @@ use crate::{
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
         observed::{DatabaseView, Found, Missing, Workload},
+        repairs::Refused,
     },
     crd::{Attempt, BackupState, ReleaseObject},
     runtime::feeder::Availability,
@@ -104,6 +105,11 @@ fn what_the_conditions_say() {
     for found in [Found::Foreign, Found::Going, Found::Unknown("services is forbidden".to_owned())] {
         say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.missing = missing(found.clone()));
     }
+    say("a Service cannot be made again", json!({}), &|w| {
+        w.missing = missing(Found::Nothing);
+        let refused = Refused { sentence: "services is forbidden".to_owned(), stalled: true };
+        w.repairs.tried(&service, Some(refused), now());
+    });
     say("a Service is deleted again and again", json!({}), &|w| {
         w.missing = missing(Found::Nothing);
         (1..=3).for_each(|_| w.repairs.tried(&service, None, now()));
