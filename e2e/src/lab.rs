@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -224,6 +224,17 @@ pub async fn leading(options: &Options) -> Operator {
     tokio::task::spawn_blocking(start).await.expect("the operator leads")
 }
 
+/// An object of a kind that lives in namespaces.
+pub trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
+{
+}
+
 /// A namespace for one scenario.
 pub struct Tenant {
     /// The lab it is in.
@@ -286,19 +297,30 @@ impl Tenant {
         self.api::<ClientApp>().patch(name, &PatchParams::default(), &patch).await
     }
 
+    /// The uid of an object, if it is there.
+    ///
+    /// # Panics
+    /// When the API server cannot be asked.
+    pub async fn uid<K: Object>(&self, name: &str) -> Option<String> {
+        self.api::<K>().get_opt(name).await.expect("look for an object").and_then(|object| object.uid())
+    }
+
+    /// Deletes an object, and waits until there is another of its name.
+    ///
+    /// # Panics
+    /// When it is not there, or no other comes.
+    pub async fn replaced<K: Object>(&self, name: &str) {
+        let before = self.uid::<K>(name).await.expect("there is one");
+        self.api::<K>().delete(name, &DeleteParams::background()).await.expect("delete an object");
+        let another = |found: Option<&K>| found.filter(|found| found.uid().as_ref() != Some(&before)).map(|_| ());
+        self.wait_for(name, "made anew", another).await;
+    }
+
     /// Waits until an object is as the check wants it. `None`: it is gone.
     ///
     /// # Panics
     /// When that takes longer than [`PATIENCE`], with the object as it was last.
-    pub async fn wait_for<K, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + 'static,
-    {
+    pub async fn wait_for<K: Object, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T {
         let mut last = None;
         let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
         let found = tokio::time::timeout(PATIENCE, async {
@@ -461,7 +483,7 @@ impl Tenant {
     /// # Panics
     /// When it is not.
     pub async fn delete(&self, name: &str) {
-        self.api::<ClientApp>().delete(name, &kube::api::DeleteParams::default()).await.expect("delete a ClientApp");
+        self.api::<ClientApp>().delete(name, &DeleteParams::default()).await.expect("delete a ClientApp");
         self.gone(name).await;
     }
 

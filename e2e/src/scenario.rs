@@ -1,20 +1,16 @@
 //! What scenarios have in common: specs, operators of their own, and looks at what is there.
 
-use std::fmt::Debug;
-
 use clientapp_operator::crd::ClientApp;
 use clientapp_operator::crd::percona::PerconaPGCluster;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::lab::{Apart, Lab, Tenant, hostname, leading};
+use crate::lab::{Apart, Lab, Object, Tenant, hostname, leading};
 use crate::operator::Operator;
 use crate::wait::until;
 
@@ -53,10 +49,7 @@ pub fn with(mut spec: Value, more: Value) -> Value {
 ///
 /// # Panics
 /// When they cannot be listed.
-pub async fn names<K>(tenant: &Tenant) -> Vec<String>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
+pub async fn names<K: Object>(tenant: &Tenant) -> Vec<String> {
     let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
     objects.iter().map(|object| object.name_any()).collect()
 }

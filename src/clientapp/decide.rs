@@ -17,7 +17,7 @@ use super::{
     lock::{self, Lock},
     observed::{Observed, Phase, ReleaseView, Retained, SecretView, Workload},
     owned,
-    plan::{Because, Hold, Plan, SAFETY_NET, Step},
+    plan::{Because, Hold, Plan, SAFETY_NET, Step, few},
     pods,
     upgrade::{self, Before},
 };
@@ -25,7 +25,7 @@ use crate::{
     config::Config,
     crd::{Attempt, ClientAppStatus, Drift, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
-    runtime::{account::DEPLOYER, key::Key},
+    runtime::{account::DEPLOYER, clock::is_awaited, key::Key},
 };
 
 /// Longer than the longest wait for another attempt.
@@ -50,7 +50,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
         release,
         workloads,
         missing: _,
-        unseen,
+        look_again,
         repairs: _,
         inventory: _,
         owned: _,
@@ -125,7 +125,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     let is_waiting = workloads.iter().any(|workload| workload.waiting.is_some());
     let pods = is_waiting.then(|| pods::next_look(pods::not_ready_since(recorded).unwrap_or(now), now));
-    plan.look_again = pods.into_iter().chain(*unseen).min();
+    plan.look_again = pods.into_iter().chain(*look_again).min();
     // helm makes it again, too.
     if plan.hold.is_none()
         && !plan.runs_helm()
@@ -220,12 +220,7 @@ fn summary(retained: &[Retained]) -> String {
         Kind::Secret => 2,
         _ => 0,
     });
-    let named = sorted.iter().take(NAMED).map(|left| format!("{} {}", left.kind.as_str(), left.name));
-    let mut summary = named.collect::<Vec<_>>().join(", ");
-    if sorted.len() > NAMED {
-        summary += &format!(" and {} more", sorted.len() - NAMED);
-    }
-    summary
+    few(sorted.iter().map(|left| format!("{} {}", left.kind.as_str(), left.name)), NAMED)
 }
 
 /// The generated credentials of the administrator, once made, are what the app's data know: no new ones are made up.
@@ -366,7 +361,7 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
     {
         until = until.min(settled);
     }
-    if !is_awaited(until, now) {
+    if !is_awaited(until, now, LATEST_RETRY) {
         return None;
     }
     let (reason, stalled) = super::error::recorded_reason(attempt.reason.as_deref(), attempt.failures);
@@ -398,7 +393,7 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
         attempt.failures + 1
     );
     let hold = Hold::new(Reason::UpgradeFailed, message).until(until);
-    is_awaited(until, now).then_some(Hold { stalled: after.stalled, ..hold })
+    is_awaited(until, now, LATEST_RETRY).then_some(Hold { stalled: after.stalled, ..hold })
 }
 
 /// The hold for hooks that helm runs with an installation only, and that were not through when it failed: an upgrade over it would
@@ -419,11 +414,6 @@ fn owed(observed: &Observed, attempt: Option<&Attempt>, Key { namespace, name }:
         inventory.install_hooks.join(", "),
     );
     Some(Hold { stalled: true, ..Hold::new(Reason::UpgradeFailed, message) })
-}
-
-/// Whether a time for another attempt is yet to come. One that is later than any that is ever set is of another clock.
-fn is_awaited(until: Timestamp, now: Timestamp) -> bool {
-    now < until && until <= now + LATEST_RETRY
 }
 
 #[cfg(test)]

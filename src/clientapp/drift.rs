@@ -10,7 +10,7 @@ use super::{
     desired::Desired,
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
     observed::{Found, Missing, Observed, ReleaseView},
-    plan::{Hold, SAFETY_NET, Step},
+    plan::{Hold, SAFETY_NET, Step, few},
     repairs::Refused,
 };
 use crate::{
@@ -59,86 +59,77 @@ pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
 
 /// What no watch shows of what the release has, by its inventory, of the kinds that are watched.
 pub fn unseen(
-    inventory: Option<&Inventory>,
-    release: Option<&ReleaseView>,
+    inventory: &Inventory,
+    release: &ReleaseView,
     app: &Key,
     has: impl Fn(&'static str, &str) -> bool,
 ) -> Vec<ReleaseObject> {
     // That of an earlier revision has what this one may not have any more.
-    let is_its = |inventory: &&Inventory| release.is_some_and(|release| release.secret_uid == inventory.secret);
-    let objects = inventory.filter(is_its).into_iter().flat_map(|inventory| inventory::own(inventory, &app.namespace));
-    objects.filter(|object| watched(object).is_some_and(|kind| !has(kind, &object.name))).cloned().collect()
+    if inventory.secret != release.secret_uid {
+        return Vec::new();
+    }
+    let is_unseen = |object: &&ReleaseObject| watched(object).is_some_and(|kind| !has(kind, &object.name));
+    inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
 }
 
-fn watched(ReleaseObject { api_version, kind, .. }: &ReleaseObject) -> Option<&'static str> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    WATCHED.into_iter().find(|watched| *watched == (group, kind)).map(|(_, kind)| kind)
+fn watched(object: &ReleaseObject) -> Option<&'static str> {
+    let (group, _) = object.group_version();
+    WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
 }
 
 /// What follows, where the release is as it shall be but for what is missing.
 pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
     let Observed { missing, repairs, .. } = observed;
-    if missing.is_empty() {
-        return None;
-    }
-    let hold = |message: String| Hold::new(Reason::Drifted, message).until(now + SAFETY_NET);
-    let objects = |missing: &[&Missing]| names(&missing.iter().map(|missing| &missing.object).collect::<Vec<_>>());
-    let release = &desired.key.name;
-    let hold_refused = |missing: &Missing, refused: &Refused| {
-        let what = objects(&[missing]);
-        let sentence = &refused.sentence;
-        let message =
-            format!("{what} of release {release} is missing, and cannot be made again: {sentence}; tried again");
-        Hold { stalled: refused.stalled, ..hold(message) }
+    let hold = |objects: &[&Missing], says: &str| {
+        let message = format!("{} of release {}{says}", names(objects.iter().copied()), desired.key.name);
+        Hold::new(Reason::Drifted, message).until(now + SAFETY_NET)
     };
     let can_be: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
     if desired.drift == Drift::Report && !can_be.is_empty() {
-        let message = format!(
-            "{} of release {release}: another client has deleted it, or taken it off the release, and spec.drift is Report; set it to Repair, and it is made again",
-            objects(&can_be)
-        );
-        return Some((None, Hold { stalled: true, ..Hold::new(Reason::Drifted, message) }));
+        let says = ": another client has deleted it, or taken it off the release, and spec.drift is Report; set it to Repair, and it is made again";
+        return Some((None, Hold { stalled: true, until: None, ..hold(&can_be, says) }));
     }
-    let waiting: Vec<_> =
-        can_be.iter().filter_map(|missing| Some((*missing, repairs.waits(&missing.object, now)?))).collect();
-    let due: Vec<_> = can_be.iter().copied().filter(|missing| repairs.waits(&missing.object, now).is_none()).collect();
+    let (waiting, due): (Vec<_>, Vec<_>) =
+        can_be.into_iter().partition(|missing| repairs.waits(&missing.object, now).is_some());
+    // As long as it is refused, the same is told.
+    let refused = |tried: &[&Missing]| {
+        tried.iter().find_map(|missing| {
+            let Refused { sentence, stalled } = repairs.of(&missing.object)?.refused.as_ref()?;
+            let says = format!(" is missing, and cannot be made again: {sentence}; tried again");
+            Some(Hold { stalled: *stalled, ..hold(&[missing], &says) })
+        })
+    };
     if !due.is_empty() {
-        let message = format!(
-            "{} of release {release}: another client has deleted it, or taken it off the release; it is made again",
-            objects(&due)
-        );
-        let before = due.iter().find_map(|missing| Some((*missing, repairs.of(&missing.object)?.refused.as_ref()?)));
-        let told = match before {
-            // As long as it is refused, the same is told.
-            Some((missing, refused)) => hold_refused(missing, refused),
-            None => hold(message),
-        };
+        let says = ": another client has deleted it, or taken it off the release; it is made again";
+        let told = refused(&due).unwrap_or_else(|| hold(&due, says));
         // What has come of it.
         return Some((Some(Step::Repair(due.into_iter().cloned().collect())), told.until(now + SOON)));
     }
-    let again = waiting.iter().map(|(_, repaired)| repaired.not_before).chain([now + SAFETY_NET]).min();
-    let refused = waiting.iter().find_map(|(missing, repaired)| Some((*missing, repaired.refused.as_ref()?)));
-    let told = match (refused, missing.iter().find_map(blocked), waiting.first()) {
-        (Some((missing, refused)), ..) => hold_refused(missing, refused),
-        (None, Some((missing, why, stalled)), _) => {
-            Hold { stalled, ..hold(format!("{} of release {release} {why}", objects(&[missing]))) }
-        }
-        (None, None, Some((missing, repaired))) => {
-            let times =
-                if repaired.times == 1 { "once".to_owned() } else { format!("{} times in a row", repaired.times) };
-            hold(format!(
-                "{} of release {release} was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes",
-                objects(&[missing])
-            ))
-        }
-        (None, None, None) => return None,
+    let blocked = || {
+        missing.iter().find_map(|missing| {
+            let (why, stalled) = blocked(missing)?;
+            Some(Hold { stalled, ..hold(&[missing], &format!(" {why}")) })
+        })
     };
-    Some((None, told.until(again)))
+    let undone = || {
+        let missing = waiting.first()?;
+        let times = match repairs.of(&missing.object)?.times {
+            1 => "once".to_owned(),
+            times => format!("{times} times in a row"),
+        };
+        let says = format!(
+            " was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes"
+        );
+        Some(hold(&[missing], &says))
+    };
+    let told = refused(&waiting).or_else(blocked).or_else(undone)?;
+    let again = waiting.iter().filter_map(|missing| Some(repairs.waits(&missing.object, now)?.not_before));
+    Some((None, told.until(again.chain([now + SAFETY_NET]).min())))
 }
 
 /// Why it cannot be made again, and whether that is for a user to change.
-fn blocked(missing: &Missing) -> Option<(&Missing, String, bool)> {
-    let (why, stalled) = match &missing.found {
+fn blocked(missing: &Missing) -> Option<(String, bool)> {
+    Some(match &missing.found {
         Found::Foreign => (
             "is missing, and another object has its name, without Helm's marks of this release: delete or rename that, and it is made again, or set spec.drift to Ignore".to_owned(),
             true,
@@ -150,18 +141,12 @@ fn blocked(missing: &Missing) -> Option<(&Missing, String, bool)> {
             true,
         ),
         Found::Unmarked => return None,
-    };
-    Some((missing, why, stalled))
+    })
 }
 
 /// Objects in a sentence.
-pub fn names(objects: &[&ReleaseObject]) -> String {
-    let named = objects.iter().take(NAMED).map(|object| format!("{} {}", object.kind, object.name));
-    let mut names = named.collect::<Vec<_>>().join(", ");
-    if objects.len() > NAMED {
-        names += &format!(" and {} more", objects.len() - NAMED);
-    }
-    names
+pub fn names<'a>(missing: impl IntoIterator<Item = &'a Missing>) -> String {
+    few(missing.into_iter().map(|Missing { object, .. }| format!("{} {}", object.kind, object.name)), NAMED)
 }
 
 /// A document of the manifest as helm applies it: with the marks of its release (helm.sh/helm/v4/pkg/action/validate.go,
@@ -216,19 +201,19 @@ mod tests {
         let mut inventory = Inventory { secret: release.secret_uid.clone(), objects, ..Inventory::default() };
         let app = Key::new("tenants", "acme");
         let of = |inventory: &Inventory| {
-            let unseen = unseen(Some(inventory), Some(&release), &app, |_, name| name == "there");
-            names(&unseen.iter().collect::<Vec<_>>())
+            let unseen = unseen(inventory, &release, &app, |_, name| name == "there");
+            unseen.into_iter().map(|object| format!("{} {}", object.kind, object.name)).collect::<Vec<_>>()
         };
-        assert_eq!(of(&inventory), "Service gone, StatefulSet gone");
+        assert_eq!(of(&inventory), ["Service gone", "StatefulSet gone"]);
         inventory.secret = "of the revision before".to_owned();
-        assert_eq!(of(&inventory), "");
-        assert!(unseen(None, Some(&release), &app, |_, _| false).is_empty());
+        assert!(of(&inventory).is_empty());
     }
 
     #[test]
     fn many_are_counted() {
-        let many = ["a", "b", "c", "d", "e"].map(|name| object("v1", "Secret", name));
-        assert_eq!(names(&many.each_ref()), "Secret a, Secret b, Secret c and 2 more");
+        let many = ["a", "b", "c", "d", "e"]
+            .map(|name| Missing { object: object("v1", "Secret", name), found: Found::Nothing });
+        assert_eq!(names(&many), "Secret a, Secret b, Secret c and 2 more");
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub fn settled(desired: &Desired) -> Observed {
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
         missing: Vec::new(),
-        unseen: None,
+        look_again: None,
         repairs: Repairs::default(),
         inventory: Some(Inventory::default()),
         owned: Vec::new(),

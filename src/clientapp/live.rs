@@ -65,21 +65,22 @@ pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Invento
     payload(ctx, key, secret, inventory::read).await
 }
 
-/// Reads these objects as they are in a stored revision; inside, what is wrong with it, or with one.
+/// Reads each of these objects as it is in a stored revision; inside, why that cannot be.
 pub async fn objects(
     ctx: &Ctx,
     key: &Key,
     secret: &str,
     objects: Vec<ReleaseObject>,
-) -> Result<Result<Vec<Result<Value, String>>, String>, Error> {
-    payload(ctx, key, secret, move |_, stored| Ok(inventory::stored(stored, &objects))).await
+) -> Result<Vec<Result<Value, String>>, Error> {
+    let count = objects.len();
+    let read = payload(ctx, key, secret, move |_, stored| Ok(inventory::stored(stored, &objects))).await?;
+    Ok(read.unwrap_or_else(|problem| vec![Err(problem); count]))
 }
 
 /// Objects of the kind of one of the release, with the rights of this account.
 pub fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
-    let ReleaseObject { api_version, kind, .. } = object;
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let (group, version) = object.group_version();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
     Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
 }
 

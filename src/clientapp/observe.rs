@@ -27,7 +27,7 @@ use super::{
     plan::SAFETY_NET,
     pods,
     repairs::WATCH_PATIENCE,
-    report::{self, NAMED_WORKLOADS},
+    report::NAMED_WORKLOADS,
     retained, upgrade,
     watches::{RevisionMeta, SecretMeta},
 };
@@ -89,7 +89,7 @@ pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: T
         Some(desired) => {
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
             with_reasons(ctx, desired, &mut observed, now).await;
-            with_missing(ctx, desired, &mut observed, now).await;
+            with_drift(ctx, desired, &mut observed, now).await;
             Ok(observed)
         }
         None => Ok(observed),
@@ -162,20 +162,20 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
 
 /// Adds what of the release is missing, where nothing else is to be done about it. What no watch shows the API server is asked for: a
 /// watch may be late, and for want of an object an app is told not ready.
-async fn with_missing(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
-    let key = &desired.key;
-    let (release, inventory) = (observed.release.as_ref(), observed.inventory.as_ref());
+async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
+    let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
     let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;
-    let Some(release) = report::released(desired, release).filter(|_| is_asked_for) else { return };
-    let unseen = drift::unseen(inventory, Some(release), key, |kind, name| ctx.watches.has(key, kind, name));
+    let release = release.as_ref().filter(|release| is_asked_for && release.is_deployed_as(&desired.digest));
+    let (Some(release), Some(inventory)) = (release, inventory) else { return };
+    let unseen = drift::unseen(inventory, release, key, |kind, name| ctx.watches.has(key, kind, name));
     if let Some(shown) = observed.repairs.shown(now).filter(|_| !unseen.is_empty()) {
-        observed.unseen = Some(shown);
+        observed.look_again = Some(shown);
         return;
     }
     for object in unseen {
         match live::found(ctx, key, &desired.account, &object).await {
             Some(found) => observed.missing.push(Missing { object, found }),
-            None => observed.unseen = Some(now + SAFETY_NET),
+            None => observed.look_again = Some(now + SAFETY_NET),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Observed {
     /// What of the release is not there, of the kinds that are watched, where it is as the spec asks otherwise.
     pub missing: Vec<Missing>,
     /// When to look again at what no watch shows.
-    pub unseen: Option<Timestamp>,
+    pub look_again: Option<Timestamp>,
     /// What was made again of late.
     pub repairs: Repairs,
     /// What the release consists of; `None`: there is none, or it cannot be read.
@@ -191,6 +191,11 @@ pub struct ReleaseView {
 }
 
 impl ReleaseView {
+    /// Whether it is deployed exactly as this digest asks.
+    pub fn is_deployed_as(&self, digest: &str) -> bool {
+        self.phase == Phase::Deployed && self.stamp.as_ref().is_some_and(|stamp| stamp.digest == digest)
+    }
+
     /// Whether an operator's helm has left its lock: asked only while none of this process runs for the release.
     pub fn is_left_locked(&self) -> bool {
         self.phase == Phase::Pending && self.stamp.is_some()

@@ -89,6 +89,15 @@ pub enum Because {
     },
 }
 
+/// The first of many for a sentence, at most so many, and how many more there are.
+pub fn few(words: impl IntoIterator<Item = String>, most: usize) -> String {
+    let mut words: Vec<_> = words.into_iter().collect();
+    let more = words.len().saturating_sub(most);
+    words.truncate(most);
+    let named = words.join(", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
 /// Why the plan ends before the app is as desired.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {

@@ -40,10 +40,7 @@ pub async fn repair(
     let key = app.key;
     let Some(release) = &observed.release else { return Ok(()) };
     let objects: Vec<_> = missing.iter().map(|missing| missing.object.clone()).collect();
-    let stored = match live::objects(ctx, key, &release.secret, objects).await? {
-        Ok(stored) => stored,
-        Err(problem) => vec![Err(problem); missing.len()],
-    };
+    let stored = live::objects(ctx, key, &release.secret, objects).await?;
     for (missing, document) in missing.iter().zip(stored) {
         // Meanwhile the app may be suspended or deleted, and another Helm client at work.
         if !is_unchanged(ctx, app, release).await? {
@@ -51,7 +48,7 @@ pub async fn repair(
         }
         let applied = match document {
             Ok(document) => apply(ctx, app, desired, missing, document).await,
-            Err(sentence) => Err(Refused { sentence, stalled: true }),
+            Err(problem) => Err(refused(problem)),
         };
         let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
         repairs.tried(&missing.object, applied.err(), clock::now());
@@ -65,6 +62,10 @@ async fn is_unchanged(ctx: &Ctx, app: &App<'_>, release: &ReleaseView) -> Result
         && release_view(&live::revisions(ctx, app.key).await?).as_ref() == Some(release))
 }
 
+fn refused(sentence: String) -> Refused {
+    Refused { sentence, stalled: true }
+}
+
 async fn apply(
     ctx: &Ctx,
     app: &App<'_>,
@@ -74,20 +75,12 @@ async fn apply(
 ) -> Result<(), Refused> {
     let key = app.key;
     let ReleaseObject { kind, name, .. } = object;
-    let refused = |sentence: String| Refused { sentence, stalled: true };
     // As the gateway has helm do it.
     if ingress::is_ingress(&document) {
-        if ingress::stays(&document) {
-            return Err(refused(
-                "an Ingress that is a hook, or marked to be kept, would have its hosts longer than its release"
-                    .to_owned(),
-            ));
-        }
-        let claim = ctx.claim(app);
-        ingress::hosts(&document).iter().try_for_each(|host| claim(host)).map_err(refused)?;
+        ingress::claimed(&document, ctx.claim(app)).map_err(refused)?;
     }
     let api = live::of_release(ctx, key, &desired.account, object);
-    let helm = PatchParams { field_manager: Some(HELM.to_owned()), ..PatchParams::default() };
+    let helm = PatchParams::apply(HELM);
     let applied = match found {
         // What it is otherwise is another question.
         Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,

@@ -1,16 +1,20 @@
 //! When an object that another client deletes is made again: at once, and ever more seldom where that goes on. **Pure.**
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::crd::ReleaseObject;
+use crate::{
+    crd::ReleaseObject,
+    runtime::{clock::is_awaited, error::Retry},
+};
 
 /// So long a watch may take to show what helm has made.
 pub const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
-/// Between two repairs of an app that another client undoes, at first and at most.
-const SOON: SignedDuration = SignedDuration::from_secs(5);
+/// Between two tries at most.
 const SELDOM: SignedDuration = SignedDuration::from_mins(5);
+/// From one try to the next, where another client undoes it, or it is refused.
+const RETRY: Retry = Retry::Doubling(Duration::from_secs(5), SELDOM.unsigned_abs());
 /// After so long without a repair the next one is the first.
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(15);
 
@@ -52,7 +56,7 @@ impl Repairs {
     pub fn tried(&mut self, object: &ReleaseObject, refused: Option<Refused>, now: Timestamp) {
         self.objects.retain(|_, repaired| now < repaired.not_before + FORGOTTEN);
         let times = self.of(object).map_or(0, |repaired| repaired.times) + 1;
-        let pause = (SOON * (1 << (times - 1).min(6))).min(SELDOM);
+        let pause = RETRY.delay(times).unwrap_or_default();
         self.objects.insert(kind_and_name(object), Repaired { times, not_before: now + pause, refused });
     }
 
@@ -63,22 +67,17 @@ impl Repairs {
 
     /// Why it is not made again now, if it is not.
     pub fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
-        self.of(object).filter(|repaired| is_awaited(repaired.not_before, now))
+        self.of(object).filter(|repaired| is_awaited(repaired.not_before, now, SELDOM))
     }
 
     /// When it is known whether what seems to be missing is so.
     pub fn shown(&self, now: Timestamp) -> Option<Timestamp> {
-        self.shown.filter(|shown| is_awaited(*shown, now))
+        self.shown.filter(|shown| is_awaited(*shown, now, SELDOM))
     }
 }
 
 fn kind_and_name(object: &ReleaseObject) -> (String, String) {
     (object.kind.clone(), object.name.clone())
-}
-
-/// Whether a time is yet to come. One that is later than any that is ever set is of another clock.
-fn is_awaited(until: Timestamp, now: Timestamp) -> bool {
-    now < until && until <= now + SELDOM
 }
 
 #[cfg(test)]

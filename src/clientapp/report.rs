@@ -11,7 +11,7 @@ use super::{
     desired::Desired,
     error::Error,
     helm_runs::HelmRun,
-    observed::{Observed, Phase, ReleaseView},
+    observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},
     retained, upgrade,
 };
@@ -79,7 +79,7 @@ pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => {
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
-            if released(desired, observed.release.as_ref()).is_some() {
+            if observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest)) {
                 status.url = Some(desired.url.clone());
             }
             valid(desired, observed, plan)
@@ -274,16 +274,9 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     ]
 }
 
-/// The release, where it is deployed exactly as desired.
-pub fn released<'a>(desired: &Desired, release: Option<&'a ReleaseView>) -> Option<&'a ReleaseView> {
-    release.filter(|release| {
-        release.phase == Phase::Deployed && release.stamp.as_ref().is_some_and(|stamp| stamp.digest == desired.digest)
-    })
-}
-
 fn release_verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verdict {
     let chart = format!("chart version {}", desired.chart_version);
-    if let Some(release) = released(desired, observed.release.as_ref()) {
+    if let Some(release) = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.digest)) {
         return Verdict::yes(Reason::Deployed, format!("revision {} with {chart} is deployed", release.revision));
     }
     let waits = hold.map_or_else(|| "helm is to be run".to_owned(), |hold| hold.message.clone());

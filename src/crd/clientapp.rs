@@ -466,6 +466,12 @@ pub struct ReleaseObject {
     pub takes_claims: bool,
 }
 
+impl ReleaseObject {
+    pub(crate) fn group_version(&self) -> (&str, &str) {
+        self.api_version.split_once('/').unwrap_or(("", &self.api_version))
+    }
+}
+
 /// A chart.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]

@@ -28,9 +28,18 @@ pub fn hosts(ingress: &Value) -> BTreeSet<String> {
 }
 
 /// Whether Helm leaves it when the release, or a later revision of it, has it no more.
-pub fn stays(ingress: &Value) -> bool {
+fn stays(ingress: &Value) -> bool {
     let has = |annotation: &str| !ingress["metadata"]["annotations"][annotation].is_null();
     has("helm.sh/hook") || has(RESOURCE_POLICY)
+}
+
+/// Claims each host of an Ingress that is about to be written; or why it is not to be.
+pub fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    if stays(ingress) {
+        let why = "an Ingress that is a hook, or marked to be kept, would have its hosts longer than its release";
+        return Err(why.to_owned());
+    }
+    hosts(ingress).iter().try_for_each(|host| claim(host))
 }
 
 /// Whether both take requests for one and the same host; `*.` at the beginning is any one label.

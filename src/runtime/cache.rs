@@ -58,8 +58,10 @@ impl<V: Clone> Index<V> {
         self.objects.insert(key, Box::new((group, value)));
     }
 
-    fn group(&self, key: &Key) -> Option<Key> {
-        self.objects.get(key).and_then(|object| object.0.clone())
+    /// What it means that this comes, or goes.
+    fn change(&self, Entry { key, group, value: _ }: &Entry<V>) -> Change {
+        let before = self.objects.get(key).and_then(|object| object.0.clone());
+        Change::One(key.clone(), [group.clone(), before.filter(|before| Some(before) != group.as_ref())])
     }
 
     fn remove(&mut self, key: &Key) {
@@ -82,7 +84,7 @@ impl<V> Default for Cache<V> {
 pub enum Change {
     /// A (re)list is complete: anything may have changed.
     Everything,
-    /// This object changed; it belongs to the first group, and did to the second.
+    /// This object changed; it belongs to the first group, and belonged to the second, where that is another.
     One(Key, [Option<Key>; 2]),
     Nothing,
 }
@@ -107,15 +109,15 @@ impl<V: Clone> Cache<V> {
                 }
                 watcher::Event::Apply(object) => {
                     let entry = entry(object);
-                    let change = Change::One(entry.key.clone(), [entry.group.clone(), contents.live.group(&entry.key)]);
+                    let change = contents.live.change(&entry);
                     contents.live.insert(entry);
                     change
                 }
                 watcher::Event::Delete(object) => {
-                    let Entry { key, group, value: _ } = entry(object);
-                    let before = contents.live.group(&key);
-                    contents.live.remove(&key);
-                    Change::One(key, [group, before])
+                    let entry = entry(object);
+                    let change = contents.live.change(&entry);
+                    contents.live.remove(&entry.key);
+                    change
                 }
             }
         };

@@ -1,8 +1,13 @@
 //! The clock of the controllers' effects; the pure stages get their time from there.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 #[expect(clippy::disallowed_methods, reason = "the one clock")]
 pub fn now() -> Timestamp {
     Timestamp::now()
+}
+
+/// Whether a time is yet to come. One that is later than any that is ever set, this long from now, is of another clock. **Pure.**
+pub fn is_awaited(until: Timestamp, now: Timestamp, latest: SignedDuration) -> bool {
+    now < until && until <= now + latest
 }

@@ -72,12 +72,7 @@ fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
         Change::Everything => objects.trigger_where(|_| true),
         Change::One(key, [None, None]) => changed(objects, key),
         // What leaves a group concerns that, too.
-        Change::One(_, [group, before]) => {
-            group
-                .iter()
-                .chain(before.iter().filter(|before| Some(*before) != group.as_ref()))
-                .for_each(|group| changed(objects, group));
-        }
+        Change::One(_, groups) => groups.iter().flatten().for_each(|group| changed(objects, group)),
         Change::Nothing => {}
     }
 }

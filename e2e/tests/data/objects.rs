@@ -42,16 +42,6 @@ fn of_release(name: &str, namespace: &str) -> (Value, Value) {
     (json!({"app.kubernetes.io/instance": name, "app.kubernetes.io/managed-by": "Helm"}), annotations)
 }
 
-async fn uid<K>(tenant: &Tenant, name: &str) -> String
-where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned,
-{
-    tenant.api::<K>().get(name).await.unwrap().meta().uid.clone().unwrap()
-}
-
 #[tokio::test]
 async fn look_alikes_of_an_apps_objects_are_neither_deleted_nor_marked() {
     let tenant = Lab::shared().await.tenant("look-alikes").await;
@@ -93,13 +83,13 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
     let tenant = Lab::shared().await.tenant("forged-status").await;
     let theirs = foreign_claim(&tenant, "theirs", json!({}), json!({})).await;
     tenant.kubectl(&["create", "secret", "generic", "their-secret", "--from-literal=password=x"]).unwrap();
-    let secret_uid = uid::<Secret>(&tenant, "their-secret").await;
+    let secret_uid = tenant.uid::<Secret>("their-secret").await.unwrap();
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
     let forged = json!({"status": {
         "owned": [
             {"kind": "PersistentVolumeClaim", "name": "theirs", "uid": theirs.uid()},
-            {"kind": "Secret", "name": "acme-admin-secret", "uid": uid::<Secret>(&tenant, "acme-admin-secret").await},
+            {"kind": "Secret", "name": "acme-admin-secret", "uid": tenant.uid::<Secret>("acme-admin-secret").await.unwrap()},
             {"kind": "Secret", "name": "their-secret", "uid": secret_uid},
         ],
         "inventory": {"secret": "forged", "objects": [
@@ -115,7 +105,7 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
     let _ = apps.patch_status("acme", &PatchParams::default(), &Patch::Merge(&forged)).await;
     tenant.gone("acme").await;
     is_untouched(&tenant, &theirs).await;
-    assert_eq!(uid::<Secret>(&tenant, "their-secret").await, secret_uid);
+    assert_eq!(tenant.uid::<Secret>("their-secret").await.unwrap(), secret_uid);
     tenant.api::<ConfigMap>().get("kube-root-ca.crt").await.unwrap();
 }
 
@@ -192,7 +182,7 @@ async fn a_database_that_only_carries_our_label_is_not_ours() {
     std::fs::write(&file, cluster.to_string()).unwrap();
     tenant.kubectl(&["create", "-f", file.to_str().unwrap()]).unwrap();
     std::fs::remove_file(&file).unwrap();
-    let before = uid::<PerconaPGCluster>(&tenant, "labelled-pg").await;
+    let before = tenant.uid::<PerconaPGCluster>("labelled-pg").await.unwrap();
     tenant.create("labelled", json!({"hostname": hostname(&tenant, "labelled")})).await.unwrap();
     let told = tenant.condition("labelled", "Ready", "False", "DatabaseNotOurs").await;
     assert!(told.contains("is not taken over"), "{told}");
@@ -211,12 +201,12 @@ async fn retain_waits_until_no_volume_would_go_with_the_release() {
     });
     tenant.create("acme", spec).await.unwrap();
     tenant.ready("acme", 1).await;
-    let files = uid::<PersistentVolumeClaim>(&tenant, "acme-nextcloud-nextcloud").await;
+    let files = tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap();
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     let told = tenant.condition("acme", "Stalled", "True", "RetainUnsafe").await;
     assert!(told.contains("acme-nextcloud-nextcloud") && told.contains("--cascade=orphan"), "{told}");
     assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
-    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, "acme-nextcloud-nextcloud").await, files);
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(), files);
     // The way out: what may go, goes.
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     tenant.gone("acme").await;
@@ -287,9 +277,9 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     let kept = async || {
         (
             secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
-            uid::<Secret>(&tenant, "acme-admin-secret").await,
-            uid::<PerconaPGCluster>(&tenant, "acme-pg").await,
-            uid::<PersistentVolumeClaim>(&tenant, "acme-nextcloud-nextcloud").await,
+            tenant.uid::<Secret>("acme-admin-secret").await.unwrap(),
+            tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap(),
+            tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(),
         )
     };
     let before = kept().await;
@@ -321,7 +311,7 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     assert!(apps.get("acme").await.unwrap().finalizers().contains(&FINALIZER.to_owned()));
     tenant.delete("acme").await;
     // Volumes of the app whose finalizer was edited out carry no mark of its: they are not provably this one's.
-    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, "acme-nextcloud-nextcloud").await, before.3);
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(), before.3);
     tenant.event("acme", "DataKept", "PersistentVolumeClaim acme-nextcloud-nextcloud stays").await;
     tenant.kubectl(&["delete", "pvc", "-l", "app.kubernetes.io/instance=acme"]).unwrap();
     nothing_is_left(&tenant).await;
@@ -334,12 +324,12 @@ async fn an_orphan_deletion_leaves_everything() {
     tenant.create("acme", spec.clone()).await.unwrap();
     tenant.ready("acme", 1).await;
     let password = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
-    let database = uid::<PerconaPGCluster>(&tenant, "acme-pg").await;
+    let database = tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap();
     tenant.kubectl(&["delete", "clientapp", "acme", "--cascade=orphan"]).unwrap();
     tenant.gone("acme").await;
     assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
     assert!(names::<Deployment>(&tenant).await.contains(&"acme-nextcloud".to_owned()));
-    assert_eq!(uid::<PerconaPGCluster>(&tenant, "acme-pg").await, database);
+    assert_eq!(tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap(), database);
     let files = tenant.api::<PersistentVolumeClaim>().get("acme-nextcloud-nextcloud").await.unwrap();
     assert_eq!(files.labels()[label::RETAINED_FROM], "acme");
     // And it is taken up again where that is asked for.
@@ -469,8 +459,8 @@ async fn deletions_with_the_operator_away() {
             uids.insert(
                 name,
                 (
-                    uid::<Postgresql>(&tenant, &format!("{name}-pg")).await,
-                    uid::<PersistentVolumeClaim>(&tenant, &format!("data-{name}-pg-0")).await,
+                    tenant.uid::<Postgresql>(&format!("{name}-pg")).await.unwrap(),
+                    tenant.uid::<PersistentVolumeClaim>(&format!("data-{name}-pg-0")).await.unwrap(),
                     secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
                 ),
             );
@@ -533,13 +523,13 @@ async fn no_edit_takes_a_volume_along() {
     tenant.create("acme", with(small(&tenant, "acme"), unkept)).await.unwrap();
     tenant.ready("acme", 1).await;
     let files = "acme-nextcloud-nextcloud";
-    let before = uid::<PersistentVolumeClaim>(&tenant, files).await;
+    let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
     tenant.patch("acme", json!({"values": {"nameOverride": "files"}})).await.unwrap();
     tenant.ready("acme", 2).await;
     tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
     tenant.ready("acme", 3).await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", files]);
-    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, files).await, before);
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);
     // They are on record, and go with the app.
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
@@ -571,7 +561,7 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     tenant.create("acme", spec.clone()).await.unwrap();
     tenant.ready("acme", 1).await;
     let files = "acme-nextcloud-nextcloud";
-    let before = uid::<PersistentVolumeClaim>(&tenant, files).await;
+    let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
     // Its finalizer is edited out while nothing is taken down.
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
@@ -593,7 +583,7 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     for part in ["spec.deletionPolicy is Retain", "is not on record"] {
         tenant.held("acme", "RetainUnsafe", &[part]).await;
-        assert_eq!(uid::<PersistentVolumeClaim>(&tenant, files).await, before);
+        assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);
         tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     }
     tenant.api::<PersistentVolumeClaim>().delete(files, &DeleteParams::default()).await.unwrap();

@@ -2,13 +2,6 @@
 
 use super::*;
 
-async fn uid<K>(tenant: &Tenant, name: &str) -> Option<String>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    tenant.api::<K>().get_opt(name).await.unwrap().and_then(|object| object.uid())
-}
-
 /// Kind, name and uid of what holds or opens data.
 async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
     let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
@@ -27,7 +20,7 @@ async fn no_more_pods(tenant: &Tenant, pods: &str) {
 /// Deletes the volume with the database, and waits until the StatefulSet has another one.
 async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
     let claim = format!("data-{name}-0");
-    let before = uid::<PersistentVolumeClaim>(tenant, &claim).await.unwrap();
+    let before = tenant.uid::<PersistentVolumeClaim>(&claim).await.unwrap();
     delete::<PersistentVolumeClaim>(tenant, &claim).await;
     held(tenant, name, "VolumeGoing").await;
     delete::<Pod>(tenant, &format!("{name}-0")).await;
@@ -42,7 +35,7 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     create(&tenant, "db", json!({})).await.unwrap();
     let recorded = up(&tenant, "db").await.volume.unwrap();
     assert!(recorded.initialized, "{recorded:?}");
-    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, "data-db-0").await, Some(recorded.uid.clone()));
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, Some(recorded.uid.clone()));
     assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "the Job that made it has done its work");
 
     let (before, after) = lose_volume(&tenant, "db").await;
@@ -68,7 +61,7 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
         (ready.reason == "VolumeLost" && ready.message.contains("data-db-0 is gone")).then_some(())
     };
     tenant.wait_for("db", "without a volume", about).await;
-    replaced::<Service>(&tenant, "db").await;
+    tenant.replaced::<Service>("db").await;
     assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
 
@@ -153,12 +146,12 @@ async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
     let tenant = Lab::shared().await.tenant("pg-unlabelled").await;
     create(&tenant, "db", json!({})).await.unwrap();
     up(&tenant, "db").await;
-    let before = uid::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
+    let before = tenant.uid::<PersistentVolumeClaim>("data-db-0").await;
     let off = Patch::Merge(json!({"metadata": {"labels": {label::POSTGRESQL: null, label::POSTGRESQL_UID: null}}}));
     tenant.api::<PersistentVolumeClaim>().patch("data-db-0", &PatchParams::default(), &off).await.unwrap();
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;
-    assert_eq!(uid::<PersistentVolumeClaim>(&tenant, "data-db-0").await, before);
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, before);
     assert_eq!(names::<Secret>(&tenant).await, ["db-app", "db-credentials", "db-replication"]);
     let told = tenant.events("db").await;
     assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains("data-db-0 stays")), "{told:?}");
@@ -191,10 +184,10 @@ async fn an_orphan_deletion_leaves_everything() {
     create(&tenant, "db", json!({"replicas": 2, "backup": {"schedule": "@daily", "onDelete": true}})).await.unwrap();
     up(&tenant, "db").await;
     let before = data(&tenant).await;
-    let set = uid::<StatefulSet>(&tenant, "db").await;
+    let set = tenant.uid::<StatefulSet>("db").await;
     tenant.kubectl(&["delete", "db", "db", "--cascade=orphan"]).unwrap();
-    assert_eq!((data(&tenant).await, uid::<StatefulSet>(&tenant, "db").await), (before, set));
-    assert!(uid::<Pod>(&tenant, "db-0").await.is_some() && uid::<Pod>(&tenant, "db-standby-0").await.is_some());
+    assert_eq!((data(&tenant).await, tenant.uid::<StatefulSet>("db").await), (before, set));
+    assert!(tenant.uid::<Pod>("db-0").await.is_some() && tenant.uid::<Pod>("db-standby-0").await.is_some());
     for claim in ["data-db-0", "data-db-standby-0", "db-backup"] {
         let claim = tenant.api::<PersistentVolumeClaim>().get(claim).await.unwrap();
         assert_eq!(claim.labels()[label::RETAINED_FROM], "db");
@@ -291,7 +284,7 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
     start_operator().await;
     gone::<Postgresql>(&tenant, "db").await;
     assert_eq!(data(&tenant).await, before);
-    assert!(uid::<Pod>(&tenant, "db-0").await.is_some());
+    assert!(tenant.uid::<Pod>("db-0").await.is_some());
     let operator = lab.operator().take().unwrap();
     assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
 }

@@ -9,9 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
-use e2e::lab::{Apart, Lab, Tenant};
+use e2e::lab::{Apart, Lab, Object, Tenant};
 use e2e::wait::until;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
@@ -20,8 +19,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 /// Creates a Postgresql as `kubectl create` would: a typed one could not be wrong.
@@ -113,45 +111,15 @@ async fn says(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&Condition) -
     tenant.wait_for(name, what, told).await
 }
 
-async fn delete<K>(tenant: &Tenant, name: &str)
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
+async fn delete<K: Object>(tenant: &Tenant, name: &str) {
     tenant.api::<K>().delete(name, &DeleteParams::background()).await.unwrap();
 }
 
-/// Deletes an object, and waits until there is another of its name.
-async fn replaced<K>(tenant: &Tenant, name: &str)
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + 'static,
-{
-    let before = tenant.api::<K>().get(name).await.unwrap().uid();
-    delete::<K>(tenant, name).await;
-    let back = |object: Option<&K>| object.filter(|object| object.uid() != before).map(|_| ());
-    tenant.wait_for(name, "back", back).await;
-}
-
-async fn gone<K>(tenant: &Tenant, name: &str)
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + 'static,
-{
+async fn gone<K: Object>(tenant: &Tenant, name: &str) {
     tenant.wait_for(name, "gone", |object: Option<&K>| object.is_none().then_some(())).await;
 }
 
-async fn names<K>(tenant: &Tenant) -> Vec<String>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
+async fn names<K: Object>(tenant: &Tenant) -> Vec<String> {
     let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
     objects.iter().map(|object| object.name_any()).filter(|name| name != "kube-root-ca.crt").collect()
 }
@@ -194,21 +162,21 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     assert_eq!(keys, ["dbname", "host", "password", "port", "uri", "user"]);
 
     // What is deleted comes back.
-    replaced::<Pod>(&tenant, "db-0").await;
-    replaced::<Service>(&tenant, "db").await;
-    replaced::<ConfigMap>(&tenant, "db-scripts").await;
-    replaced::<Secret>(&tenant, "db-replication").await;
-    replaced::<StatefulSet>(&tenant, "db").await;
+    tenant.replaced::<Pod>("db-0").await;
+    tenant.replaced::<Service>("db").await;
+    tenant.replaced::<ConfigMap>("db-scripts").await;
+    tenant.replaced::<Secret>("db-replication").await;
+    tenant.replaced::<StatefulSet>("db").await;
     settled(&tenant, "db").await;
 
     // And with the password that the database has.
-    replaced::<Secret>(&tenant, "db-app").await;
+    tenant.replaced::<Secret>("db-app").await;
     told(&tenant, "db-app", &password).await;
     let edited = json!({"stringData": {"password": "another", "extra": "mine"}});
     tenant.api::<Secret>().patch("db-app", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
     told(&tenant, "db-app", &password).await;
     assert_eq!(secret(&tenant, "db-app").await["extra"], "mine");
-    replaced::<Secret>(&tenant, "db-credentials").await;
+    tenant.replaced::<Secret>("db-credentials").await;
     assert_eq!(secret(&tenant, "db-credentials").await["password"], password);
     settled(&tenant, "db").await;
 
@@ -255,7 +223,7 @@ async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     api.patch("db-app", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
     gone::<Secret>(&tenant, "db-app").await;
     // The rest is still looked after.
-    replaced::<Service>(&tenant, "db").await;
+    tenant.replaced::<Service>("db").await;
     assert!(api.get_opt("db-credentials").await.unwrap().is_none());
 
     // As the sentence says.
@@ -599,7 +567,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     up(&tenant, "db").await;
     let cron = tenant.api::<CronJob>().get("db-backup").await.unwrap().spec.unwrap();
     assert_eq!(cron.schedule, "0 3 * * *");
-    replaced::<CronJob>(&tenant, "db-backup").await;
+    tenant.replaced::<CronJob>("db-backup").await;
     patch(&tenant, "db", json!({"backup": null})).await.unwrap();
     gone::<CronJob>(&tenant, "db-backup").await;
     let claims = tenant.api::<PersistentVolumeClaim>();

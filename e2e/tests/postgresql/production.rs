@@ -227,8 +227,8 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     assert_eq!(json!(rules[0]), json!({"from": [{"podSelector": {}}]}));
     assert_eq!((rules.len(), json!(rules[1].ports)), (2, json!([{"port": 5432, "protocol": "TCP"}])));
 
-    replaced::<PodDisruptionBudget>(&tenant, "db-standby").await;
-    replaced::<NetworkPolicy>(&tenant, "db-access").await;
+    tenant.replaced::<PodDisruptionBudget>("db-standby").await;
+    tenant.replaced::<NetworkPolicy>("db-access").await;
     let edit = json!({"spec": {"ingress": [{}], "policyTypes": ["Ingress"]}});
     tenant.api::<NetworkPolicy>().patch("db-access", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
     let as_it_was = |found: Option<&NetworkPolicy>| (found?.spec == policy).then_some(());

@@ -206,6 +206,15 @@ impl Barrier {
     }
 }
 
+/// Kills a pod where its script calls a program, once that has done this first.
+fn cut_off(node: &Node, (program, before): (&str, &str), command: Command) {
+    let barrier = Barrier::at(node, program, before);
+    let pod = node.start(command, "cut.log").unwrap();
+    barrier.reached();
+    pod.kill().unwrap();
+    node.put_back(program).unwrap();
+}
+
 #[test]
 fn a_database_is_made_whole_and_once() {
     let node = node();
@@ -273,11 +282,7 @@ fn a_first_start_that_is_cut_off_is_begun_again() {
     {
         let volume = format!("data{point}");
         node.volume(&volume).unwrap();
-        let barrier = Barrier::at(&node, program, before);
-        let pod = node.start(initialize(&node, &volume, "yes"), "cut.log").unwrap();
-        barrier.reached();
-        pod.kill().unwrap();
-        node.put_back(program).unwrap();
+        cut_off(&node, (program, before), initialize(&node, &volume, "yes"));
         // No server starts on what is there.
         assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
         let mut primary = node.command("exec sh $SCRIPTS/primary.sh");
@@ -291,11 +296,7 @@ fn a_first_start_that_is_cut_off_is_begun_again() {
     }
     // After its name it is whole.
     node.volume("named").unwrap();
-    let barrier = Barrier::at(&node, "mv", r#"$REAL "$@""#);
-    let pod = node.start(initialize(&node, "named", "yes"), "cut.log").unwrap();
-    barrier.reached();
-    pod.kill().unwrap();
-    node.put_back("mv").unwrap();
+    cut_off(&node, ("mv", r#"$REAL "$@""#), initialize(&node, "named", "yes"));
     let mut server = Server::primary(&node, "named", "pg_hba.conf", "");
     assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT 1").unwrap(), "1");
     server.stop();

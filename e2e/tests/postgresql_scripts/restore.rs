@@ -227,11 +227,7 @@ fn a_restore_that_is_cut_off_is_begun_again() {
     {
         let volume = format!("data{point}");
         node.volume(&volume).unwrap();
-        let barrier = Barrier::at(&node, program, before);
-        let pod = node.start(restore(&node, &volume, "latest"), "cut.log").unwrap();
-        barrier.reached();
-        pod.kill().unwrap();
-        node.put_back(program).unwrap();
+        cut_off(&node, (program, before), restore(&node, &volume, "latest"));
         assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
         succeeds(restore(&node, &volume, "latest"));
         assert_eq!(report(&node), format!("{dump} 1"));

@@ -128,22 +128,6 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
     assert_eq!(read.data.unwrap()["it"], "ConfigMap", "only what was its own");
 }
 
-/// Deletes an object by hand, and waits for another of its name.
-async fn removed_by_hand<K>(tenant: &Tenant, name: &str)
-where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + serde::de::DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + 'static,
-{
-    let before = tenant.api::<K>().get(name).await.unwrap().uid();
-    tenant.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
-    let anew = |found: Option<&K>| (found?.meta().uid != before).then_some(());
-    tenant.wait_for(name, "made anew", anew).await;
-}
-
 /// How often the operator has asked for this in the namespace.
 async fn asked(tenant: &Tenant, what: &str) -> usize {
     tenant.requests().await.iter().filter(|asked| *asked == what).count()
@@ -171,12 +155,12 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
     assert_eq!(made().await, (1, 1));
     assert!(tenant.events("acme").await.iter().all(|(reason, _)| reason != "DeployerReplaced"));
 
-    removed_by_hand::<RoleBinding>(&tenant, DEPLOYER).await;
+    tenant.replaced::<RoleBinding>(DEPLOYER).await;
     let told = |kind: &str| {
         format!("{kind} {DEPLOYER}, by which helm acts in namespace account-removed, was missing and is made anew")
     };
     tenant.events_with("acme", "DeployerReplaced", &told("RoleBinding")).await;
-    removed_by_hand::<ServiceAccount>(&tenant, DEPLOYER).await;
+    tenant.replaced::<ServiceAccount>(DEPLOYER).await;
     tenant.events_with("acme", "DeployerReplaced", &told("ServiceAccount")).await;
     assert_eq!(made().await, (2, 2));
     tenant.ready("acme", 2).await;

@@ -1,46 +1,20 @@
 //! Objects of a release that another client deletes, or takes off it.
 
-use std::fmt::Debug;
-
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
-use e2e::lab::{Lab, Tenant, has};
+use e2e::lab::{Lab, Object, Tenant, has};
 use e2e::scenario::{small, with};
 use e2e::wait::until;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
-use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-trait Object:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Serialize
-    + Send
-    + 'static
-{
-}
-
-impl<K> Object for K where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + 'static
-{
-}
-
 /// What of an object has to be the same when it is made again, and the field managers that have a part in it.
-fn essence<K: Object>(object: &K) -> (Value, Vec<String>) {
+fn essence<K: Object + Serialize>(object: &K) -> (Value, Vec<String>) {
     let meta = object.meta();
     let managers = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
     let managers = managers.map(|entry| format!("{:?} {:?}", entry.manager, entry.operation)).collect();
@@ -57,20 +31,12 @@ fn essence<K: Object>(object: &K) -> (Value, Vec<String>) {
     (json!([document, meta.labels, annotations, meta.namespace]), managers)
 }
 
-/// Deletes an object, and waits until it is there again.
-async fn comes_back<K: Object>(tenant: &Tenant, name: &str) {
-    let api = tenant.api::<K>();
-    let before = api.get(name).await.unwrap();
-    api.delete(name, &DeleteParams::background()).await.unwrap();
-    let again = |found: Option<&K>| found.filter(|found| found.uid() != before.uid()).map(|_| ());
-    tenant.wait_for(name, "made again", again).await;
-    // The controllers of its kind have to do with the status alone.
-    let after = api.get(name).await.unwrap();
+/// Deletes an object, and waits until it is there again, as it was.
+async fn comes_back<K: Object + Serialize>(tenant: &Tenant, name: &str) {
+    let before = tenant.api::<K>().get(name).await.unwrap();
+    tenant.replaced::<K>(name).await;
+    let after = tenant.api::<K>().get(name).await.unwrap();
     assert_eq!(essence(&after), essence(&before));
-}
-
-async fn uid<K: Object>(tenant: &Tenant, name: &str) -> Option<String> {
-    tenant.api::<K>().get_opt(name).await.unwrap().and_then(|found| found.uid())
 }
 
 #[tokio::test]
@@ -94,13 +60,13 @@ async fn what_is_deleted_comes_back_as_it_was() {
     comes_back::<PodDisruptionBudget>(&tenant, "acme-redis-master").await;
     comes_back::<Deployment>(&tenant, "modes").await;
     // Not deleted, but not the release's any more.
-    let service = uid::<Service>(&tenant, "acme-nextcloud").await;
+    let service = tenant.uid::<Service>("acme-nextcloud").await;
     tenant.kubectl(&["label", "service", "acme-nextcloud", "app.kubernetes.io/managed-by-"]).unwrap();
     let marked = |found: Option<&Service>| {
         found?.labels().get("app.kubernetes.io/managed-by").filter(|manager| *manager == "Helm").map(|_| ())
     };
     tenant.wait_for("acme-nextcloud", "marked again", marked).await;
-    assert_eq!(uid::<Service>(&tenant, "acme-nextcloud").await, service);
+    assert_eq!(tenant.uid::<Service>("acme-nextcloud").await, service);
     let mark = "meta.helm.sh/release-name";
     tenant.kubectl(&["annotate", "ingress", "acme-nextcloud", &format!("{mark}-")]).unwrap();
     let marked = |found: Option<&Ingress>| found?.annotations().get(mark).map(|_| ());
@@ -116,7 +82,7 @@ async fn what_is_deleted_comes_back_as_it_was() {
     tenant.delete("acme").await;
     assert_eq!(tenant.listed("acme"), None);
     for name in ["acme-nextcloud", "acme-redis-master"] {
-        assert_eq!(uid::<Service>(&tenant, name).await, None);
+        assert_eq!(tenant.uid::<Service>(name).await, None);
     }
 }
 
@@ -166,9 +132,9 @@ async fn what_is_missing_can_be_told_or_ignored() {
     assert!(has(&stalled, "Reconciling", "False", "Drifted"));
     tenant.patch("acme", json!({"drift": "Ignore"})).await.unwrap();
     tenant.ready("acme", 1).await;
-    assert_eq!(uid::<Secret>(&tenant, "extra").await, None);
+    assert_eq!(tenant.uid::<Secret>("extra").await, None);
     tenant.patch("acme", json!({"drift": "Repair"})).await.unwrap();
-    until("the Secret is there", async || uid::<Secret>(&tenant, "extra").await).await;
+    until("the Secret is there", async || tenant.uid::<Secret>("extra").await).await;
     tenant.ready("acme", 1).await;
     let message = tenant.patch("acme", json!({"drift": "Undo"})).await.unwrap_err().to_string();
     assert!(message.contains("spec.drift") && message.contains("Repair"), "{message}");

@@ -44,7 +44,7 @@ fn brief(plan: &Plan) -> String {
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
             Step::Repair(missing) => {
-                format!("repair {}", drift::names(&missing.iter().map(|missing| &missing.object).collect::<Vec<_>>()))
+                format!("repair {}", drift::names(missing))
             }
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
@@ -616,8 +616,8 @@ fn what_is_missing_of_a_release_is_made_again() {
     row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
 
     let (desired, mut observed) = (want(&none()), settled(&want(&none())));
-    observed.unseen = Some(now() + SignedDuration::from_secs(3));
-    assert_eq!(decide(&desired, &observed, &config(), now()).look_again, observed.unseen);
+    observed.look_again = Some(now() + SignedDuration::from_secs(3));
+    assert_eq!(decide(&desired, &observed, &config(), now()).look_again, observed.look_again);
 }
 
 fn part(api_version: &str, kind: &str) -> ReleaseObject {

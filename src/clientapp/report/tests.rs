@@ -12,7 +12,7 @@ use crate::{
         decide::decide,
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
-        observed::{DatabaseView, Found, Missing, Workload},
+        observed::{DatabaseView, Found, Missing, ReleaseView, Workload},
         repairs::Refused,
     },
     crd::{Attempt, BackupState, ReleaseObject},

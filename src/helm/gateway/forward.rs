@@ -92,12 +92,7 @@ fn forbidden(run: &Run, refusal: &str) -> Response {
 fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
     match serde_json::from_slice::<Value>(body) {
-        Ok(ingress) if ingress::stays(&ingress) => {
-            refusal("an Ingress that is a hook, or marked to be kept, would have its hosts longer than its release")
-        }
-        Ok(ingress) if ingress.is_object() => {
-            ingress::hosts(&ingress).iter().try_for_each(|host| (run.claim)(host).or_else(|taken| refusal(&taken)))
-        }
+        Ok(ingress) if ingress.is_object() => ingress::claimed(&ingress, &run.claim).or_else(|why| refusal(&why)),
         _ => refusal("the gateway reads an Ingress, or what is merged into one, as a JSON object only"),
     }
 }
