@@ -181,7 +181,7 @@ async fn run(config: Config, settings: watch::Receiver<Settings>) {
         .reconcile_all_on(stream::select(changes(&settings), any_cluster.map(|_| ())));
     let for_restores = Controller::new_with(restores, watcher::Config::default(), restores::resource())
         .reconcile_all_on(stream::select(changes(&settings), each_cluster.map(|_| ())));
-    let world = Arc::new(World { client, recorder, settings });
+    let world = Arc::new(World::new(client, recorder, settings));
     // What failed is tried again, and a watch that broke is opened again.
     let for_clusters = for_clusters.run(reconcile::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});
     let for_backups = for_backups.run(backups::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});

@@ -76,8 +76,9 @@ pub struct WrittenRow {
     pub table: String,
     /// Its primary key.
     pub id: String,
-    /// Digest of its values. Equal values are not written twice.
-    pub digest: String,
+    /// The generation of the spec that it was written for.
+    #[serde(default)]
+    pub generation: i64,
     /// When it was written.
     pub written_at: Time,
 }

@@ -84,11 +84,11 @@ async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
     }
     let settings = ctx.settings()?;
     let row = Row::wanted(of.key, &of.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
-    let before = of.before.row.clone().filter(|before| row.is(before));
+    let before = row::written(of.meta(), Some(&of.before));
     // What is well by its status is so until the comparison sees it differ.
     let well = sealed && find(&of.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     if ctx.drifted.take(&row.id).is_none() && well && before.is_some() {
-        return Ok(before);
+        return Ok(before.cloned());
     }
     let database = ctx.database().await?;
     // Before the row, so that no row outlives its object unseen. It proves nothing more, and neither does a status: whose a
@@ -96,6 +96,8 @@ async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
     if !sealed && !ctx.seal(of, true).await? {
         return Ok(None);
     }
-    let written = database.put(&row, of.uid()).await?;
-    Ok(Some(before.filter(|_| !written).unwrap_or_else(|| row.written(clock::now()))))
+    let wrote = database.put(&row, of.uid()).await?;
+    let (generation, written_at) = (of.meta().generation.unwrap_or_default(), clock::now().into());
+    let now = WrittenRow { table: row.table.0, id: row.id, generation, written_at };
+    Ok(Some(before.filter(|_| !wrote).cloned().unwrap_or(now)))
 }

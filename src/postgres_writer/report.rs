@@ -62,11 +62,9 @@ fn status(
 /// The events that a change of status is worth: trouble, its end, and a row that had to be put back. That a row was simply
 /// written is in the status; one more write to the API server for each of a thousand new objects would say nothing more.
 fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Note> {
-    let again = |WrittenRow { table, id, digest, written_at: _ }: &WrittenRow| {
-        let then = before.row.as_ref().filter(|_| before.row != after.row);
-        then.is_some_and(|then| (&then.table, &then.id, &then.digest) == (table, id, digest))
-    };
-    let put_back = after.row.as_ref().filter(|row| again(row)).map(|WrittenRow { table, id, .. }| {
+    let again =
+        |row: &&WrittenRow| before.row.as_ref().is_some_and(|then| then.generation == row.generation && then != *row);
+    let put_back = after.row.as_ref().filter(again).map(|WrittenRow { table, id, .. }| {
         let message =
             format!("row {id} in table {table} was changed or deleted by another user of the database: put back");
         Note::warning("PutBack", Reason::RowDrifted, message)
@@ -78,14 +76,15 @@ fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Not
 
 #[cfg(test)]
 mod tests {
-    use super::{super::row::tests::ada, *};
+    use super::*;
     use crate::crd::conditions::find;
 
     #[test]
     fn events_tell_of_trouble_and_its_end_and_of_nothing_twice() {
         let conflict = kube::core::Status::failure("changed", "Conflict").with_code(409).boxed();
         let conflict = Error::api("write")(kube::Error::Api(conflict));
-        let ada = ada(36).written(Timestamp::UNIX_EPOCH);
+        let written_at = Timestamp::UNIX_EPOCH.into();
+        let ada = WrittenRow { table: "people".into(), id: "ns/ada".into(), generation: 1, written_at };
         let mut before = PostgresWriterStatus::default();
         for (seconds, (error, generation, stalled, event)) in [
             // Neither a conflict nor the end of the lead changes anything.

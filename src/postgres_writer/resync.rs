@@ -5,7 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::MissedTickBehavior;
 
-use super::{context::Ctx, error::Error, row::Row, table::Table};
+use super::{
+    context::Ctx,
+    error::Error,
+    row::{self, Row},
+    table::Table,
+};
 use crate::{crd::Reason, runtime::key::key_of};
 
 /// So many rows are looked up well within a statement's time.
@@ -38,9 +43,8 @@ pub(super) async fn run(ctx: &Ctx) {
         }
         ctx.objects.trigger_where(|object| differing.contains(&key_of(object).to_string()));
         match orphans(ctx).await {
-            Ok(orphans) if orphans == told => {}
             Ok(orphans) => {
-                if !orphans.is_empty() {
+                if orphans != told && !orphans.is_empty() {
                     tracing::warn!(
                         rows = orphans.len(),
                         "rows whose PostgresWriter went without its finalizer are kept: create and delete an object of the \
@@ -63,11 +67,10 @@ fn failed(ctx: &Ctx, error: &Error) {
 /// The rows that are said to be as their objects' specs say, by table. All others are worked on anyway.
 fn settled(ctx: &Ctx) -> BTreeMap<Table, Vec<Row>> {
     let mut tables = BTreeMap::<_, Vec<_>>::new();
-    for object in ctx.objects.store.state() {
+    for object in ctx.objects.store.state().iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
         let (Ok(writer), Ok(settings)) = (&object.object, ctx.settings()) else { continue };
-        let Ok(row) = Row::wanted(&key_of(&*object), &writer.spec, &settings.tables) else { continue };
-        let written = writer.status.as_ref().and_then(|status| status.row.as_ref());
-        if object.metadata.deletion_timestamp.is_none() && written.is_some_and(|written| row.is(written)) {
+        let row = Row::wanted(&key_of(&**object), &writer.spec, &settings.tables);
+        if let (Ok(row), Some(_)) = (row, row::written(&object.metadata, writer.status.as_ref())) {
             tables.entry(row.table.clone()).or_default().push(row);
         }
     }

@@ -1,5 +1,6 @@
 //! The row that an object stands for. **Pure.**
 
+use kube::api::ObjectMeta;
 use serde::Serialize;
 
 use super::{
@@ -7,8 +8,8 @@ use super::{
     table::{Allowed, Table},
 };
 use crate::{
-    crd::{PostgresWriterSpec, Reason, WrittenRow},
-    runtime::key::{Key, digest},
+    crd::{PostgresWriterSpec, PostgresWriterStatus, Reason, WrittenRow},
+    runtime::key::Key,
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,18 +24,9 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What the spec asks for. The schema refuses most of what is refused here; the stored object may be older than it.
+    /// What the spec asks for, if its table is allowed. What else could be wrong the schema refuses, or the database.
     pub(super) fn wanted(key: &Key, spec: &PostgresWriterSpec, allowed: &Allowed) -> Result<Row, Error> {
         let PostgresWriterSpec { table, name, age, country } = spec.clone();
-        let nul = |text: &str| {
-            text.contains('\0').then_some("must not contain the character NUL, which PostgreSQL cannot store")
-        };
-        let negative = (age < 0).then_some("must be 0 or more");
-        for (field, problem) in [("name", nul(&name)), ("age", negative), ("country", nul(&country))] {
-            if let Some(problem) = problem {
-                return Err(Error::invalid(format!("spec.{field}: {problem}")));
-            }
-        }
         let tables = allowed.of(&key.namespace);
         let Some(table) = Table::parse(&table).filter(|_| tables.contains(&table)) else {
             let sentence = format!(
@@ -47,47 +39,16 @@ impl Row {
         };
         Ok(Row { table, id: key.to_string(), name, age, country })
     }
+}
 
-    pub(super) fn written(&self, at: jiff::Timestamp) -> WrittenRow {
-        let Row { table, id, name, age, country } = self;
-        let digest = digest(&[name.as_bytes(), &age.to_be_bytes(), country.as_bytes()]);
-        WrittenRow { table: table.0.clone(), id: id.clone(), digest, written_at: at.into() }
-    }
-
-    /// Whether it is what was written.
-    pub(super) fn is(&self, written: &WrittenRow) -> bool {
-        self.written(written.written_at.0) == *written
-    }
+/// The row that was written for the spec as it is.
+pub(super) fn written<'a>(meta: &ObjectMeta, status: Option<&'a PostgresWriterStatus>) -> Option<&'a WrittenRow> {
+    status?.row.as_ref().filter(|row| meta.generation == Some(row.generation))
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    pub(in super::super) fn ada(age: i32) -> Row {
-        wanted("ns", ("people", "Ada", age, "UK"), "people").unwrap()
-    }
-
-    fn wanted(namespace: &str, spec: (&str, &str, i32, &str), allowed: &str) -> Result<Row, Error> {
-        let (table, name, age, country) = spec;
-        let spec = PostgresWriterSpec { table: table.into(), name: name.into(), age, country: country.into() };
-        Row::wanted(&Key::new(namespace, "ada"), &spec, &Allowed::parse(allowed).unwrap())
-    }
-
-    #[test]
-    fn what_the_schema_should_have_refused_is_refused() {
-        let hostile = ("people", "'; drop table people --", 0, "\"");
-        assert_eq!(wanted("ns", hostile, "people").unwrap().name, hostile.1);
-        for (spec, field) in [
-            (("a b", "x", 1, "UK"), "spec.table: "),
-            (("people", "x\0", 1, "UK"), "spec.name: "),
-            (("people", "x", -1, "UK"), "spec.age: "),
-            (("people", "x", 1, "\0"), "spec.country: "),
-        ] {
-            let problem = wanted("ns", spec, "people").unwrap_err().to_string();
-            assert!(problem.starts_with(field), "{problem}");
-        }
-    }
 
     #[test]
     fn a_table_is_allowed_by_its_whole_name() {
@@ -106,30 +67,16 @@ pub(super) mod tests {
             // Nor is the ledger one by what a namespace is called.
             ("{namespace}", "clientapp-operator-rows", "clientapp_operator_rows", Some("is none")),
         ] {
-            match (wanted(namespace, (table, "x", 1, "NO"), allowed), sentence) {
+            let spec = PostgresWriterSpec { table: table.into(), name: "x".into(), age: 1, country: "NO".into() };
+            let row = Row::wanted(&Key::new(namespace, "ada"), &spec, &Allowed::parse(allowed).unwrap());
+            match (row, sentence) {
                 (Ok(row), None) => assert_eq!((row.table.0.as_str(), row.id), (table, format!("{namespace}/ada"))),
                 (Err(error), Some(words)) => {
                     assert_eq!(error.reason(), Reason::TableNotAllowed);
                     assert!(error.to_string().contains(words), "{error}");
                 }
-                (wanted, _) => panic!("{namespace} {table}: {wanted:?}"),
+                (row, _) => panic!("{namespace} {table}: {row:?}"),
             }
-        }
-    }
-
-    #[test]
-    fn what_was_written_is_known_by_table_id_and_values() {
-        let ada = ada(36);
-        let written = ada.written(jiff::Timestamp::UNIX_EPOCH);
-        assert!(ada.is(&written));
-        for other in [
-            Row { table: Table("others".into()), ..ada.clone() },
-            Row { id: "ns/eve".into(), ..ada.clone() },
-            Row { name: "AdaUK".into(), country: String::new(), ..ada.clone() },
-            Row { age: 37, ..ada.clone() },
-            Row { name: "UK".into(), country: "Ada".into(), ..ada.clone() },
-        ] {
-            assert!(!other.is(&written), "{other:?}");
         }
     }
 }

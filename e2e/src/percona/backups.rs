@@ -111,7 +111,7 @@ fn short(kind: &str) -> &str {
 }
 
 pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let scope = Scope { client: world.client.clone(), namespace: backup.namespace().unwrap_or_default() };
+    let scope = world.scope(backup.namespace());
     let knobs = world.settings.borrow().of(&scope.namespace, &backup.spec.pg_cluster).clone();
     if !knobs.ignore {
         scope.back_up(&backup, &knobs).await?;
@@ -120,7 +120,7 @@ pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<
     Ok(Action::await_change())
 }
 
-impl Scope {
+impl Scope<'_> {
     async fn back_up(&self, backup: &Backup, knobs: &Knobs) -> Result<(), kube::Error> {
         let cluster = match self.clusters().get(&backup.spec.pg_cluster).await {
             // By the code: without the definition of clusters there is no reason with it.

@@ -1,7 +1,8 @@
 //! One pass over one cluster.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -39,16 +40,35 @@ pub(super) struct World {
     pub(super) client: Client,
     pub(super) recorder: Recorder,
     pub(super) settings: watch::Receiver<Settings>,
+    applied: Mutex<BTreeMap<String, Applied>>,
+}
+
+/// An object as it was applied, and what the API server answered: what has not changed since is not applied again, which costs
+/// the API server ten times as much as a look.
+type Applied = (serde_json::Value, Stamp);
+
+/// The uid of an object, and its generation, or its version where its kind has no generations.
+type Stamp = (Option<String>, Option<String>);
+
+impl World {
+    pub(super) fn new(client: Client, recorder: Recorder, settings: watch::Receiver<Settings>) -> World {
+        World { client, recorder, settings, applied: Mutex::default() }
+    }
+
+    pub(super) fn scope(&self, namespace: Option<String>) -> Scope<'_> {
+        Scope { world: self, client: self.client.clone(), namespace: namespace.unwrap_or_default() }
+    }
 }
 
 /// A namespace, and the client for it.
-pub(super) struct Scope {
+pub(super) struct Scope<'a> {
+    world: &'a World,
     pub(super) client: Client,
     pub(super) namespace: String,
 }
 
 pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let scope = Scope { client: world.client.clone(), namespace: cluster.namespace().unwrap_or_default() };
+    let scope = world.scope(cluster.namespace());
     let knobs = world.settings.borrow().of(&scope.namespace, &cluster.name_any()).clone();
     if knobs.ignore {
         return Ok(Action::await_change());
@@ -69,7 +89,7 @@ pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Resul
             scope.apply(&service).await?;
         }
         if !knobs.hold {
-            scope.run(&cluster, &knobs).await?;
+            scope.run(&cluster, &knobs, host.is_some()).await?;
         }
     } else {
         let event = Event {
@@ -90,7 +110,7 @@ pub(super) fn retry<K>(_: Arc<K>, _: &kube::Error, _: Arc<World>) -> Action {
     Action::requeue(Duration::from_millis(200))
 }
 
-impl Scope {
+impl Scope<'_> {
     async fn write_secrets(&self, cluster: &Cluster, knobs: &Knobs) -> Result<(), kube::Error> {
         let name = cluster.name_any();
         for user in cluster.spec.users(&name) {
@@ -103,7 +123,7 @@ impl Scope {
         Ok(())
     }
 
-    async fn run(&self, cluster: &Cluster, knobs: &Knobs) -> Result<(), kube::Error> {
+    async fn run(&self, cluster: &Cluster, knobs: &Knobs, had_backups: bool) -> Result<(), kube::Error> {
         let name = cluster.name_any();
         let volumes = self.api::<PersistentVolumeClaim>().list(&of_cluster(&name)).await?.items;
         for set in &cluster.spec.instances {
@@ -121,7 +141,8 @@ impl Scope {
                 self.back_up_for_replicas(cluster).await?;
                 self.back_up_by_schedule(cluster).await
             }
-            _ => self.remove_repo(&name).await,
+            _ if had_backups => self.remove_repo(&name).await,
+            _ => Ok(()),
         }
     }
 
@@ -189,13 +210,13 @@ impl Scope {
             .find(|backup| backup.annotations().get(backups::JOB_NAME).is_some_and(|name| name == job)))
     }
 
-    /// Removes what backups have made, the backups with it.
+    /// Removes what backups have made, the backups with it; the host last, by which it is known that there is something.
     async fn remove_repo(&self, cluster: &str) -> Result<(), kube::Error> {
         let now = DeleteParams::background();
         let listed = ListParams::default().labels(&format!("{CLUSTER}={cluster},{}", repo::PGBACKREST));
-        self.api::<StatefulSet>().delete_collection(&now, &listed).await?;
         self.api::<PersistentVolumeClaim>().delete_collection(&now, &listed).await?;
         self.api::<Job>().delete_collection(&now, &listed).await?;
+        self.api::<StatefulSet>().delete_collection(&now, &listed).await?;
         Ok(())
     }
 
@@ -306,8 +327,20 @@ impl Scope {
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
-        let params = PatchParams::apply(MANAGER).force();
-        self.api().patch(&object.name_any(), &params, &Patch::Apply(object)).await
+        let (api, name) = (self.api::<K>(), object.name_any());
+        let key = format!("{} {}/{name}", K::kind(&()), self.namespace);
+        let wanted = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+        let applied = || self.world.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = applied().get(&key).filter(|(before, _)| *before == wanted).map(|(_, stamp)| stamp.clone());
+        if let Some(before) = before
+            && let Some(found) = api.get_opt(&name).await?
+            && stamp(&found) == before
+        {
+            return Ok(found);
+        }
+        let done = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await?;
+        applied().insert(key, (wanted, stamp(&done)));
+        Ok(done)
     }
 
     pub(super) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
@@ -325,6 +358,12 @@ impl Scope {
     pub(super) fn backups(&self) -> Api<Backup> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &backups::resource())
     }
+}
+
+fn stamp<K: Resource>(object: &K) -> Stamp {
+    let meta = object.meta();
+    let generation = meta.generation.map(|generation| generation.to_string());
+    (meta.uid.clone(), generation.or_else(|| meta.resource_version.clone()))
 }
 
 fn is_ready_for_backup(cluster: &Cluster) -> bool {

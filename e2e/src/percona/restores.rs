@@ -36,7 +36,7 @@ pub(super) struct RestoreStatus {
 }
 
 pub(super) async fn reconcile(restore: Arc<Restore>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let scope = Scope { client: world.client.clone(), namespace: restore.namespace().unwrap_or_default() };
+    let scope = world.scope(restore.namespace());
     let knobs = world.settings.borrow().of(&scope.namespace, &restore.spec.pg_cluster).clone();
     if !knobs.ignore {
         scope.restore(&restore, &knobs).await?;
@@ -45,7 +45,7 @@ pub(super) async fn reconcile(restore: Arc<Restore>, world: Arc<World>) -> Resul
     Ok(Action::await_change())
 }
 
-impl Scope {
+impl Scope<'_> {
     async fn restore(&self, restore: &Restore, knobs: &Knobs) -> Result<(), kube::Error> {
         let Some(cluster) = self.clusters().get_opt(&restore.spec.pg_cluster).await? else { return Ok(()) };
         match restore.status.as_ref().map(|status| status.state.as_str()).unwrap_or_default() {

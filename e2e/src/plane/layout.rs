@@ -162,6 +162,8 @@ impl Layout {
             format!("--service-account-private-key-file={}", self.path("tokens.key")),
             format!("--root-ca-file={}", self.path("ca.crt")),
             "--use-service-account-credentials".into(),
+            // What reads where a Service's pods are reads EndpointSlices.
+            "--controllers=*,-endpoints-controller,-endpointslice-mirroring-controller".into(),
             "--leader-elect=false".into(),
             "--secure-port=0".into(),
             "--kube-api-qps=1000".into(),
