@@ -678,7 +678,8 @@ fn peak(child: &Child) -> u64 {
 fn memory_does_not_grow_with_the_data() {
     let home = tempfile::tempdir().unwrap();
     let (identity, recipient) = keys(home.path(), "identity");
-    let peaks = [8, 256].map(|size: usize| {
+    // Both are more than what is in memory at once.
+    let peaks = [64, 256].map(|size: usize| {
         let bench = Bench::new();
         make(bench.dumps(), A, ("7", 1), &random(size << 20));
         let mut push = bench.faulty(&["push"]);
@@ -700,9 +701,9 @@ fn memory_does_not_grow_with_the_data() {
         (pushing, fetching)
     });
     let [(push, fetch), (push_more, fetch_more)] = peaks;
-    println!("peak memory in KiB with 8 MiB: push {push}, fetch {fetch}; with 256 MiB: {push_more}, {fetch_more}");
-    assert!(push_more < 3 * push && fetch_more < 3 * fetch, "{peaks:?}");
-    // Thirty-two times the data.
+    println!("peak memory in KiB with 64 MiB: push {push}, fetch {fetch}; with 256 MiB: {push_more}, {fetch_more}");
+    // Four times the data.
+    assert!(push_more < 2 * push && fetch_more < 2 * fetch, "{peaks:?}");
     assert!(push_more.max(fetch_more) < 128 << 10, "{peaks:?}");
 }
 
