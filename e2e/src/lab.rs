@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -157,7 +157,7 @@ impl Lab {
     }
 
     /// The requests that the operator itself and its helms have made so far for a namespace, as `verb resource`, read
-    /// from the audit log. Watches are left out.
+    /// from the audit log. Watches are left out; after what was to be created and is there already stands `there`.
     ///
     /// # Errors
     /// When there is no audit log.
@@ -177,12 +177,10 @@ impl Lab {
                 let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let object = &event["objectRef"];
                 let agent = if word(&event["userAgent"]).starts_with("Helm/") { "helm" } else { "operator" };
-                format!(
-                    "{agent} {} {}/{}",
-                    word(&event["verb"]),
-                    word(&object["resource"]),
-                    word(&object["subresource"])
-                )
+                let (verb, resource) = (word(&event["verb"]), word(&object["resource"]));
+                // A watch was late, and another client was before or, more often, this one.
+                let there = if verb == "create" && event["responseStatus"]["code"] == 409 { " there" } else { "" };
+                format!("{agent} {verb} {resource}/{}{there}", word(&object["subresource"]))
             })
             .collect())
     }
@@ -383,11 +381,42 @@ impl Tenant {
     /// # Panics
     /// When it is not in time.
     pub async fn held(&self, name: &str, reason: &str, words: &[&str]) {
-        let held = |status: &ClientAppStatus| {
-            let ready = conditions::find(&status.conditions, "Ready");
-            ready.is_some_and(|ready| ready.reason == reason && words.iter().all(|part| ready.message.contains(part)))
+        self.condition_with(name, ("Ready", reason), words).await;
+    }
+
+    /// Waits until a condition of a ClientApp is not True for this reason, with these words in the message, and returns that.
+    ///
+    /// # Panics
+    /// When it is not in time.
+    pub async fn condition_with(&self, name: &str, (type_, reason): (&str, &str), words: &[&str]) -> String {
+        let message = |status: &ClientAppStatus| {
+            let told = conditions::find(&status.conditions, type_)?;
+            let fits = told.status != "True" && told.reason == reason;
+            (fits && words.iter().all(|part| told.message.contains(part))).then(|| told.message.clone())
         };
-        self.status(name, &format!("{reason} with {words:?}"), held).await;
+        let what = format!("{type_} {reason} with {words:?}");
+        message(&self.status(name, &what, |status| message(status).is_some()).await).expect("it was told")
+    }
+
+    /// Makes a ResourceQuota, and waits until it counts: before, it refuses nothing.
+    ///
+    /// # Panics
+    /// When that does not come.
+    pub async fn quota(&self, name: &str, resource: &str, hard: &str) {
+        let quota = json!({"metadata": {"name": name}, "spec": {"hard": {resource: hard}}});
+        let quota = serde_json::from_value(quota).expect("it is a quota");
+        self.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.expect("create the quota");
+        let counts = |quota: Option<&ResourceQuota>| quota?.status.as_ref()?.used.as_ref()?.get(resource).map(|_| ());
+        self.wait_for(name, "counted", counts).await;
+    }
+
+    /// Waits until the API server goes by a user's right to do this in the namespace.
+    ///
+    /// # Panics
+    /// When the user has not got it in time.
+    pub async fn until_may(&self, user: &str, verb: &str, resource: &str) {
+        let can = || self.kubectl(&["auth", "can-i", verb, resource, "--as", user]).is_ok();
+        until(&format!("{user} may {verb} {resource} in {}", self.namespace), async || can()).await;
     }
 
     /// What the operator and its helms have asked of the API server for this namespace so far, without watches. What

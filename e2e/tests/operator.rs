@@ -368,7 +368,8 @@ async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
     let helm = shim.runs().pop().unwrap();
     assert!(first.stop().unwrap());
     assert!(!helm.alive(), "helm ends before its operator does");
-    assert_eq!(statuses(&tenant, "acme"), ["failed"], "helm writes down that it was stopped");
+    // The successor may be at work by now.
+    assert_eq!(statuses(&tenant, "acme")[0], "failed", "helm writes down that it was stopped");
 
     second.wait_for_log("\"leading\"").unwrap();
     let hook = next_hook(&tenant, "acme", &hook).await;

@@ -265,8 +265,9 @@ fn broken_charts() {
 #[test]
 fn hooks() {
     let tenant = Tenant::new("hooks");
-    // Less than the hook takes to fail.
-    says("hook-timeout", &tenant.upgrade(charts::HOOK_FAILS, &values(), &["--timeout", "500ms"]));
+    // Less than the hook takes to fail, and enough for helm to see it begin.
+    let long = ["--set", "hookSeconds=3600", "--timeout", "10s"];
+    says("hook-timeout", &tenant.upgrade(charts::HOOK_FAILS, &values(), &long));
     tenant.uninstall();
     says("hook-failed-install", &tenant.upgrade(charts::HOOK_FAILS, &values(), &[]));
     tenant.install();
@@ -317,6 +318,8 @@ fn changes_that_the_api_server_refuses() {
 fn quotas_and_namespaces_that_end() {
     let tenant = Tenant::new("poor");
     tenant.kubectl(&["create", "quota", "none", "--hard=count/configmaps=1,services=0"], "");
+    // It refuses nothing before it is counted.
+    tenant.kubectl(&["wait", "quota/none", "--for=jsonpath={.status.used.services}=0", "--timeout=60s"], "");
     says("quota", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
     let tenant = Tenant::new("ending");
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["clientapp.test/held"]}});

@@ -171,7 +171,9 @@ async fn bound(lab: &'static Lab, namespace: &str) -> String {
     let account = format!("{namespace}:{DEPLOYER}");
     let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", DEPLOYER, "--serviceaccount", &account];
     tenant.kubectl(&binding).unwrap();
-    format!("system:serviceaccount:{account}")
+    let user = format!("system:serviceaccount:{account}");
+    tenant.until_may(&user, "create", "roles.rbac.authorization.k8s.io").await;
+    user
 }
 
 /// What `kubectl auth can-i --as` asks.

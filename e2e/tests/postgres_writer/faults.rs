@@ -155,8 +155,9 @@ async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
     let mut deposed = scene.operator.take().unwrap();
     deposed.signal(Signal::SIGSTOP);
     scene.free_lease().await;
-    scene.start(&[]).await;
+    // Before there is another leader, which would write it.
     scene.force("ada").await;
+    scene.start(&[]).await;
     deposed.signal(Signal::SIGCONT);
     deposed.wait_for_log("the lease is lost").unwrap();
     scene.run("COMMIT").await;

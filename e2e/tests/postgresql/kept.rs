@@ -12,9 +12,7 @@ async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
 
 /// No pods beside those that are there: a Job is held up until the quota is gone.
 async fn no_more_pods(tenant: &Tenant, pods: &str) {
-    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": pods}}});
-    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
-    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    tenant.quota("full", "pods", pods).await;
 }
 
 /// Deletes the volume with the database, and waits until the StatefulSet has another one.

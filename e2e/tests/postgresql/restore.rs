@@ -22,7 +22,9 @@ async fn end(tenant: &Tenant, job: &str, code: i32, words: &str) {
 }
 
 async fn end_of(tenant: &Tenant, job: &str, (statuses, container): (&str, &str), code: i32, words: &str) {
-    let selector = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    // Not one of an earlier Job of the name.
+    let uid = tenant.uid::<Job>(job).await.expect("the Job is there");
+    let selector = ListParams::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
     let pods = tenant.api::<Pod>();
     let pod = until("a pod of the Job", async || pods.list(&selector).await.unwrap().items.into_iter().next()).await;
     let terminated = json!({"exitCode": code, "message": words});
@@ -209,9 +211,7 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     until("the scratch volume is gone", gone).await;
 
     // A drill that fails puts the dumps in doubt, and keeps nothing from serving. No pod as long as the quota lasts.
-    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"requests.storage": "1"}}});
-    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
-    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    tenant.quota("full", "requests.storage", "1").await;
     drill("drill-two", "Failed").await;
     let doubted = |status: &PostgresqlStatus| has(status, "BackedUp", "False", "DrillFailed");
     let status = status(&tenant, "db", "in doubt", doubted).await;

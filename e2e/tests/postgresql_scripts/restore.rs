@@ -403,9 +403,8 @@ fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
         "lock_timeout = '1ms'",
         "array_nulls = off",
         "default_transaction_isolation = serializable",
-        "statement_timeout = '1ms'",
-        // Last: nothing connects any more.
-        "local_preload_libraries = 'nowhere'",
+        // Last: nothing connects any more. And in one session, since the next one has no more than a millisecond.
+        "statement_timeout = '1ms'; ALTER DATABASE orders SET local_preload_libraries = 'nowhere'",
     ] {
         server.writing("shop", PASSWORD, "orders", &format!("ALTER DATABASE orders SET {setting}")).unwrap();
     }

@@ -4,10 +4,11 @@ use super::*;
 
 /// A chart version that cannot work, the reason in Released, whether that stalls the app, and helm's own words.
 const BROKEN: [(&str, &str, &str, bool, &str); 6] = [
+    // First, as it is the one that is tried again soon.
+    ("hook", charts::HOOK_FAILS, "UpgradeFailed", false, "-nextcloud-prepare not ready. status: Failed"),
     ("absent", "9.9.9", "ChartInvalid", true, "chart \"nextcloud\" version \"9.9.9\" not found in http://127.0.0.1"),
     ("render", charts::UNRENDERABLE, "ChartInvalid", true, "refuses.yaml:1:4): this version refuses to render"),
     ("schema", charts::UNSATISFIABLE, "ChartInvalid", true, "missing property 'licenseKey'"),
-    ("hook", charts::HOOK_FAILS, "UpgradeFailed", false, "-nextcloud-prepare not ready. status: Failed"),
     (
         "misspelt",
         charts::MISSPELT,

@@ -76,8 +76,7 @@ async fn each_host_of_an_ingress_is_claimed_like_the_hostname() {
     };
     let (taken, extra) = ("first.more-hosts.example.com", "extra.more-hosts-too.example.com");
     other.create("second", with(small(&other, "second"), takes(taken))).await.unwrap();
-    let told = other.condition("second", "Ready", "False", "AccessDenied").await;
-    assert!(told.contains(&format!("host {taken} belongs to ClientApp more-hosts/first")), "{told}");
+    other.held("second", "AccessDenied", &[&format!("host {taken} belongs to ClientApp more-hosts/first")]).await;
     assert!(other.api::<Ingress>().get_opt("more").await.unwrap().is_none());
 
     other.patch("second", takes(extra)).await.unwrap();

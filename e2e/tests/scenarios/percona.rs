@@ -5,6 +5,7 @@ use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::percona::Knobs;
 use e2e::scenario::{names, nothing_is_left};
+use e2e::wait::until;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
@@ -47,7 +48,7 @@ async fn backups_in_a_repository_outlive_their_app() {
 
     // By schedule, and before an upgrade; on no volume.
     let scheduled = |backup: &PerconaPGBackup| backup.name_any().starts_with("acme-pg-repo1-full-");
-    let name = e2e::wait::until("a backup by schedule", async || {
+    let name = until("a backup by schedule", async || {
         let backups = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
         backups.iter().find(|backup| scheduled(backup)).map(|backup| backup.name_any()).ok_or("none yet".to_owned())
     })
@@ -70,8 +71,7 @@ async fn backups_in_a_repository_outlive_their_app() {
     // The app goes, and what was backed up stays.
     tenant.delete("acme").await;
     assert_eq!(names::<PerconaPGCluster>(&tenant).await, [""; 0]);
-    let volumes = names::<PersistentVolumeClaim>(&tenant).await;
-    assert_eq!(volumes, [""; 0]);
+    until("no claim is left", async || names::<PersistentVolumeClaim>(&tenant).await.is_empty()).await;
     let left = names::<PerconaPGBackup>(&tenant).await;
     assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
 

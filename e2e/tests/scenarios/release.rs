@@ -6,6 +6,7 @@ use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 /// Revision, status and chart of every kept revision, oldest first.
@@ -176,6 +177,9 @@ async fn a_release_that_was_never_ours_is_not_taken_over() {
     assert_eq!(drifted(&tenant, "acme").await, [""; 0]);
 }
 
+/// A label that no node has.
+const NO_SUCH_NODE: &str = "clientapp.test/no-such-node";
+
 #[tokio::test]
 async fn readiness_follows_the_workloads_without_helm() {
     let tenant = Lab::shared().await.tenant("readiness").await;
@@ -193,7 +197,7 @@ async fn readiness_follows_the_workloads_without_helm() {
         ("deployment/acme-nextcloud", "Deployment acme-nextcloud: "),
         ("statefulset/acme-redis-master", "StatefulSet acme-redis-master: "),
     ] {
-        place(workload, json!({"clientapp.test/no-such-node": "true"}));
+        place(workload, json!({NO_SUCH_NODE: "true"}));
         let status = tenant
             .status("acme", "not ready", |status| {
                 let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
@@ -201,6 +205,13 @@ async fn readiness_follows_the_workloads_without_helm() {
             })
             .await;
         assert!(has(&status, "Released", "True", "Deployed") && has(&status, "Reconciling", "False", "Settled"));
+        if workload.starts_with("statefulset") {
+            let is_placed = |pod: Option<&Pod>| {
+                let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
+                pod.spec.as_ref()?.node_selector.as_ref()?.get(NO_SUCH_NODE).map(|_| ())
+            };
+            tenant.wait_for("acme-redis-master-0", "waiting for a node", is_placed).await;
+        }
         place(workload, Value::Null);
         if workload.starts_with("statefulset") {
             // A StatefulSet never replaces a pod that waits for a node by itself.

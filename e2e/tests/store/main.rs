@@ -318,7 +318,7 @@ fn half_an_upload_is_no_dump_and_says_why() {
         bench.objects.set([rule]);
         let mut push = bench.faulty(&["push"]);
         if hangs {
-            push.env("STORE_TIMEOUT", "5");
+            push.env("STORE_TIMEOUT", "15");
         }
         let sentence = fails(push);
         for part in parts.iter().chain(&[format!("s3://{BUCKET}/{PREFIX}/{A}").as_str()]) {
