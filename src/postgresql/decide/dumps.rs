@@ -33,6 +33,13 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     }
     // Nothing new was asked for, or it has not begun: what is known of the one before.
     let recorded = recorded?;
+    // The pod of one that has failed may show later than its Job.
+    if recorded.state == DumpState::Failed
+        && let Some(view) = job_view(observed, &recorded.job).filter(|view| view.succeeded == Some(false))
+        && words(&observed.pods, &recorded.job, false).is_some()
+    {
+        return Some(seen(desired, observed, &recorded.request, recorded.job.clone(), view));
+    }
     if recorded.state != DumpState::Running {
         return Some(recorded.clone());
     }

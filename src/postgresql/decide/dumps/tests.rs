@@ -234,7 +234,8 @@ fn a_failure_says_what_to_do() {
     let desired = of(on("one"));
     let mut observed = settled(&desired);
     job(&mut observed, "one", Some(false));
-    let message = record(&desired, &observed).unwrap().message.unwrap();
+    observed.recorded.dump = record(&desired, &observed);
+    let message = observed.recorded.dump.clone().unwrap().message.unwrap();
     assert_eq!(
         message,
         "Job acme-dump-7692c3ad35 has failed: see `kubectl logs -n ns job/acme-dump-7692c3ad35`; delete the Job for another try, or put another word into spec.backup.request"
@@ -245,4 +246,8 @@ fn a_failure_says_what_to_do() {
     observed.pods.push(pod);
     let message = record(&desired, &observed).unwrap().message.unwrap();
     assert!(message.starts_with("Job acme-dump-7692c3ad35 has failed: the storage is full: see"), "{message}");
+    // The words outlive the pod.
+    observed.recorded.dump = record(&desired, &observed);
+    observed.pods.pop();
+    assert_eq!(record(&desired, &observed).unwrap().message, Some(message));
 }
