@@ -402,21 +402,20 @@ impl Tenant {
     ///
     /// # Panics
     /// When that does not come.
-    pub async fn quota(&self, name: &str, resource: &str, hard: &str) {
-        let quota = json!({"metadata": {"name": name}, "spec": {"hard": {resource: hard}}});
-        let quota = serde_json::from_value(quota).expect("it is a quota");
+    pub async fn quota(&self, name: &str, spec: Value) {
+        let quota = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).expect("it is a quota");
         self.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.expect("create the quota");
-        let counts = |quota: Option<&ResourceQuota>| quota?.status.as_ref()?.used.as_ref()?.get(resource).map(|_| ());
+        let counts = |quota: Option<&ResourceQuota>| quota?.status.as_ref()?.used.as_ref().map(|_| ());
         self.wait_for(name, "counted", counts).await;
     }
 
-    /// Waits until the API server goes by a user's right to do this in the namespace.
+    /// Waits until the API server goes by a user's right to do this in the namespace, or by its want.
     ///
     /// # Panics
-    /// When the user has not got it in time.
-    pub async fn until_may(&self, user: &str, verb: &str, resource: &str) {
+    /// When it does not in time.
+    pub async fn until_may(&self, user: &str, [verb, resource]: [&str; 2], may: bool) {
         let can = || self.kubectl(&["auth", "can-i", verb, resource, "--as", user]).is_ok();
-        until(&format!("{user} may {verb} {resource} in {}", self.namespace), async || can()).await;
+        until(&format!("{user} may {verb} {resource} in {}: {may}", self.namespace), async || can() == may).await;
     }
 
     /// What the operator and its helms have asked of the API server for this namespace so far, without watches. What

@@ -26,7 +26,6 @@ use crate::{
     metrics::Metrics,
     runtime::{
         events::Recorder,
-        finalizer,
         key::{Key, key_of},
         subject::Subject,
     },
@@ -74,12 +73,7 @@ impl Ctx {
                 self.hostnames.seen(app);
                 app
             }
-            Event::Delete(app) => {
-                self.hostnames.gone(&key_of(app));
-                // No reconcile follows.
-                self.helm_runs.forget(&key_of(app));
-                app
-            }
+            Event::Delete(app) => app,
             Event::InitDone => {
                 // Again after each interruption.
                 let _ = self.listed.set(());
@@ -110,7 +104,7 @@ impl Ctx {
     /// cleanup fails; here a cleanup also waits, which is no failure.
     pub async fn seal(&self, app: &App<'_>, on: bool) -> Result<(), Error> {
         let what = if on { "add the finalizer to" } else { "take the finalizer off" };
-        let written = finalizer::write::<ClientApp>(&self.client, app.key, app.meta(), FINALIZER, on).await;
+        let written = app.seal(&self.client, FINALIZER, on).await;
         written.map(|_| ()).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
     }
 

@@ -75,6 +75,12 @@ impl Kind for Ctx {
     type Object = ClientApp;
     type Error = Error;
 
+    fn gone(&self, key: &Key) {
+        self.hostnames.gone(key);
+        // No reconcile follows.
+        self.helm_runs.forget(key);
+    }
+
     fn seen(&self, event: &Event<Guard<ClientApp>>) {
         self.app_changed(event);
     }

@@ -146,26 +146,19 @@ pub fn progress(
 pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error, now: Timestamp) -> ClientAppStatus {
     let disposition = error.disposition();
     let Some(condition) = disposition.condition else { return recorded.clone() };
-    let verdict = Verdict { state: disposition.state, reason: disposition.reason.into(), message: error.to_string() };
-    let (progress, stalled) = match disposition.stalled {
-        true => (State::False, State::True),
-        false => (State::True, State::False),
-    };
+    let verdict = disposition.verdict(error);
     let verdicts = vec![
         (kind::READY, verdict.clone()),
         (condition, verdict.clone()),
-        (kind::RECONCILING, Verdict { state: progress, ..verdict.clone() }),
-        (kind::STALLED, Verdict { state: stalled, ..verdict }),
+        (kind::RECONCILING, verdict.that(!disposition.stalled)),
+        (kind::STALLED, verdict.that(disposition.stalled)),
     ];
     amended(recorded, verdicts, generation, now)
 }
 
 /// The status while a ClientApp is taken down.
 pub fn deleting(recorded: &ClientAppStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> ClientAppStatus {
-    let verdict = |holds: bool| match holds {
-        true => Verdict::yes(hold.reason, &hold.message),
-        false => Verdict::no(hold.reason, &hold.message),
-    };
+    let verdict = |holds| Verdict::yes(hold.reason, &hold.message).that(holds);
     let waits = hold.stalled || hold.reason == Reason::Suspended;
     let verdicts = vec![
         (kind::READY, verdict(false)),

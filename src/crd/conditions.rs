@@ -68,6 +68,11 @@ impl Verdict {
         Verdict { state: State::Unknown, reason: reason.into(), message: message.into() }
     }
 
+    /// The same sentence of a condition that holds, or does not.
+    pub fn that(&self, holds: bool) -> Self {
+        Verdict { state: if holds { State::True } else { State::False }, ..self.clone() }
+    }
+
     /// The condition as stored; `lastTransitionTime` moves only when the state does, as the API convention asks.
     pub fn into_condition(
         self,

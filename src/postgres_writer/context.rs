@@ -14,8 +14,6 @@ use crate::{
         cache::Memo,
         controller::{Objects, Parts, control},
         definition::Definition,
-        finalizer,
-        key::Key,
         status::Statuses,
         subject::Subject,
     },
@@ -35,11 +33,6 @@ pub(super) struct Ctx {
 }
 
 impl Ctx {
-    pub(super) fn forget(&self, key: &Key) {
-        self.statuses.forget(key);
-        self.drifted.take(&key.to_string());
-    }
-
     pub(super) fn settings(&self) -> Result<&Settings, Error> {
         self.settings.as_ref().ok_or(Error::NotConfigured)
     }
@@ -58,8 +51,7 @@ impl Ctx {
 
     /// Puts the finalizer on, or takes it off. `false`: the object is gone.
     pub(super) async fn seal(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
-        let client = &self.parts.client;
-        let sealed = finalizer::write::<PostgresWriter>(client, of.key, of.meta(), ROW_FINALIZER, on).await;
+        let sealed = of.seal(&self.parts.client, ROW_FINALIZER, on).await;
         sealed.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", of.key)))
     }
 }
@@ -82,7 +74,6 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
         }
     }
     // While the kind is on its way out its objects still are, and have to be let go.
-    let definition = Definition::until_gone(PostgresWriter::crd_name());
     let controller = async |stop: CancellationToken| {
         let (objects, feed) = Objects::new();
         let ctx = Ctx {
@@ -95,5 +86,5 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
         };
         control(Arc::new(ctx), parts.clone(), (objects, feed), stop).await;
     };
-    definition.control(parts.watch_client.clone(), &stop, controller).await;
+    Definition::until_gone(PostgresWriter::crd_name()).control(parts.watch_client.clone(), &stop, controller).await;
 }

@@ -3,8 +3,6 @@
 //! A row and its entry in the ledger are written and deleted in one transaction, so that no crash parts them. Its first
 //! lock is on the object's name, and then the lead is looked at once more: while the lock is held no successor gets past
 //! it, and a leader that is deposed in the middle is ended by the database before it.
-//!
-//! tokio-postgres with deadpool, and not sqlx, whose last release needs a newer compiler than this crate does.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -33,6 +31,8 @@ const LIMITS: &str = "SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_tra
 const SILENCE: Duration = Duration::from_secs(15);
 /// For a connection, while others use them all.
 const FREE: Duration = Duration::from_secs(30);
+/// So many rows are looked up well within a statement's time.
+const BATCH: usize = 1000;
 
 pub(super) struct Database {
     pool: Pool,
@@ -93,11 +93,8 @@ impl Database {
             };
             let settled = ours && look().await? == Some(true);
             if !settled {
-                let or = if ours {
-                    "UPDATE SET name = excluded.name, age = excluded.age, country = excluded.country"
-                } else {
-                    "NOTHING"
-                };
+                let update = "UPDATE SET name = excluded.name, age = excluded.age, country = excluded.country";
+                let or = if ours { update } else { "NOTHING" };
                 // It needs a unique `id`, without which there could be two rows.
                 let statement = format!(
                     "INSERT INTO {table} (id, name, age, country) VALUES ($1, $2, $3::integer, $4) \
@@ -136,13 +133,19 @@ impl Database {
     /// The ids of those rows that are not there, not like this, or not in the ledger as the cluster's in this table. The
     /// database compares, so that a column's own type and collation decide.
     pub(super) async fn differing(&self, table: &Table, rows: &[Row]) -> Result<Vec<String>> {
+        let mut differing = Vec::new();
         let statement = format!(
             "SELECT wanted.id FROM json_to_recordset($1::json) AS wanted (id text, name text, age integer, country text) \
              LEFT JOIN {LEDGER} AS entry ON entry.cluster = $2 AND entry.id = wanted.id AND entry.relation = $3 \
              LEFT JOIN {table} AS found ON found.id = wanted.id WHERE entry.id IS NULL OR found.id IS NULL \
              OR (found.name, found.age, found.country) IS DISTINCT FROM (wanted.name, wanted.age, wanted.country)"
         );
-        self.ids(About::Table(table), &statement, &[&json!(rows).to_string(), &self.cluster, &table.0]).await
+        for rows in rows.chunks(BATCH) {
+            let wanted = json!(rows).to_string();
+            let values = [&wanted, &self.cluster, &table.0].map(String::as_str);
+            differing.extend(self.ids(About::Table(table), &statement, &values).await?);
+        }
+        Ok(differing)
     }
 
     /// The ids of the cluster's rows that are none of these.

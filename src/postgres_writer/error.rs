@@ -104,9 +104,7 @@ pub(super) enum About<'a> {
 fn classify(sqlstate: &str) -> (Reason, &'static str) {
     match sqlstate {
         // undefined_table, invalid_schema_name
-        "42P01" | "3F000" => {
-            (Reason::TableMissing, "create it with the columns id (the primary key), name, age and country")
-        }
+        "42P01" | "3F000" => (Reason::TableMissing, "create it with columns id (primary key), name, age and country"),
         // undefined_column
         "42703" => (Reason::ColumnMissing, "it needs id, name, age and country"),
         // insufficient_privilege

@@ -20,7 +20,7 @@ mod settings;
 mod table;
 mod tls;
 
-use kube::runtime::{controller::Action, watcher::Event};
+use kube::runtime::controller::Action;
 
 pub(crate) use self::{context::run, settings::Settings};
 use self::{
@@ -45,10 +45,9 @@ impl Kind for Ctx {
     type Object = PostgresWriter;
     type Error = Error;
 
-    fn seen(&self, event: &Event<Guard<PostgresWriter>>) {
-        if let Event::Delete(object) = event {
-            self.forget(&key_of(object));
-        }
+    fn gone(&self, key: &Key) {
+        self.statuses.forget(key);
+        self.drifted.take(&key.to_string());
     }
 
     fn wrote(&self, object: &Guard<PostgresWriter>) -> bool {
@@ -63,7 +62,7 @@ impl Kind for Ctx {
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
         let of = &self.statuses.subject(key, guard, guard.status(|writer| &writer.status));
         let Some(done) = caught(act(self, of), Error::Panicked).await.transpose() else {
-            self.forget(key);
+            self.gone(key);
             return Ok(Action::requeue(WRONGLY_GONE));
         };
         report::report(self, of, done.as_ref()).await?;

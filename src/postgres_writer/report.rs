@@ -49,9 +49,9 @@ fn status(
             if disposition.condition.is_none() {
                 return recorded.clone();
             }
-            let (reason, message) = (disposition.reason, error.to_string());
-            let stalled = if disposition.stalled { Verdict::yes(reason, message.clone()) } else { mended };
-            (Verdict { state: disposition.state, reason: reason.into(), message }, stalled, recorded.row.clone())
+            let ready = disposition.verdict(error);
+            let stalled = if disposition.stalled { ready.that(true) } else { mended };
+            (ready, stalled, recorded.row.clone())
         }
     };
     let condition = |type_, verdict: Verdict| verdict.into_condition(type_, &recorded.conditions, generation, now);

@@ -13,9 +13,6 @@ use super::{
 };
 use crate::{crd::Reason, runtime::key::key_of};
 
-/// So many rows are looked up well within a statement's time.
-const BATCH: usize = 1000;
-
 /// Compares for good, where that is asked for.
 pub(super) async fn run(ctx: &Ctx) {
     let Some(every) = ctx.settings().ok().and_then(|settings| settings.resync) else { return };
@@ -26,37 +23,48 @@ pub(super) async fn run(ctx: &Ctx) {
     let mut told = Vec::new();
     loop {
         ticks.tick().await;
-        let mut differing = BTreeSet::new();
-        for (table, rows) in settled(ctx) {
-            if let Err(error) = compare(ctx, &table, &rows, &mut differing).await {
-                failed(ctx, &error);
-                if let Error::Database { reason, .. } = error
-                    && ![Reason::DatabaseUnavailable, Reason::DatabaseBusy].contains(&reason)
-                {
-                    // The table is gone, or not what it was: each object says so when it tries to write.
-                    differing.extend(rows.into_iter().map(|row| row.id));
-                }
-            }
-        }
-        for id in &differing {
-            ctx.drifted.put(id.clone(), ());
-        }
-        ctx.objects.trigger_where(|object| differing.contains(&key_of(object).to_string()));
-        match orphans(ctx).await {
-            Ok(orphans) => {
-                if orphans != told && !orphans.is_empty() {
-                    tracing::warn!(
-                        rows = orphans.len(),
-                        "rows whose PostgresWriter went without its finalizer are kept: create and delete an object of the \
-                         same name for each that may go, such as {}",
-                        orphans[..orphans.len().min(10)].join(", ")
-                    );
-                }
-                told = orphans;
-            }
-            Err(error) => failed(ctx, &error),
+        if let Err(error) = compare(ctx, &mut told).await {
+            failed(ctx, &error);
         }
     }
+}
+
+async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
+    let database = ctx.database().await?;
+    let mut differing = BTreeSet::new();
+    for (table, rows) in settled(ctx) {
+        differing.extend(database.differing(&table, &rows).await.unwrap_or_else(|error| {
+            failed(ctx, &error);
+            match error.reason() {
+                Reason::DatabaseUnavailable | Reason::DatabaseBusy => Vec::new(),
+                // The table is gone, or not what it was: each object says so when it tries to write.
+                _ => rows.into_iter().map(|row| row.id).collect(),
+            }
+        }));
+    }
+    for id in &differing {
+        ctx.drifted.put(id.clone(), ());
+    }
+    ctx.objects.trigger_where(|object| differing.contains(&key_of(object).to_string()));
+
+    let there =
+        || ctx.objects.store.state().iter().map(|object| key_of(&**object).to_string()).collect::<BTreeSet<_>>();
+    let mut orphans = database.others(&there()).await?;
+    // Those that came meanwhile have theirs.
+    let now = there();
+    orphans.retain(|id| !now.contains(id));
+    // An API server that was restored from a backup, or copied, does not know of objects that are there: so nothing is
+    // deleted for want of an object.
+    if orphans != *told && !orphans.is_empty() {
+        tracing::warn!(
+            rows = orphans.len(),
+            "rows whose PostgresWriter went without its finalizer are kept: create and delete an object of the same name \
+             for each that may go, such as {}",
+            orphans[..orphans.len().min(10)].join(", ")
+        );
+    }
+    *told = orphans;
+    Ok(())
 }
 
 fn failed(ctx: &Ctx, error: &Error) {
@@ -75,23 +83,4 @@ fn settled(ctx: &Ctx) -> BTreeMap<Table, Vec<Row>> {
         }
     }
     tables
-}
-
-async fn compare(ctx: &Ctx, table: &Table, rows: &[Row], differing: &mut BTreeSet<String>) -> Result<(), Error> {
-    for batch in rows.chunks(BATCH) {
-        differing.extend(ctx.database().await?.differing(table, batch).await?);
-    }
-    Ok(())
-}
-
-/// The ids of the cluster's rows without an object. An API server that was restored from a backup, or copied, does not know
-/// of objects that are there: so nothing is deleted for want of an object.
-async fn orphans(ctx: &Ctx) -> Result<Vec<String>, Error> {
-    let there =
-        || ctx.objects.store.state().iter().map(|object| key_of(&**object).to_string()).collect::<BTreeSet<_>>();
-    let mut orphans = ctx.database().await?.others(&there()).await?;
-    // Those that came meanwhile have theirs.
-    let now = there();
-    orphans.retain(|id| !now.contains(id));
-    Ok(orphans)
 }

@@ -24,16 +24,21 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What the spec asks for, if its table is allowed. What else could be wrong the schema refuses, or the database.
+    /// What the spec asks for. The schema refuses most of what is refused here; the stored object may be older than it.
     pub(super) fn wanted(key: &Key, spec: &PostgresWriterSpec, allowed: &Allowed) -> Result<Row, Error> {
         let PostgresWriterSpec { table, name, age, country } = spec.clone();
+        let nul = |text: &str| text.contains('\0').then_some("must not contain NUL, which PostgreSQL cannot store");
+        let negative = (age < 0).then_some("must be 0 or more");
+        let problems = [("name", nul(&name)), ("age", negative), ("country", nul(&country))];
+        if let Some((field, problem)) = problems.into_iter().find_map(|(field, problem)| Some((field, problem?))) {
+            return Err(Error::invalid(format!("spec.{field}: {problem}")));
+        }
         let tables = allowed.of(&key.namespace);
         let Some(table) = Table::parse(&table).filter(|_| tables.contains(&table)) else {
+            let (namespace, tables) = (&key.namespace, tables.join(", "));
             let sentence = format!(
-                "spec.table: {table:?} is none of the tables that objects in namespace {} may name, which are {}: name one \
-                 of them, or have the cluster admin add it to PSQL_TABLES of the operator",
-                key.namespace,
-                tables.join(", ")
+                "spec.table: {table:?} is none of the tables that objects in namespace {namespace} may name, which are \
+                 {tables}: name one of them, or have the cluster admin add it to PSQL_TABLES of the operator",
             );
             return Err(Error::Spec { reason: Reason::TableNotAllowed, sentence });
         };
@@ -49,6 +54,27 @@ pub(super) fn written<'a>(meta: &ObjectMeta, status: Option<&'a PostgresWriterSt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn wanted(namespace: &str, spec: (&str, &str, i32, &str), allowed: &str) -> Result<Row, Error> {
+        let (table, name, age, country) = spec;
+        let spec = PostgresWriterSpec { table: table.into(), name: name.into(), age, country: country.into() };
+        Row::wanted(&Key::new(namespace, "ada"), &spec, &Allowed::parse(allowed).unwrap())
+    }
+
+    #[test]
+    fn what_the_schema_should_have_refused_is_refused() {
+        let hostile = ("people", "'; drop table people --", 0, "\"");
+        assert_eq!(wanted("ns", hostile, "people").unwrap().name, hostile.1);
+        for (spec, field) in [
+            (("a b", "x", 1, "UK"), "spec.table: "),
+            (("people", "x\0", 1, "UK"), "spec.name: "),
+            (("people", "x", -1, "UK"), "spec.age: "),
+            (("people", "x", 1, "\0"), "spec.country: "),
+        ] {
+            let problem = wanted("ns", spec, "people").unwrap_err().to_string();
+            assert!(problem.starts_with(field), "{problem}");
+        }
+    }
 
     #[test]
     fn a_table_is_allowed_by_its_whole_name() {
@@ -67,15 +93,13 @@ mod tests {
             // Nor is the ledger one by what a namespace is called.
             ("{namespace}", "clientapp-operator-rows", "clientapp_operator_rows", Some("is none")),
         ] {
-            let spec = PostgresWriterSpec { table: table.into(), name: "x".into(), age: 1, country: "NO".into() };
-            let row = Row::wanted(&Key::new(namespace, "ada"), &spec, &Allowed::parse(allowed).unwrap());
-            match (row, sentence) {
+            match (wanted(namespace, (table, "x", 1, "NO"), allowed), sentence) {
                 (Ok(row), None) => assert_eq!((row.table.0.as_str(), row.id), (table, format!("{namespace}/ada"))),
                 (Err(error), Some(words)) => {
                     assert_eq!(error.reason(), Reason::TableNotAllowed);
                     assert!(error.to_string().contains(words), "{error}");
                 }
-                (row, _) => panic!("{namespace} {table}: {row:?}"),
+                (wanted, _) => panic!("{namespace} {table}: {wanted:?}"),
             }
         }
     }

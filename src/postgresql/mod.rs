@@ -27,7 +27,7 @@ mod words;
 
 use std::time::Duration;
 
-use kube::runtime::{controller::Action, watcher::Event};
+use kube::runtime::controller::Action;
 
 pub use self::context::run;
 use self::{
@@ -40,7 +40,6 @@ use crate::{
     runtime::{
         clock,
         controller::Kind,
-        finalizer,
         key::{Key, key_of},
         panic::caught,
     },
@@ -53,11 +52,9 @@ impl Kind for Ctx {
     type Object = Postgresql;
     type Error = Error;
 
-    fn seen(&self, event: &Event<Guard<Postgresql>>) {
+    fn gone(&self, key: &Key) {
         // One that did without its teardown has no last reconcile, and its password is not to stay in memory.
-        if let Event::Delete(object) = event {
-            self.forget(&key_of(object));
-        }
+        self.forget(key);
     }
 
     fn wrote(&self, object: &Guard<Postgresql>) -> bool {
@@ -129,6 +126,6 @@ async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
 
 /// Puts the finalizer on, or takes it off.
 async fn seal(ctx: &Ctx, of: &Database<'_>, on: bool) -> Result<(), Error> {
-    let sealed = finalizer::write::<Postgresql>(&ctx.client, of.key, of.meta(), POSTGRESQL_FINALIZER, on).await;
+    let sealed = of.seal(&ctx.client, POSTGRESQL_FINALIZER, on).await;
     sealed.map(|_| ()).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
 }

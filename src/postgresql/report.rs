@@ -187,8 +187,7 @@ pub fn failed(recorded: &PostgresqlStatus, generation: Option<i64>, error: &Erro
     if disposition.condition.is_none() {
         return recorded.clone();
     }
-    let verdict = Verdict { state: disposition.state, reason: disposition.reason.into(), message: error.to_string() };
-    let status = amended(recorded, generation, verdict, disposition.stalled, now);
+    let status = amended(recorded, generation, disposition.verdict(error), disposition.stalled, now);
     PostgresqlStatus { observed_generation: recorded.observed_generation, ..status }
 }
 
@@ -199,8 +198,8 @@ fn amended(
     stalled: bool,
     now: Timestamp,
 ) -> PostgresqlStatus {
-    let with = |holds| Verdict { state: if holds { State::True } else { State::False }, ..ready.clone() };
-    let verdicts = [(kind::READY, ready.clone()), (kind::RECONCILING, with(!stalled)), (kind::STALLED, with(stalled))];
+    let (reconciling, stalling) = (ready.that(!stalled), ready.that(stalled));
+    let verdicts = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalling)];
     let dumps = find(&recorded.conditions, BACKED_UP).cloned();
     let conditions = verdicts
         .into_iter()

@@ -66,6 +66,9 @@ pub trait Kind: Send + Sync + 'static {
     type Object: Object;
     type Error: Failure;
 
+    /// Takes notice that an object is gone, however it went.
+    fn gone(&self, _key: &Key) {}
+
     /// Takes notice of an event before its object is reconciled.
     fn seen(&self, _event: &Event<Guard<Self::Object>>) {}
 
@@ -243,6 +246,7 @@ impl<K: Kind> Driver<K> {
         if self.objects.get(&key).is_none() {
             self.objects.names().remove(&key);
         }
+        self.kind.gone(&key);
         self.wake(&self.backoff.succeeded(&key));
     }
 

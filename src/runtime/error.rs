@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::crd::{
     Reason,
-    conditions::{State, kind},
+    conditions::{State, Verdict, kind},
 };
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -66,6 +66,11 @@ impl Disposition {
     /// Of what no condition says.
     pub fn untold(reason: Reason, retry: Retry) -> Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
+    }
+
+    /// What the condition says of this failure.
+    pub fn verdict(&self, failure: &impl std::fmt::Display) -> Verdict {
+        Verdict { state: self.state, reason: self.reason.into(), message: failure.to_string() }
     }
 }
 

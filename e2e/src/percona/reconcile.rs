@@ -56,14 +56,13 @@ impl World {
     }
 
     pub(super) fn scope(&self, namespace: Option<String>) -> Scope<'_> {
-        Scope { world: self, client: self.client.clone(), namespace: namespace.unwrap_or_default() }
+        Scope { world: self, namespace: namespace.unwrap_or_default() }
     }
 }
 
-/// A namespace, and the client for it.
+/// A namespace of the world.
 pub(super) struct Scope<'a> {
     world: &'a World,
-    pub(super) client: Client,
     pub(super) namespace: String,
 }
 
@@ -344,19 +343,19 @@ impl Scope<'_> {
     }
 
     pub(super) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.world.client.clone(), &self.namespace)
     }
 
     pub(super) fn clusters(&self) -> Api<Cluster> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource())
+        Api::namespaced_with(self.world.client.clone(), &self.namespace, &resource())
     }
 
     pub(super) fn restores(&self) -> Api<Restore> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &restores::resource())
+        Api::namespaced_with(self.world.client.clone(), &self.namespace, &restores::resource())
     }
 
     pub(super) fn backups(&self) -> Api<Backup> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &backups::resource())
+        Api::namespaced_with(self.world.client.clone(), &self.namespace, &backups::resource())
     }
 }
 

@@ -172,7 +172,7 @@ async fn bound(lab: &'static Lab, namespace: &str) -> String {
     let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", DEPLOYER, "--serviceaccount", &account];
     tenant.kubectl(&binding).unwrap();
     let user = format!("system:serviceaccount:{account}");
-    tenant.until_may(&user, "create", "roles.rbac.authorization.k8s.io").await;
+    tenant.until_may(&user, ["create", "roles.rbac.authorization.k8s.io"], true).await;
     user
 }
 

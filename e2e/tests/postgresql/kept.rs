@@ -10,11 +10,6 @@ async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
     claims.chain(secrets.iter().map(|secret| (secret.name_any(), secret.uid()))).collect()
 }
 
-/// No pods beside those that are there: a Job is held up until the quota is gone.
-async fn no_more_pods(tenant: &Tenant, pods: &str) {
-    tenant.quota("full", "pods", pods).await;
-}
-
 /// Deletes the volume with the database, and waits until the StatefulSet has another one.
 async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
     let claim = format!("data-{name}-0");
@@ -158,10 +153,10 @@ async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
 #[tokio::test]
 async fn a_foreground_deletion_takes_the_last_dump_first() {
     let tenant = Lab::shared().await.tenant("pg-foreground").await;
-    create(&tenant, "db", json!({"replicas": 2, "backup": {"onDelete": true}})).await.unwrap();
+    create(&tenant, "db", json!({"replicas": 2, "backup": {"onDelete": true}, "resources": requests()})).await.unwrap();
     up(&tenant, "db").await;
     let before = data(&tenant).await;
-    no_more_pods(&tenant, "2").await;
+    no_job_pods(&tenant).await;
     tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
     held(&tenant, "db", "Dumping").await;
     // The garbage collector has been through with what it may have.
@@ -170,7 +165,7 @@ async fn a_foreground_deletion_takes_the_last_dump_first() {
     for set in ["db", "db-standby"] {
         assert!(tenant.api::<StatefulSet>().get(set).await.unwrap().metadata.deletion_timestamp.is_none());
     }
-    delete::<ResourceQuota>(&tenant, "full").await;
+    delete::<ResourceQuota>(&tenant, "no-job-pods").await;
     gone::<Postgresql>(&tenant, "db").await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
     assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new());
@@ -195,10 +190,10 @@ async fn an_orphan_deletion_leaves_everything() {
 #[tokio::test]
 async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
     let tenant = Lab::shared().await.tenant("pg-edited-out").await;
-    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
+    create(&tenant, "db", json!({"backup": {"onDelete": true}, "resources": requests()})).await.unwrap();
     up(&tenant, "db").await;
     let before = data(&tenant).await;
-    no_more_pods(&tenant, "1").await;
+    no_job_pods(&tenant).await;
     delete::<Postgresql>(&tenant, "db").await;
     held(&tenant, "db", "Dumping").await;
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));

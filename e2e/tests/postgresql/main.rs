@@ -111,6 +111,23 @@ async fn says(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&Condition) -
     tenant.wait_for(name, what, told).await
 }
 
+/// What a Postgresql requests for its servers, and not for its Jobs.
+fn requests() -> Value {
+    json!({"requests": {"cpu": "1m"}})
+}
+
+/// No pod for a Job as long as this quota lasts, if servers have [`requests`]. One for all pods would let a Job's through
+/// that comes while a server's pod is made anew: it is counted late.
+async fn no_job_pods(tenant: &Tenant) {
+    tenant.quota("no-job-pods", json!({"scopes": ["BestEffort"], "hard": {"pods": "0"}})).await;
+}
+
+/// With the next status of a newer spec all is done that came before it.
+async fn looked_at_again(tenant: &Tenant, name: &str, port: i32) -> PostgresqlStatus {
+    patch(tenant, name, json!({"port": port})).await.unwrap();
+    up(tenant, name).await
+}
+
 async fn delete<K: Object>(tenant: &Tenant, name: &str) {
     tenant.api::<K>().delete(name, &DeleteParams::background()).await.unwrap();
 }
@@ -178,9 +195,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     assert_eq!(secret(&tenant, "db-app").await["extra"], "mine");
     tenant.replaced::<Secret>("db-credentials").await;
     assert_eq!(secret(&tenant, "db-credentials").await["password"], password);
-    // With a newer spec all that came before it is done.
-    patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
-    up(&tenant, "db").await;
+    looked_at_again(&tenant, "db", 5433).await;
 
     // Only the API server speaks to it any more.
     let before = tenant.requests().await;
@@ -406,7 +421,7 @@ async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
     let time = success.last_success.unwrap().0.as_second() as f64;
     until("it is counted", async || operator.counted(metric).is_ok_and(|counted| counted >= time)).await;
 
-    // An upload that fails: no other pod comes, and its last words are told. No pod for the Job, as long as the quota lasts.
+    // An upload that fails: no other pod comes, and its last words are told.
     let pods = tenant.api::<Pod>().list(&ListParams::default()).await.unwrap();
     for done in pods.iter().filter(|pod| pod.labels().contains_key("batch.kubernetes.io/job-name")) {
         delete::<Pod>(&tenant, &done.name_any()).await;
@@ -419,12 +434,8 @@ async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
         let spec = json!({"containers": [{"name": "store", "image": "x"}], "nodeSelector": {"none": "such"}});
         serde_json::from_value(json!({"metadata": {"name": "failed", "labels": labels}, "spec": spec})).unwrap()
     };
-    // It counts, and so the Job gets none.
     tenant.api::<Pod>().create(&PostParams::default(), &failed("not-yet")).await.unwrap();
-    tenant.quota("full", "pods", "2").await;
-    let counted =
-        |quota: Option<&ResourceQuota>| (quota?.status.as_ref()?.used.as_ref()?.get("pods")?.0 == "2").then_some(());
-    tenant.wait_for("full", "counted", counted).await;
+    no_job_pods(&tenant).await;
     patch(&tenant, "db", json!({"backup": {"request": "three"}})).await.unwrap();
     let three = dump(&tenant, "three", DumpState::Running).await;
     let begun = |job: Option<&Job>| job?.status.as_ref()?.start_time.clone();
@@ -565,7 +576,8 @@ async fn standbys_come_and_go_without_the_primary() {
 #[tokio::test]
 async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     let tenant = Lab::shared().await.tenant("pg-dumps").await;
-    create(&tenant, "db", json!({"backup": {"schedule": "0 3 * * *", "keep": 2}})).await.unwrap();
+    let spec = json!({"backup": {"schedule": "0 3 * * *", "keep": 2}, "resources": requests()});
+    create(&tenant, "db", spec).await.unwrap();
     up(&tenant, "db").await;
     let cron = tenant.api::<CronJob>().get("db-backup").await.unwrap().spec.unwrap();
     assert_eq!(cron.schedule, "0 3 * * *");
@@ -585,10 +597,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     patch(&tenant, "db", json!({"backup": {"schedule": null, "onDelete": true}})).await.unwrap();
     up(&tenant, "db").await;
 
-    // No pod for the Job, as long as the quota lasts.
-    let quota: ResourceQuota =
-        serde_json::from_value(json!({"metadata": {"name": "full"}, "spec": {"hard": {"pods": "1"}}})).unwrap();
-    tenant.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.unwrap();
+    no_job_pods(&tenant).await;
     delete::<Postgresql>(&tenant, "db").await;
     // Clients are out first.
     let closed = |pod: Option<&Pod>| {
@@ -621,7 +630,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     assert!(message.contains("delete the Job to try again"), "{message}");
     assert!(claims.get("data-db-0").await.unwrap().metadata.deletion_timestamp.is_none());
 
-    delete::<ResourceQuota>(&tenant, "full").await;
+    delete::<ResourceQuota>(&tenant, "no-job-pods").await;
     delete::<Job>(&tenant, "db-last-dump").await;
     gone::<Postgresql>(&tenant, "db").await;
     gone::<Pod>(&tenant, "db-0").await;
@@ -648,14 +657,9 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     start_operator().await;
     let tenant = lab.tenant("pg-requests").await;
     let jobs = async || names::<Job>(&tenant).await;
-    // With the next status all of the newest spec is done.
-    let looked_at_again = async |port: i32| {
-        patch(&tenant, "db", json!({"port": port})).await.unwrap();
-        up(&tenant, "db").await
-    };
     let ask = async |request: &str| patch(&tenant, "db", json!({"backup": {"request": request}})).await.unwrap();
 
-    create(&tenant, "db", json!({"backup": {"request": "one"}})).await.unwrap();
+    create(&tenant, "db", json!({"backup": {"request": "one"}, "resources": requests()})).await.unwrap();
     let one = dump(&tenant, "one", DumpState::Succeeded).await;
     let job = tenant.api::<Job>().get(&one.job).await.unwrap();
     let progress = job.status.clone().unwrap();
@@ -667,13 +671,13 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     assert_eq!(names::<CronJob>(&tenant).await, Vec::<String>::new());
 
     // The same word, without its Job, and without what the operator remembers.
-    looked_at_again(5433).await;
+    looked_at_again(&tenant, "db", 5433).await;
     assert_eq!(jobs().await, [one.job.as_str()]);
     delete::<Job>(&tenant, &one.job).await;
     gone::<Job>(&tenant, &one.job).await;
-    looked_at_again(5434).await;
+    looked_at_again(&tenant, "db", 5434).await;
     start_operator().await;
-    let status = looked_at_again(5435).await;
+    let status = looked_at_again(&tenant, "db", 5435).await;
     assert_eq!((jobs().await, status.dump.as_ref()), (Vec::<String>::new(), Some(&one)));
 
     // Each new word is another dump, and takes the Job of the one before away.
@@ -684,8 +688,8 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     gone::<Job>(&tenant, &two.job).await;
     assert_eq!(jobs().await, [three.job.as_str()]);
 
-    // A dump that fails; until then the database serves. No pod for the Job, as long as the quota lasts.
-    tenant.quota("full", "pods", "1").await;
+    // A dump that fails; until then the database serves.
+    no_job_pods(&tenant).await;
     ask("four").await;
     let four = dump(&tenant, "four", DumpState::Running).await;
     up(&tenant, "db").await;

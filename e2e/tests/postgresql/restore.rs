@@ -211,7 +211,7 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     until("the scratch volume is gone", gone).await;
 
     // A drill that fails puts the dumps in doubt, and keeps nothing from serving. No pod as long as the quota lasts.
-    tenant.quota("full", "requests.storage", "1").await;
+    tenant.quota("full", json!({"hard": {"requests.storage": "1"}})).await;
     drill("drill-two", "Failed").await;
     let doubted = |status: &PostgresqlStatus| has(status, "BackedUp", "False", "DrillFailed");
     let status = status(&tenant, "db", "in doubt", doubted).await;

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use clientapp_operator::crd::conditions::find;
 use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use e2e::charts::{self, Content};
-use e2e::lab::{Apart, Lab, Tenant, has, hostname, kubectl, leading};
+use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
 use e2e::repository::{Fault, Repository};
 use e2e::wait::{blocking_until, until};

@@ -1,6 +1,7 @@
 //! What the operator needs from its surroundings: helm, rights, room.
 
 use clientapp_operator::runtime::account::DEPLOYER;
+use e2e::manifests;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ServiceAccount;
 
@@ -119,23 +120,6 @@ async fn set_role(lab: &Lab, role: &ClusterRole) {
     api.patch(role.metadata.name.as_deref().unwrap(), &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Waits until the operator's account may do this, or may not.
-async fn until_allowed(lab: &'static Lab, verb: &str, resource: &str, namespace: &str, allowed: bool) {
-    until_may(lab, &[verb, resource], namespace, allowed).await;
-}
-
-/// The same for the account that helm acts as in a namespace.
-async fn until_helm_may(lab: &'static Lab, verb: &str, resource: &str, namespace: &str, allowed: bool) {
-    let account = format!("--as=system:serviceaccount:{namespace}:clientapp-deployer");
-    until_may(lab, &[verb, resource, &account], namespace, allowed).await;
-}
-
-async fn until_may(lab: &'static Lab, what: &[&str], namespace: &str, allowed: bool) {
-    let arguments = [&["auth", "can-i"], what].concat();
-    let can = || kubectl(&lab.tools.kubectl, &lab.operator_kubeconfig, Some(namespace), &arguments).is_ok();
-    until(&format!("{what:?} is {allowed}"), async || can() == allowed).await;
-}
-
 #[tokio::test]
 async fn a_right_that_is_missing_is_named() {
     let (lab, _turn) = rough().await;
@@ -154,7 +138,9 @@ async fn a_right_that_is_missing_is_named() {
 
     // A right that helm needs for the chart.
     let roles = without_right(lab, "networkpolicies", "patch").await;
-    until_helm_may(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, false).await;
+    let deployer = format!("system:serviceaccount:{}:{DEPLOYER}", tenant.namespace);
+    let policies = ["patch", "networkpolicies.networking.k8s.io"];
+    tenant.until_may(&deployer, policies, false).await;
     tenant.create("chart", with_redis("chart")).await.unwrap();
     let sentence = tenant.condition("chart", "Released", "False", "AccessDenied").await;
     for part in ["cannot patch resource \"networkpolicies\"", "system:serviceaccount:no-rights:clientapp-deployer"] {
@@ -164,13 +150,13 @@ async fn a_right_that_is_missing_is_named() {
     tenant.create("meanwhile", small(&tenant, "meanwhile", charts::DEFAULT)).await.unwrap();
     tenant.ready("meanwhile", 1).await;
     give_back(lab, &roles).await;
-    until_helm_may(lab, "patch", "networkpolicies.networking.k8s.io", &tenant.namespace, true).await;
+    tenant.until_may(&deployer, policies, true).await;
     time_passes(&tenant, "chart").await;
     tenant.ready("chart", 2).await;
 
     // A right without which the operator cannot see databases: only who needs one waits for it.
     let roles = without_right(lab, "postgresqls", "list").await;
-    until_allowed(lab, "list", "postgresqls.apps.bnerd-operator.local", &tenant.namespace, false).await;
+    tenant.until_may(&manifests::user(), ["list", "postgresqls.apps.bnerd-operator.local"], false).await;
     restart(lab).await;
     let mut spec = small(&tenant, "database", charts::DEFAULT);
     spec["postgres"] = json!({"provider": "standalone"});
@@ -186,7 +172,7 @@ async fn a_right_that_is_missing_is_named() {
 
     // A right that the operator needs itself.
     let roles = without_right(lab, "secrets", "create").await;
-    until_allowed(lab, "create", "secrets", &tenant.namespace, false).await;
+    tenant.until_may(&manifests::user(), ["create", "secrets"], false).await;
     tenant.create("secret", with_redis("secret")).await.unwrap();
     let sentence = tenant.condition("secret", "Ready", "False", "AccessDenied").await;
     for part in ["create Secret no-rights/secret-", "cannot create resource \"secrets\"", "no-rights"] {
@@ -196,7 +182,7 @@ async fn a_right_that_is_missing_is_named() {
     let status = nudge(&tenant, "bystander", "Retain").await;
     assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
     give_back(lab, &roles).await;
-    until_allowed(lab, "create", "secrets", &tenant.namespace, true).await;
+    tenant.until_may(&manifests::user(), ["create", "secrets"], true).await;
     tenant.patch("secret", json!({"deletionPolicy": "Retain"})).await.unwrap();
     tenant.ready("secret", 1).await;
 }

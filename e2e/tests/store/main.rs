@@ -703,7 +703,7 @@ fn memory_does_not_grow_with_the_data() {
     let [(push, fetch), (push_more, fetch_more)] = peaks;
     println!("peak memory in KiB with 64 MiB: push {push}, fetch {fetch}; with 256 MiB: {push_more}, {fetch_more}");
     // Four times the data.
-    assert!(push_more < 2 * push && fetch_more < 2 * fetch, "{peaks:?}");
+    assert!(2 * push_more < 3 * push && 2 * fetch_more < 3 * fetch, "{peaks:?}");
     assert!(push_more.max(fetch_more) < 128 << 10, "{peaks:?}");
 }
 

@@ -33,19 +33,11 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     }
     // Nothing new was asked for, or it has not begun: what is known of the one before.
     let recorded = recorded?;
-    // The pod of one that has failed may show later than its Job.
-    if recorded.state == DumpState::Failed
-        && let Some(view) = job_view(observed, &recorded.job).filter(|view| view.succeeded == Some(false))
-        && words(&observed.pods, &recorded.job, false).is_some()
-    {
-        return Some(seen(desired, observed, &recorded.request, recorded.job.clone(), view));
-    }
-    if recorded.state != DumpState::Running {
-        return Some(recorded.clone());
-    }
-    Some(match job_view(observed, &recorded.job) {
-        Some(view) => seen(desired, observed, &recorded.request, recorded.job.clone(), view),
-        None => DumpRecord {
+    let seen = |view| seen(desired, observed, &recorded.request, recorded.job.clone(), view);
+    let says_why = || words(&observed.pods, &recorded.job, false).is_some();
+    Some(match (recorded.state, job_view(observed, &recorded.job)) {
+        (DumpState::Running, Some(view)) => seen(view),
+        (DumpState::Running, None) => DumpRecord {
             state: DumpState::Failed,
             message: Some(format!(
                 "Job {} was deleted before it ended: another word in spec.backup.request asks for another dump",
@@ -53,6 +45,9 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
             )),
             ..recorded.clone()
         },
+        // Its pod may show later than the Job.
+        (DumpState::Failed, Some(view)) if view.succeeded == Some(false) && says_why() => seen(view),
+        (DumpState::Failed | DumpState::Succeeded, _) => recorded.clone(),
     })
 }
 
