@@ -148,9 +148,6 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         plan: &plan,
     };
     let status = report::build_status(&pass, now);
-    if let Some(wait) = report::only_words(ctx, app, &pass, &status) {
-        return Ok(Action::requeue(wait));
-    }
     // What is to be done is on record before it is begun.
     if !plan.only_makes_credentials() {
         report::report(ctx, app, &pass, &status).await?;

@@ -1,8 +1,6 @@
 //! The status. [`build_status`] is **pure** and, with its neighbours here, the only place where conditions are made; [`report()`],
 //! [`tell`] and [`publish`] are its effects.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -34,8 +32,6 @@ use crate::{
     },
 };
 
-/// So often a status is written, at most, where only the words of its conditions are new.
-const WORDS: Duration = Duration::from_secs(1);
 /// This many workloads that are not ready are named; the rest is counted.
 pub const NAMED_WORKLOADS: usize = 3;
 
@@ -369,20 +365,6 @@ fn backup(
         record.revision = Some(observed.release.as_ref().map_or(0, |release| release.revision));
     }
     Some(record)
-}
-
-/// How long a status that says the same in other words has to wait, since the one before was written only now: each pod of a
-/// rollout would have it written once more.
-pub fn only_words(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Option<Duration> {
-    let can_wait = pass.plan.steps.is_empty() && matches!(pass.observed.run, HelmRun::Idle);
-    let wait = ctx.memory.statuses.wait(app.key, WORDS).filter(|_| can_wait && *status != app.before)?;
-    (without_words(status) == without_words(&app.before)).then_some(wait)
-}
-
-fn without_words(status: &ClientAppStatus) -> ClientAppStatus {
-    let mut status = status.clone();
-    status.conditions.iter_mut().for_each(|condition| condition.message.clear());
-    status
 }
 
 /// Puts a status on record, and publishes what in it is new.

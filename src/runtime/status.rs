@@ -1,10 +1,6 @@
 //! Statuses of any kind: written, and remembered for as long as the watch is late. An **effect**.
 
-use std::{
-    fmt::Debug,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt::Debug, sync::Arc};
 
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -25,7 +21,6 @@ const FIELD_MANAGER: &str = "clientapp-operator/status";
 pub struct Statuses<S>(Memo<Key, Arc<Written<S>>>);
 
 struct Written<S> {
-    at: Instant,
     uid: String,
     resource_version: Option<u64>,
     status: S,
@@ -41,8 +36,7 @@ impl<S: Clone + Default> Statuses<S> {
     /// Remembers a status that was written, and the version of the object that has it.
     fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
         let resource_version = resource_version.and_then(|version| version.parse().ok());
-        let (at, uid, status) = (Instant::now(), uid.to_owned(), status.clone());
-        self.0.put(key.clone(), Arc::new(Written { at, uid, resource_version, status }));
+        self.0.put(key.clone(), Arc::new(Written { uid: uid.to_owned(), resource_version, status: status.clone() }));
     }
 
     /// The object's status: as the watch has it, or as it was written since.
@@ -65,12 +59,6 @@ impl<S: Clone + Default> Statuses<S> {
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok());
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
-    }
-
-    /// How long to wait until the last status of this object was written so long ago.
-    pub fn wait(&self, key: &Key, pause: Duration) -> Option<Duration> {
-        let passed = self.0.get(key)?.at.elapsed();
-        pause.checked_sub(passed).filter(|left| !left.is_zero())
     }
 
     /// Writes the status of an object, unless it is what is on record, and remembers it.
@@ -128,19 +116,4 @@ pub fn is_gone(error: &kube::Error) -> bool {
 /// A patch that cannot be applied is refused without a cause; an object that it would make invalid, with its causes.
 fn is_other(status: &Status) -> bool {
     status.code == 422 && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_written_is_waited_for() {
-        let (statuses, key) = (Statuses::<()>::default(), Key::new("tenants", "acme"));
-        let wait = |pause| statuses.wait(&key, pause);
-        assert_eq!(wait(Duration::MAX), None);
-        statuses.put(&key, "uid", Some("1"), &());
-        assert!(wait(Duration::MAX).is_some_and(|left| left < Duration::MAX));
-        assert_eq!(wait(Duration::ZERO), None);
-    }
 }

@@ -346,22 +346,3 @@ fn an_intent_that_waited_for_its_turn_is_on_record() {
     }
     assert_eq!(intent(&failed, 8, 4, later).last_attempt.unwrap().failures, 1);
 }
-
-#[test]
-fn only_what_is_said_in_other_words_can_wait() {
-    let desired = want(&json!({}));
-    let waits = |waiting: Option<&str>| {
-        let mut observed = fixtures::settled(&desired);
-        observed.workloads[0].waiting = waiting.map(str::to_owned);
-        at_rest(&desired, &observed)
-    };
-    let before = waits(Some("0 of 2 pods are ready"));
-    for (after, can_wait) in [
-        (waits(Some("1 of 2 pods are ready")), true),
-        (waits(None), false),
-        (ClientAppStatus { observed_generation: Some(8), ..before.clone() }, false),
-    ] {
-        assert_ne!(after, before);
-        assert_eq!(without_words(&after) == without_words(&before), can_wait, "{after:?}");
-    }
-}
