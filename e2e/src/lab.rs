@@ -88,6 +88,15 @@ impl Lab {
         tokio::task::spawn_blocking(start).await.expect("the lab starts")
     }
 
+    /// One for a test that changes the cluster itself, without Percona and without an operator. It ends with the process.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub async fn own() -> &'static Lab {
+        let start = || &*Box::leak(Box::new(Lab::start(false).expect("the lab starts")));
+        tokio::task::spawn_blocking(start).await.expect("the lab starts")
+    }
+
     /// A new namespace for an operator of its own, which sees no other one. No operator runs yet.
     ///
     /// # Panics

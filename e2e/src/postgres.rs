@@ -90,8 +90,8 @@ impl Postgres {
             "log_statement=all",
             "log_min_messages=warning",
             "log_min_error_statement=panic",
-            "log_line_prefix=%u %a ",
-            "max_connections=60",
+            "log_line_prefix=%u %a %d ",
+            "max_connections=200",
         ] {
             command.args(["-c", setting]);
         }

@@ -32,7 +32,7 @@ use crate::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
     },
-    runtime::{account::AccountName, clock, controller::WRONGLY_GONE, finalizer::carries},
+    runtime::{account::AccountName, clock, controller::WRONGLY_GONE, subject::carries},
 };
 
 /// How soon to look again at what is not watched.

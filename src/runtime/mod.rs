@@ -9,7 +9,7 @@
 //! | what an answer of the API server means | [`api`] | pure |
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
-//! | what is written about an object | [`finalizer`], [`status`], [`events`] | effect |
+//! | what is written about an object | [`subject`], [`status`], [`events`] | effect |
 //! | what is made up, and what time it is | [`password`], [`clock`] | effect |
 
 pub mod account;
@@ -25,7 +25,6 @@ pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod feeder;
-pub(crate) mod finalizer;
 pub mod key;
 pub(crate) mod panic;
 pub(crate) mod password;

@@ -1,10 +1,19 @@
 //! The object of one reconcile.
 
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, Client, Resource as _};
+use kube::{
+    Api, Client, Resource as _,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
 
-use super::{controller::Object, finalizer, key::Key};
+use super::{api::unless_gone, controller::Object, key::Key};
 use crate::crd::Guard;
+
+/// Whether an object has this finalizer.
+pub fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|found| found == finalizer)
+}
 
 /// An object as one reconcile finds it.
 pub struct Subject<'a, K, S> {
@@ -38,7 +47,27 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
     }
 
     pub fn carries(&self, finalizer: &str) -> bool {
-        finalizer::carries(self.meta(), finalizer)
+        carries(self.meta(), finalizer)
+    }
+
+    /// Puts a finalizer on the object, or takes it off. It is no failure if the object is gone, but `false`: what would be
+    /// made for it now would not be taken down.
+    pub async fn seal(&self, client: &Client, finalizer: &str, on: bool) -> kube::Result<bool> {
+        let meta = self.meta();
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|found| found != finalizer);
+        finalizers.extend(on.then(|| finalizer.to_owned()));
+        // The answer is the object, and may be one that does not decode.
+        let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
+        // With uid and version of the object that was looked at, no other client's finalizer is lost and no successor is
+        // touched.
+        let patch = json!({"metadata": {
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "finalizers": finalizers,
+        }});
+        let written = api.patch(&self.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        unless_gone(written).map(|found| found.is_some())
     }
 
     /// Whether it is gone, as the API server has it now.

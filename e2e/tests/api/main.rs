@@ -1,6 +1,7 @@
 //! The HTTP API as its users see it: a real operator serves it, on a real control plane.
 
 mod adoption;
+mod auth;
 mod bodies;
 mod crowd;
 mod idempotency;

@@ -4,21 +4,21 @@ use super::*;
 
 #[tokio::test]
 async fn without_the_database_nothing_is_lost_and_nothing_stays_behind() {
-    let mut scene = Scene::new("writer-down").await;
+    let mut scene = Scene::with("writer-down", Lab::unattended().await, Server::own().await).await.served().await;
     for name in ["ada", "bob"] {
         scene.apply(name, ada(36)).await.unwrap();
         scene.ready(name).await;
     }
-    scene.turn.postgres.stop();
+    scene.postgres.disturbed().stop();
     scene.apply("ada", ada(37)).await.unwrap();
     scene.apply("eve", ada(1)).await.unwrap();
     scene.delete("bob").await;
     for name in ["ada", "eve", "bob"] {
         let sentence = scene.not_ready(name, "DatabaseUnavailable").await;
-        assert!(sentence.contains(&format!("127.0.0.1:{}", scene.turn.postgres.port())), "{sentence}");
+        assert!(sentence.contains(&format!("127.0.0.1:{}", scene.postgres.port())), "{sentence}");
     }
-    scene.turn.postgres.resume().unwrap();
-    scene.sql = scene.turn.postgres.connect(&scene.database).await.unwrap();
+    scene.postgres.disturbed().resume().unwrap();
+    scene.sql = scene.postgres.connect(&scene.database).await.unwrap();
     scene.ready("ada").await;
     scene.gone("bob").await;
     scene.ready("eve").await;
@@ -45,11 +45,8 @@ async fn a_lock_holds_up_and_a_broken_connection_is_replaced() {
     assert_eq!(scene.rows().await, [scene.ada(37), bob.clone()]);
 
     for age in 38..41 {
-        let ended = scene.sql.query(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'clientapp-operator'",
-            &[],
-        );
-        assert!(!ended.await.unwrap().is_empty());
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}");
+        assert!(!scene.sql.query(&end, &[]).await.unwrap().is_empty());
         scene.apply("ada", ada(age)).await.unwrap();
         scene.ready("ada").await;
         assert_eq!(scene.rows().await, [scene.ada(age), bob.clone()]);
@@ -234,22 +231,12 @@ async fn settings_that_cannot_work_end_the_operator_with_a_sentence() {
     }
 }
 
-/// Gives the rights to PostgresWriters back, whatever came of the test: the others need them.
-struct Right(&'static Lab);
-
-impl Drop for Right {
-    fn drop(&mut self) {
-        let role = manifests::directory().join("role-postgres-writer.yaml");
-        manifests::kubectl(&self.0.plane, &self.0.tools, &["apply", "-f", role.to_str().unwrap()]).unwrap();
-    }
-}
-
 #[tokio::test]
 async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it() {
-    let mut scene = Scene::bare("writer-off").await;
+    let mut scene = Scene::with("writer-off", Lab::own().await, Server::shared().await).await;
     scene.run(PEOPLE).await;
     scene.operator = Some({
-        let options = scene.turn.lab.options();
+        let options = scene.bare.clone();
         tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap()
     });
     scene.apply("ada", ada(36)).await.unwrap();
@@ -262,22 +249,21 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     assert_eq!(scene.rows().await, []);
 
     // Nor is it a reason to be loud about, that an operator without a database has no rights to the kind.
-    let lab = scene.turn.lab;
+    let lab = scene.tenant.lab;
     let kubectl = |arguments: &[&str]| manifests::kubectl(&lab.plane, &lab.tools, arguments).unwrap();
-    let role = "clientapp-operator-postgres-writer";
-    let right = Right(lab);
-    kubectl(&["delete", "clusterrole", role]);
+    kubectl(&["delete", "clusterrole", "clientapp-operator-postgres-writer"]);
     let mut ask = vec!["auth", "can-i", "watch", "postgreswriters.apps.bnerd-operator.local", "--as"];
     let user = manifests::user();
     ask.push(&user);
     let refused = async || manifests::kubectl(&lab.plane, &lab.tools, &ask).is_err().then_some(());
     scene.until("the right is taken away", refused).await;
-    let options = lab.options();
+    let options = scene.bare.clone();
     scene.stop().await;
     let mut operator = tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap();
     operator.wait_for_log("PostgresWriters are not even told so").unwrap();
     scene.operator = Some(operator);
-    drop(right);
+    let role = manifests::directory().join("role-postgres-writer.yaml");
+    kubectl(&["apply", "-f", role.to_str().unwrap()]);
     scene.until("the right is given back", async || refused().await.is_none().then_some(())).await;
 
     scene.start(&[]).await;
@@ -287,7 +273,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     scene.stop().await;
     scene.delete("ada").await;
     scene.operator = Some({
-        let options = lab.options();
+        let options = scene.bare.clone();
         tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap()
     });
     scene.not_ready("ada", "DatabaseNotConfigured").await;
@@ -309,12 +295,12 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
 
 #[tokio::test]
 async fn connections_are_encrypted_as_sslmode_says() {
-    let mut scene = Scene::bare("writer-tls").await;
+    let mut scene = Scene::with("writer-tls", Lab::unattended().await, Server::own().await).await;
     scene.run(PEOPLE).await;
     let (root, other) = (authority("authority"), authority("another"));
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &root).unwrap();
-    let give = |name: &str, content: &str| scene.turn.postgres.give(name, content).unwrap().display().to_string();
+    let give = |name: &str, content: &str| scene.postgres.give(name, content).unwrap().display().to_string();
     let (certificate, key) = (give("server.crt", &certificate.pem()), give("server.key", &key.serialize_pem()));
     let (root, other) = (give("root.crt", &root.pem()), give("other.crt", &other.pem()));
     for setting in
@@ -322,7 +308,7 @@ async fn connections_are_encrypted_as_sslmode_says() {
     {
         scene.run(&format!("ALTER SYSTEM SET {setting}")).await;
     }
-    let rules = scene.turn.postgres.data().join("pg_hba.conf");
+    let rules = scene.postgres.data().join("pg_hba.conf");
     let before = std::fs::read_to_string(&rules).unwrap();
     std::fs::write(&rules, format!("hostnossl writer_tls all all reject\n{before}")).unwrap();
     scene.run("SELECT pg_reload_conf()").await;
@@ -347,15 +333,12 @@ async fn connections_are_encrypted_as_sslmode_says() {
             Some(reason) => _ = scene.not_ready("ada", reason).await,
             None => {
                 scene.ready("ada").await;
-                let plain = "SELECT 1 FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
-                             WHERE application_name = 'clientapp-operator' AND NOT ssl";
-                assert!(scene.sql.query(plain, &[]).await.unwrap().is_empty(), "{mode}");
+                let plain =
+                    format!("SELECT 1 FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE {OURS} AND NOT ssl");
+                assert!(scene.sql.query(&plain, &[]).await.unwrap().is_empty(), "{mode}");
             }
         }
     }
-    std::fs::write(&rules, before).unwrap();
-    scene.run("ALTER SYSTEM RESET ALL").await;
-    scene.run("SELECT pg_reload_conf()").await;
 }
 
 fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {

@@ -5,13 +5,15 @@ mod faults;
 mod ledger;
 mod rows;
 
+use std::ops::Deref;
 use std::sync::OnceLock;
 
-use clientapp_operator::crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER, conditions};
-use e2e::lab::{Lab, PATIENCE, Tenant};
+use clientapp_operator::crd::{PostgresWriter, PostgresWriterStatus, ROW_FINALIZER, conditions};
+use e2e::lab::{Apart, Lab, PATIENCE, Tenant};
 use e2e::manifests;
 use e2e::operator::{Operator, Options};
 use e2e::postgres::{PASSWORD, Postgres};
+use e2e::proxy::Proxy;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,69 +23,97 @@ use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
 type Row = (String, String, i32, String);
 
 /// The tables that the operators here may write.
 const TABLES: &str = "people, others, missing, narrow, twice, strict, short, numeric, shouted, {namespace}_people";
+/// Of the sessions in `pg_stat_activity`, the operator's in this database.
+const OURS: &str = "application_name = 'clientapp-operator' AND datname = current_database()";
 const PEOPLE: &str =
     "CREATE TABLE people (id text PRIMARY KEY, name text NOT NULL, age integer NOT NULL, country text NOT NULL)";
 
-/// A control plane without an operator and a PostgreSQL, for one scenario at a time.
-struct Turn {
-    lab: &'static Lab,
-    postgres: MutexGuard<'static, Postgres>,
+/// The PostgreSQL: all scenarios share one, but for those that disturb it.
+enum Server {
+    Shared(&'static Postgres),
+    Own(Postgres),
 }
 
-async fn turn() -> Turn {
-    static LAB: OnceLock<(Lab, Mutex<Postgres>)> = OnceLock::new();
-    let start = || {
-        LAB.get_or_init(|| {
-            let lab = Lab::start(false).expect("the lab starts");
-            (lab, Mutex::new(Postgres::start().expect("PostgreSQL starts")))
-        })
-    };
-    let (lab, postgres) = tokio::task::spawn_blocking(start).await.expect("the lab starts");
-    Turn { lab, postgres: postgres.lock().await }
+impl Server {
+    async fn shared() -> Server {
+        static POSTGRES: OnceLock<Postgres> = OnceLock::new();
+        let start = || Server::Shared(POSTGRES.get_or_init(|| Postgres::start().expect("PostgreSQL starts")));
+        tokio::task::spawn_blocking(start).await.expect("PostgreSQL starts")
+    }
+
+    async fn own() -> Server {
+        let start = || Server::Own(Postgres::start().expect("PostgreSQL starts"));
+        tokio::task::spawn_blocking(start).await.expect("PostgreSQL starts")
+    }
+
+    fn disturbed(&mut self) -> &mut Postgres {
+        match self {
+            Server::Shared(_) => panic!("other scenarios use it"),
+            Server::Own(postgres) => postgres,
+        }
+    }
+}
+
+impl Deref for Server {
+    type Target = Postgres;
+
+    fn deref(&self) -> &Postgres {
+        match self {
+            Server::Shared(postgres) => postgres,
+            Server::Own(postgres) => postgres,
+        }
+    }
 }
 
 /// A namespace, and a database of its own with an operator for it.
 struct Scene {
-    // It ends before the next scenario begins.
+    // It ends before its way to the API server does.
     operator: Option<Operator>,
     tenant: Tenant,
+    _proxy: Proxy,
+    /// How an operator without a database is started here.
+    bare: Options,
     database: String,
     sql: tokio_postgres::Client,
-    turn: Turn,
+    postgres: Server,
 }
 
 impl Scene {
     /// With a table of people, and an operator.
     async fn new(name: &str) -> Scene {
-        let mut scene = Scene::bare(name).await;
-        scene.sql.batch_execute(PEOPLE).await.unwrap();
-        scene.start(&[]).await;
-        scene
+        Scene::bare(name).await.served().await
+    }
+
+    async fn served(mut self) -> Scene {
+        self.sql.batch_execute(PEOPLE).await.unwrap();
+        self.start(&[]).await;
+        self
     }
 
     async fn bare(name: &str) -> Scene {
-        let turn = turn().await;
-        let tenant = turn.lab.tenant(name).await;
-        forget_others(&tenant).await;
+        Scene::with(name, Lab::unattended().await, Server::shared().await).await
+    }
+
+    async fn with(name: &str, lab: &'static Lab, postgres: Server) -> Scene {
+        let Apart { tenant, proxy, options } = lab.apart(name).await;
         let database = name.replace('-', "_");
-        let admin = turn.postgres.connect("postgres").await.unwrap();
+        let admin = postgres.connect("postgres").await.unwrap();
         admin.batch_execute(&format!("CREATE DATABASE {database}")).await.unwrap();
-        let sql = turn.postgres.connect(&database).await.unwrap();
-        Scene { turn, tenant, database, sql, operator: None }
+        let sql = postgres.connect(&database).await.unwrap();
+        Scene { operator: None, tenant, _proxy: proxy, bare: options, database, sql, postgres }
     }
 
     fn options(&self, more: &[(&str, &str)]) -> Options {
-        let mut environment = self.turn.postgres.environment(&self.database, TABLES);
+        let mut environment = self.postgres.environment(&self.database, TABLES);
         environment.push(("PSQL_RESYNC".to_owned(), "1".to_owned()));
         // The last one counts.
         environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        Options { environment, ..self.turn.lab.options() }
+        Options { environment, ..self.bare.clone() }
     }
 
     /// Starts the operator, in place of the one that runs.
@@ -105,7 +135,7 @@ impl Scene {
 
     /// Takes the Lease away from who leads.
     async fn free_lease(&self) {
-        let leases = Api::<Lease>::namespaced(self.tenant.client.clone(), manifests::NAMESPACE);
+        let leases = Api::<Lease>::namespaced(self.tenant.client.clone(), &self.bare.lease_namespace);
         leases.delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
     }
 
@@ -218,25 +248,13 @@ impl Scene {
         self.gone(name).await;
     }
 
-    /// How many statements of each kind the operator has sent to this PostgreSQL so far: by how it begins.
+    /// How many statements of each kind the operator has sent to its database so far: by how it begins.
     fn statements(&self, word: &str) -> usize {
-        let log = self.turn.postgres.log();
-        let ours = log.lines().filter(|line| line.contains("clientapp-operator"));
+        let log = self.postgres.log();
+        let who = format!(" clientapp-operator {} ", self.database);
+        let ours = log.lines().filter(|line| line.contains(&who));
         ours.filter(|line| line.contains(&format!(": {word}"))).count()
     }
-}
-
-/// Lets go of what the scenarios before have left: this one's operator would take it into this one's database.
-async fn forget_others(tenant: &Tenant) {
-    let all = Api::<Guard<PostgresWriter>>::all(tenant.client.clone()).list(&ListParams::default()).await.unwrap();
-    join_all(all.iter().map(async |object| {
-        let api = Api::<Guard<PostgresWriter>>::namespaced(tenant.client.clone(), &object.namespace().unwrap());
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        // One that was waiting for just that, or is gone by itself, is no failure.
-        let _ = api.patch(&object.name_any(), &PatchParams::default(), &free).await;
-        let _ = api.delete(&object.name_any(), &DeleteParams::default()).await;
-    }))
-    .await;
 }
 
 fn condition(status: &PostgresWriterStatus, type_: &str) -> Option<(String, String, String)> {
@@ -257,10 +275,10 @@ impl Scene {
     async fn waits_for_lock(&self, word: &str) {
         let waiting = format!(
             "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) \
-             WHERE NOT granted AND application_name = 'clientapp-operator' AND query LIKE '{word}%'"
+             WHERE NOT granted AND {OURS} AND query LIKE '{word}%'"
         );
         // Within a transaction, such as the one that has the lock, the view does not change.
-        let sql = self.turn.postgres.connect(&self.database).await.unwrap();
+        let sql = self.postgres.connect(&self.database).await.unwrap();
         self.until(&waiting, async || (!sql.query(&waiting, &[]).await.unwrap().is_empty()).then_some(())).await;
     }
 }

@@ -259,8 +259,8 @@ async fn a_hundred_at_once_are_a_hundred_rows_over_ten_connections() {
     let most = async {
         let mut most = 0;
         loop {
-            let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'clientapp-operator'";
-            most = most.max(scene.sql.query_one(count, &[]).await.unwrap().get::<_, i64>(0));
+            let count = format!("SELECT count(*) FROM pg_stat_activity WHERE {OURS}");
+            most = most.max(scene.sql.query_one(&count, &[]).await.unwrap().get::<_, i64>(0));
             if scene.rows().await.len() >= names.len() {
                 return most;
             }

@@ -228,8 +228,7 @@ async fn strict(tenant: &Tenant, strict: bool) {
 #[tokio::test]
 async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
     // A plane of its own: its schema is changed, and its operator is away for a while.
-    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
-    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let lab = Lab::own().await;
     let start_operator =
         async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
     start_operator().await;

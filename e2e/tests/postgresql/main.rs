@@ -650,8 +650,7 @@ async fn dump(tenant: &Tenant, request: &str, state: DumpState) -> DumpRecord {
 #[tokio::test]
 async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     // A plane of its own: its operator is started anew.
-    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
-    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let lab = Lab::own().await;
     let start_operator =
         async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
     start_operator().await;
@@ -784,8 +783,7 @@ async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accid
 #[tokio::test]
 async fn without_its_definition_nothing_is_asked_for() {
     // A plane of its own, where the kind comes later.
-    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
-    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let lab = Lab::own().await;
     let tenant = lab.tenant("pg-late").await;
     tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local"]).unwrap();
     let leading = move || lab.start_operator(&lab.options()).unwrap();

@@ -28,7 +28,7 @@ const NOT_RUN: [(&str, &str); 6] = [
     ("cargo test", "it would run this"),
     ("docker build", "there is no container engine; e2e/tests/manifests compares the Dockerfile with the pins"),
     ("docker push", "there is no registry; the tag is compared with the applied image"),
-    ("kubectl clientapp restore", "there are no dumps without a node; e2e/tests/plugin.rs restores one"),
+    ("kubectl clientapp restore", "there are no dumps without a node; e2e/tests/cli/plugin.rs restores one"),
     ("cargo build --release", "the scenario uses the operator that the tests have built"),
 ];
 

@@ -262,7 +262,7 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
 
 #[tokio::test]
 async fn a_leader_that_was_frozen_wakes_up_without_the_lead() {
-    let Apart { tenant: _, proxy: _proxy, options } = apart("frozen").await;
+    let Apart { tenant: _, proxy: _proxy, options } = apart("woken").await;
     let mut first = leading(&options).await;
     let mut second = Operator::start(&options).unwrap();
     first.signal(Signal::SIGSTOP);
@@ -466,8 +466,7 @@ async fn charts_come_from_a_registry_or_a_directory_as_well() {
 #[tokio::test]
 async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     // A plane of its own, without Percona.
-    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
-    let lab: &'static Lab = Box::leak(Box::new(lab));
+    let lab = Lab::own().await;
     let tenant = lab.tenant("no-percona").await;
     let mut operator = leading(&lab.options()).await;
     tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
