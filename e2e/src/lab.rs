@@ -54,9 +54,18 @@ impl Lab {
     /// When a part cannot be started.
     pub fn start(with_percona: bool) -> Result<Lab> {
         let tools = Tools::ensure(&Progress::stderr())?;
-        let plane = ControlPlane::builder().audit_log(true).start(&tools)?;
-        let operator_kubeconfig = block_on(manifests::install(&plane, &tools))?;
-        let percona = with_percona.then(|| block_on(start_percona(&plane))).transpose()?;
+        let mut operator_kubeconfig = PathBuf::new();
+        let prepare = |plane: &ControlPlane| {
+            operator_kubeconfig = block_on(manifests::install(plane, &tools))?;
+            if with_percona {
+                block_on(async { PerconaStandIn::install_crd(&plane.client().await?).await })
+            } else {
+                Ok(())
+            }
+        };
+        let plane = ControlPlane::builder().audit_log(true).start_with(&tools, prepare)?;
+        let percona =
+            with_percona.then(|| block_on(async { PerconaStandIn::start(plane.config().await?) })).transpose()?;
         let repository = Repository::start()?;
         Ok(Lab { tools, plane, operator_kubeconfig, repository, percona, operator: Mutex::new(None) })
     }
@@ -193,11 +202,6 @@ impl Lab {
             })
             .collect())
     }
-}
-
-async fn start_percona(plane: &ControlPlane) -> Result<PerconaStandIn> {
-    PerconaStandIn::install_crd(&plane.client().await?).await?;
-    PerconaStandIn::start(plane.config().await?)
 }
 
 /// Runs a future on a runtime and a thread of its own, wherever the caller is.

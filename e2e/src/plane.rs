@@ -81,17 +81,27 @@ impl Builder {
     /// Starts the plane and blocks until it can be worked with: the API server and all nodes are ready, and the
     /// namespace `default` has its service account.
     pub fn start(self, tools: &Tools) -> Result<ControlPlane> {
+        self.start_with(tools, |_| Ok(()))
+    }
+
+    /// The same; `prepare` is done before there are controllers. The garbage collector looks which kinds there are when it
+    /// starts and then every 30 s: what belongs to objects of a kind that came in between goes that late.
+    pub fn start_with(
+        self,
+        tools: &Tools,
+        mut prepare: impl FnMut(&ControlPlane) -> Result<()>,
+    ) -> Result<ControlPlane> {
         // The port is chosen before the server takes it, so that another process may be faster.
         for _ in 0..2 {
-            match self.try_start(tools) {
+            match self.try_start(tools, &mut prepare) {
                 Err(error) if format!("{error:#}").contains("address already in use") => {}
                 result => return result,
             }
         }
-        self.try_start(tools)
+        self.try_start(tools, &mut prepare)
     }
 
-    fn try_start(&self, tools: &Tools) -> Result<ControlPlane> {
+    fn try_start(&self, tools: &Tools, prepare: &mut impl FnMut(&ControlPlane) -> Result<()>) -> Result<ControlPlane> {
         let directory = tempfile::Builder::new().prefix("clientapp-plane-").tempdir()?;
         let watchdog = Watchdog::start(directory.path()).context("cannot start the watchdog")?;
         // From here on the watchdog removes it, in any event.
@@ -105,14 +115,12 @@ impl Builder {
         };
         plane.layout.write()?;
         plane.run(plane.layout.api(self, tools))?;
-        blocking(async {
-            let client = &plane.client().await?;
-            plane.apiserver_answers(client).await?;
-            // Not before, though they would try again: the controller manager gives up after ten seconds, which is
-            // not long on a busy machine.
-            plane.run(plane.layout.controllers(tools))?;
-            plane.settle(client, self.nodes).await
-        })?;
+        blocking(async { plane.apiserver_answers(&plane.client().await?).await })?;
+        prepare(&plane)?;
+        // Not before, though they would try again: the controller manager gives up after ten seconds, which is not long
+        // on a busy machine.
+        plane.run(plane.layout.controllers(tools))?;
+        blocking(async { plane.settle(&plane.client().await?, self.nodes).await })?;
         Ok(plane)
     }
 }
