@@ -34,7 +34,7 @@ async fn made(client: &Client) -> [BTreeSet<String>; 3] {
 
 #[tokio::test]
 async fn two_hundred_at_once_two_replicas_and_a_stop() {
-    let lab = tokio::task::spawn_blocking(|| Lab::start(false).unwrap()).await.unwrap();
+    let lab = Lab::own().await;
     let options = Options { helm: PathBuf::from("/nonexistent/helm"), ..lab.options() };
     let start = async || {
         let options = options.clone();
