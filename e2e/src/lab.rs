@@ -422,13 +422,17 @@ impl Tenant {
         self.wait_for(name, "counted", counts).await;
     }
 
-    /// Waits until the API server goes by a user's right to do this in the namespace, or by its want.
+    /// Waits until the API server goes by a user's right to do this in the namespace, or by the lack of it.
     ///
     /// # Panics
     /// When it does not in time.
     pub async fn until_may(&self, user: &str, [verb, resource]: [&str; 2], may: bool) {
-        let can = || self.kubectl(&["auth", "can-i", verb, resource, "--as", user]).is_ok();
-        until(&format!("{user} may {verb} {resource} in {}: {may}", self.namespace), async || can() == may).await;
+        // kubectl fails when the answer is no, and for any other reason; the words tell.
+        let answer = if may { "yes" } else { "no" };
+        let said =
+            || self.kubectl(&["auth", "can-i", verb, resource, "--as", user]).unwrap_or_else(|error| error.to_string());
+        let is = async || said().trim().ends_with(answer);
+        until(&format!("{user} may {verb} {resource} in {}: {may}", self.namespace), is).await;
     }
 
     /// What the operator and its helms have asked of the API server for this namespace so far, without watches. What
@@ -581,7 +585,8 @@ pub fn kubectl(kubectl: &Path, kubeconfig: &Path, namespace: Option<&str>, argum
     }
     let output = command.output().with_context(|| format!("cannot start {}", kubectl.display()))?;
     if !output.status.success() {
-        bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        let said = [output.stderr, output.stdout].concat();
+        bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&said).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

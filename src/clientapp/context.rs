@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Client, Resource as _, runtime::watcher::Event};
+use kube::{
+    Client, Resource as _,
+    runtime::{controller::Action, watcher::Event},
+};
 use tokio::sync::SetOnce;
 
 use super::{
@@ -25,6 +28,7 @@ use crate::{
     lead::Lead,
     metrics::Metrics,
     runtime::{
+        controller::sealed,
         events::Recorder,
         key::{Key, key_of},
         subject::Subject,
@@ -75,12 +79,12 @@ impl Ctx {
             }
             Event::Delete(app) => app,
             Event::InitDone => {
+                self.watches.apps.store.state().iter().for_each(|app| self.hostnames.seen(app));
                 // Again after each interruption.
                 let _ = self.listed.set(());
                 return;
             }
-            Event::InitApply(app) => return self.hostnames.seen(app),
-            Event::Init => return,
+            Event::Init | Event::InitApply(_) => return,
         };
         let key = key_of(app);
         if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
@@ -100,12 +104,12 @@ impl Ctx {
         })
     }
 
-    /// Puts the finalizer on; or takes it off, and the object is gone after that. kube's own `finalizer()` keeps it only while the
-    /// cleanup fails; here a cleanup also waits, which is no failure.
-    pub async fn seal(&self, app: &App<'_>, on: bool) -> Result<(), Error> {
+    /// Puts the finalizer on, or takes it off. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also
+    /// waits, which is no failure.
+    pub async fn seal(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
         let what = if on { "add the finalizer to" } else { "take the finalizer off" };
         let written = app.seal(&self.client, FINALIZER, on).await;
-        written.map(|_| ()).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
+        written.map(sealed).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
     }
 
     pub fn forget(&self, key: &Key) {

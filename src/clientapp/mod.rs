@@ -77,7 +77,7 @@ impl Kind for Ctx {
 
     fn gone(&self, key: &Key) {
         self.hostnames.gone(key);
-        // No reconcile follows.
+        // Its place in the queue is free, and no reconcile may follow. What memory has of it is told by its uid.
         self.helm_runs.forget(key);
     }
 
@@ -123,8 +123,8 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     match (app.is_deleted(), app.carries(FINALIZER)) {
         (true, false) => ctx.forget(app.key),
         (true, true) => return teardown::take_down(ctx, app).await,
-        // The change itself brings the next reconcile. What does not decode is not acted for, and needs no teardown.
-        (false, false) if app.guard.object.is_ok() => ctx.seal(app, true).await?,
+        // What does not decode is not acted for, and needs no teardown.
+        (false, false) if app.guard.object.is_ok() => return ctx.seal(app, true).await,
         (false, _) => return bring_up(ctx, app).await,
     }
     Ok(Action::await_change())

@@ -108,9 +108,9 @@ pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
             report::publish(ctx, app, report::data_kept(app.key, &kept).as_slice()).await;
             let fate = namespace::release(ctx, app.key, app.uid()).await?;
             report::publish(ctx, app, fate.note(&app.key.namespace).as_slice()).await;
-            ctx.seal(app, false).await?;
+            let sealed = ctx.seal(app, false).await?;
             ctx.forget(app.key);
-            return Ok(Action::await_change());
+            return Ok(sealed);
         }
         Progress::Record(status) => {
             let sentence = "what the deletion is about is on record";

@@ -42,7 +42,9 @@ impl<K> Guard<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let (metadata, fields) = without_managed_fields(raw.get()).map_err(D::Error::custom)?;
+        let fields = without_managed_fields(raw.get()).map_err(D::Error::custom)?;
+        let metadata = fields.get("metadata").map_or("{}", |metadata| metadata.get());
+        let metadata = serde_json::from_str(metadata).map_err(D::Error::custom)?;
         let object = decode(&serde_json::to_string(&fields).map_err(D::Error::custom)?, |_| {});
         // The rest of the object may nest too deep to be read.
         let status = || serde_json::from_str(fields.get("status")?.get()).ok();
@@ -51,19 +53,17 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     }
 }
 
-type Fields = BTreeMap<String, Box<RawValue>>;
+pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// An object's metadata and fields, both without the managed fields. Nothing reads those, they are the larger half of a
+/// An object's fields, its metadata without the managed fields. Nothing reads those, they are the larger half of a
 /// small object in the cache, and they nest as deep as the object does.
-fn without_managed_fields(json: &str) -> serde_json::Result<(ObjectMeta, Fields)> {
+pub(crate) fn without_managed_fields(json: &str) -> serde_json::Result<Fields> {
     let mut object: Fields = serde_json::from_str(json)?;
     let metadata = object.get("metadata").map(|metadata| serde_json::from_str::<Fields>(metadata.get())).transpose()?;
     let mut metadata = metadata.unwrap_or_default();
     metadata.remove("managedFields");
-    let metadata = to_raw_value(&metadata)?;
-    let decoded = serde_json::from_str(metadata.get())?;
-    object.insert("metadata".to_owned(), metadata);
-    Ok((decoded, object))
+    object.insert("metadata".to_owned(), to_raw_value(&metadata)?);
+    Ok(object)
 }
 
 /// An object from its text, and the fields that its kind does not have. An error names the field at fault.

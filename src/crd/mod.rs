@@ -2,7 +2,7 @@
 
 mod clientapp;
 pub mod conditions;
-mod guard;
+pub(crate) mod guard;
 pub mod parameters;
 pub mod percona;
 mod percona_options;

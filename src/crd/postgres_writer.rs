@@ -1,6 +1,6 @@
 //! `PostgresWriter`: one row in a table of one PostgreSQL database.
 //!
-//! Every rule the API server can check is a rule of the schema; the operator checks the table's name once more. They are
+//! Every rule the API server can check is a rule of the schema; the operator checks once more what an older schema let pass. They are
 //! patterns and no CEL rules: where the API server cannot evaluate such a rule on a stored object, it refuses every change of
 //! it, and a finalizer could not be taken off.
 

@@ -73,7 +73,6 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
             }
         }
     }
-    // While the kind is on its way out its objects still are, and have to be let go.
     let controller = async |stop: CancellationToken| {
         let (objects, feed) = Objects::new();
         let ctx = Ctx {
@@ -86,5 +85,6 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
         };
         control(Arc::new(ctx), parts.clone(), (objects, feed), stop).await;
     };
+    // While the kind is on its way out its objects still are, and have to be let go.
     Definition::until_gone(PostgresWriter::crd_name()).control(parts.watch_client.clone(), &stop, controller).await;
 }

@@ -101,8 +101,13 @@ impl Database {
                      ON CONFLICT (id) DO {or} RETURNING true"
                 );
                 let written = self.ask(tx, about, &statement, &values).await?;
+                // By its entry another cluster would put the row back.
+                let others = format!("SELECT 1 FROM {LEDGER} WHERE cluster <> $1 AND id = $2 AND relation = $3");
+                let others = self.ask(tx, About::Ledger, &others, &[&self.cluster, id, &table.0]).await?;
                 match look().await? {
-                    Some(_) if !ours && written.is_empty() => return Err(Error::not_ours(table, id)),
+                    Some(_) if !ours && !(others.is_empty() && written.len() == 1) => {
+                        return Err(Error::not_ours(table, id));
+                    }
                     Some(true) => {}
                     _ => return Err(Error::altered(table, id)),
                 }
@@ -130,10 +135,9 @@ impl Database {
         unless_missing(self.locked(id, erase).await)
     }
 
-    /// The ids of those rows that are not there, not like this, or not in the ledger as the cluster's in this table. The
+    /// Adds the ids of those rows that are not there, not like this, or not in the ledger as the cluster's in this table. The
     /// database compares, so that a column's own type and collation decide.
-    pub(super) async fn differing(&self, table: &Table, rows: &[Row]) -> Result<Vec<String>> {
-        let mut differing = Vec::new();
+    pub(super) async fn differing(&self, table: &Table, rows: &[Row], differing: &mut BTreeSet<String>) -> Result<()> {
         let statement = format!(
             "SELECT wanted.id FROM json_to_recordset($1::json) AS wanted (id text, name text, age integer, country text) \
              LEFT JOIN {LEDGER} AS entry ON entry.cluster = $2 AND entry.id = wanted.id AND entry.relation = $3 \
@@ -145,7 +149,7 @@ impl Database {
             let values = [&wanted, &self.cluster, &table.0].map(String::as_str);
             differing.extend(self.ids(About::Table(table), &statement, &values).await?);
         }
-        Ok(differing)
+        Ok(())
     }
 
     /// The ids of the cluster's rows that are none of these.

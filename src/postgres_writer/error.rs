@@ -56,7 +56,7 @@ impl Error {
 
     pub(super) fn not_ours(Table(table): &Table, id: &str) -> Error {
         let sentence = format!(
-            "table {table} has a row {id} that the operator did not write for this cluster, by {LEDGER}: delete the row, or this PostgresWriter"
+            "row {id} of table {table} is not this cluster's, by {LEDGER}: delete the row and its entry there, or this PostgresWriter"
         );
         Error::Database { reason: Reason::RowNotOurs, sentence }
     }

@@ -33,18 +33,14 @@ async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
     let database = ctx.database().await?;
     let mut differing = BTreeSet::new();
     for (table, rows) in settled(ctx) {
-        differing.extend(database.differing(&table, &rows).await.unwrap_or_else(|error| {
-            failed(ctx, &error);
-            match error.reason() {
-                Reason::DatabaseUnavailable | Reason::DatabaseBusy => Vec::new(),
-                // The table is gone, or not what it was: each object says so when it tries to write.
-                _ => rows.into_iter().map(|row| row.id).collect(),
-            }
-        }));
+        let Err(error) = database.differing(&table, &rows, &mut differing).await else { continue };
+        failed(ctx, &error);
+        if !matches!(error.reason(), Reason::DatabaseUnavailable | Reason::DatabaseBusy) {
+            // The table is gone, or not what it was: each object says so when it tries to write.
+            differing.extend(rows.into_iter().map(|row| row.id));
+        }
     }
-    for id in &differing {
-        ctx.drifted.put(id.clone(), ());
-    }
+    differing.iter().for_each(|id| ctx.drifted.put(id.clone(), ()));
     ctx.objects.trigger_where(|object| differing.contains(&key_of(object).to_string()));
 
     let there =

@@ -41,6 +41,11 @@ const CONCURRENT: u16 = 32;
 /// API server starts, and of what is gone there is no reconcile.
 pub const WRONGLY_GONE: Duration = Duration::from_secs(3);
 
+/// What follows a change of an object's own finalizers: the change brings the next reconcile, if the object was there.
+pub fn sealed(there: bool) -> Action {
+    if there { Action::await_change() } else { Action::requeue(WRONGLY_GONE) }
+}
+
 pub trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
@@ -66,10 +71,11 @@ pub trait Kind: Send + Sync + 'static {
     type Object: Object;
     type Error: Failure;
 
-    /// Takes notice that an object is gone, however it went.
+    /// Takes notice that an object is gone, however it went; one of its name may be there already. Then the event that told it is
+    /// [`seen`](Kind::seen).
     fn gone(&self, _key: &Key) {}
 
-    /// Takes notice of an event before its object is reconciled.
+    /// Takes notice of an event before its object is reconciled. The objects of a list count when it is complete.
     fn seen(&self, _event: &Event<Guard<Self::Object>>) {}
 
     /// Whether an object has changed by nothing but its status, as this operator wrote it.
@@ -234,8 +240,11 @@ impl<K: Kind> Driver<K> {
                         self.kind.seen(&Event::Delete(Guard::clone(&object)));
                     }
                 }
+                *self.objects.names() = self.objects.store.state().iter().map(|object| key_of(&**object)).collect();
             }
-            Event::Apply(object) | Event::InitApply(object) => _ = self.objects.names().insert(key_of(object)),
+            Event::Apply(object) => _ = self.objects.names().insert(key_of(object)),
+            // The list may break off, and the next one be without this.
+            Event::InitApply(_) => {}
         }
         self.kind.seen(event);
     }
@@ -298,6 +307,90 @@ mod tests {
 
     use super::*;
     use crate::crd::ClientApp;
+
+    /// What a kind is told, in order.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl Told {
+        fn note(&self, note: String) {
+            self.0.lock().unwrap().push(note);
+        }
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("never")]
+    struct Never;
+
+    impl Failure for Never {
+        fn disposition(&self) -> Disposition {
+            unreachable!("nothing is reconciled")
+        }
+        fn panicked(_: Panic) -> Self {
+            Never
+        }
+    }
+
+    impl Kind for Told {
+        type Object = ClientApp;
+        type Error = Never;
+
+        fn gone(&self, key: &Key) {
+            self.note(format!("gone {key}"));
+        }
+        fn seen(&self, event: &Event<Guard<ClientApp>>) {
+            self.note(match event {
+                Event::Apply(object) => format!("apply {}", key_of(object)),
+                Event::Delete(object) => format!("delete {}", key_of(object)),
+                Event::InitDone => "listed".to_owned(),
+                Event::Init | Event::InitApply(_) => return,
+            });
+        }
+        async fn reconcile(&self, _: &Key, _: &Guard<ClientApp>) -> Result<Action, Never> {
+            Err(Never)
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off_tells_nothing() {
+        let (objects, Feed { mut writer, .. }) = Objects::<ClientApp>::new();
+        let driver = Driver {
+            kind: Arc::new(Told::default()),
+            objects: objects.clone(),
+            backoff: Backoff::default(),
+            synced: OnceCell::new(),
+            metrics: Arc::default(),
+            lead: Lead::assured(),
+            stop: CancellationToken::new(),
+        };
+        let object = |name: &str, uid: &str| -> Guard<ClientApp> {
+            let object =
+                json!({"metadata": {"namespace": "a", "name": name, "uid": uid}, "spec": {"hostname": "x.example"}});
+            serde_json::from_value(object).unwrap()
+        };
+        let mut before = Vec::new();
+        for event in [
+            Event::Init,
+            Event::InitApply(object("stays", "1")),
+            Event::InitApply(object("anew", "2")),
+            Event::InitDone,
+            Event::Init,
+            Event::InitApply(object("never-listed-whole", "4")),
+            Event::Init,
+            Event::InitApply(object("stays", "1")),
+            Event::InitApply(object("anew", "5")),
+            Event::InitDone,
+            Event::Apply(object("new", "6")),
+            Event::Delete(object("stays", "1")),
+        ] {
+            writer.apply_watcher_event(&event);
+            driver.see(&event, &mut before);
+        }
+        let relisted = ["listed", "gone a/anew", "delete a/anew", "listed"];
+        let changed = ["apply a/new", "gone a/stays", "delete a/stays"];
+        assert_eq!(*driver.kind.0.lock().unwrap(), [&relisted[..], &changed].concat());
+        assert_eq!(*objects.names(), [Key::new("a", "anew"), Key::new("a", "new")].into());
+    }
 
     #[test]
     fn a_change_in_a_namespace_asks_only_what_is_there() {

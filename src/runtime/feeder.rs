@@ -13,6 +13,7 @@ use super::{
     controller::{Object, Objects},
     definition::Definition,
     key::Key,
+    lean::Lean,
     watch::{forbidden, in_pages, keep},
 };
 
@@ -48,7 +49,8 @@ impl<K: Object> Feeder<'_, K> {
     ) -> Arc<Cache<V>> {
         let cache = Arc::new(Cache::default());
         let (fed, objects) = (cache.clone(), self.objects.clone());
-        let stream = watcher(Api::<S>::all(self.client.clone()), in_pages(config));
+        let stream = watcher(Api::<Lean<S>>::all(self.client.clone()), in_pages(config));
+        let entry = move |Lean(seen)| entry(seen);
         self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
         cache
     }
@@ -158,11 +160,11 @@ impl<V: Clone + Send> Optional<V> {
         let fed = async {
             loop {
                 definition.until(true).await;
-                let stream = watcher(Api::<S>::all(client.clone()), in_pages(watcher::Config::default()));
+                let stream = watcher(Api::<Lean<S>>::all(client.clone()), in_pages(watcher::Config::default()));
                 let stream = stream.inspect(|event| note(event.as_ref().err()));
                 let told = |change| told(reconciled, &change, changed);
                 tokio::select! {
-                    () = keep(definition.resource(), stream, objects, entry, told) => {}
+                    () = keep(definition.resource(), stream, objects, |Lean(seen)| entry(seen), told) => {}
                     () = definition.until(false) => objects.clear(),
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what objects are called | [`key`], [`subject`], [`account`] | pure |
-//! | what is watched | [`feeder`], [`watch`], [`cache`], [`definition`] | effect, reads only |
+//! | what objects are called | [`key`], [`account`] | pure |
+//! | what is watched | [`feeder`], [`lean`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | how requests are made | [`client`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
 //! | what an answer of the API server means | [`api`] | pure |
@@ -26,6 +26,7 @@ pub(crate) mod events;
 pub(crate) mod fake;
 pub(crate) mod feeder;
 pub mod key;
+mod lean;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub mod status;

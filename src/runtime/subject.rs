@@ -1,4 +1,4 @@
-//! The object of one reconcile.
+//! The object of one reconcile: what is known of it, its finalizer, and whether it is still there. An **effect**.
 
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{

@@ -34,7 +34,10 @@ async fn a_row_that_the_ledger_does_not_have_is_left_alone_whatever_the_object_b
                 scene.apply("ada", ada(36)).await.unwrap();
             }
             let sentence = scene.not_ready("ada", "RowNotOurs").await;
-            assert!(sentence.starts_with("table people has a row writer-not-ours/ada that"), "{sentence}");
+            assert!(
+                sentence.starts_with("row writer-not-ours/ada of table people is not this cluster's"),
+                "{sentence}"
+            );
             // The finalizer is there before the row would be.
             let object = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap();
             assert_eq!(object.finalizers(), [ROW_FINALIZER]);
@@ -45,9 +48,15 @@ async fn a_row_that_the_ledger_does_not_have_is_left_alone_whatever_the_object_b
         scene.run("DELETE FROM people; DELETE FROM clientapp_operator_rows").await;
     }
 
+    // By the entry alone the other cluster would put its row back, over another's.
+    scene.run("INSERT INTO clientapp_operator_rows VALUES ('another', 'writer-not-ours/ada', 'people', '')").await;
+    scene.apply("ada", ada(36)).await.unwrap();
+    scene.not_ready("ada", "RowNotOurs").await;
+    assert_eq!(scene.rows().await, []);
+
     // Free again: the object gets its row without a change of its own.
     scene.run("INSERT INTO people VALUES ('writer-not-ours/ada', 'Eva', 1, 'UK')").await;
-    scene.apply("ada", ada(36)).await.unwrap();
+    scene.run("DELETE FROM clientapp_operator_rows").await;
     scene.not_ready("ada", "RowNotOurs").await;
     scene.run("DELETE FROM people").await;
     scene.ready("ada").await;

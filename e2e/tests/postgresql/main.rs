@@ -116,8 +116,8 @@ fn requests() -> Value {
     json!({"requests": {"cpu": "1m"}})
 }
 
-/// No pod for a Job as long as this quota lasts, if servers have [`requests`]. One for all pods would let a Job's through
-/// that comes while a server's pod is made anew: it is counted late.
+/// No pod for a Job as long as this quota lasts. A server that is made anew meanwhile needs [`requests`]. A quota for all pods
+/// would let a Job's through that comes while a server's pod is made anew: it is counted late.
 async fn no_job_pods(tenant: &Tenant) {
     tenant.quota("no-job-pods", json!({"scopes": ["BestEffort"], "hard": {"pods": "0"}})).await;
 }

@@ -33,10 +33,10 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     }
     // Nothing new was asked for, or it has not begun: what is known of the one before.
     let recorded = recorded?;
-    let seen = |view| seen(desired, observed, &recorded.request, recorded.job.clone(), view);
+    let told = |view| seen(desired, observed, &recorded.request, recorded.job.clone(), view);
     let says_why = || words(&observed.pods, &recorded.job, false).is_some();
     Some(match (recorded.state, job_view(observed, &recorded.job)) {
-        (DumpState::Running, Some(view)) => seen(view),
+        (DumpState::Running, Some(view)) => told(view),
         (DumpState::Running, None) => DumpRecord {
             state: DumpState::Failed,
             message: Some(format!(
@@ -46,7 +46,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
             ..recorded.clone()
         },
         // Its pod may show later than the Job.
-        (DumpState::Failed, Some(view)) if view.succeeded == Some(false) && says_why() => seen(view),
+        (DumpState::Failed, Some(view)) if view.succeeded == Some(false) && says_why() => told(view),
         (DumpState::Failed | DumpState::Succeeded, _) => recorded.clone(),
     })
 }

@@ -1,7 +1,7 @@
 //! What helm does, or is to do, while something else goes wrong or changes.
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientAppStatus, conditions};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
@@ -10,7 +10,7 @@ use e2e::scenario::{operated, small, with};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
@@ -113,15 +113,31 @@ async fn a_helm_that_is_killed_each_time_is_not_run_over_and_over() {
 #[tokio::test]
 async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("not-found", &[]).await;
-    installed(&tenant, "acme").await;
-    let met = proxy.met();
-    proxy.set([Rule::new("patch", "clientapps/status", Fault::Answer(StatusCode::NOT_FOUND))]);
+    let not_found = |resource| {
+        proxy.set([Rule::new("patch", resource, Fault::Answer(StatusCode::NOT_FOUND))]);
+        proxy.met()
+    };
+    // Its finalizer is not put on at first.
+    let met = not_found("clientapps");
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    proxy.met_more_than(met).await;
+    proxy.set([]);
+    tenant.ready("acme", 1).await;
+
+    let met = not_found("clientapps/status");
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     proxy.met_more_than(met).await;
     proxy.set([]);
     tenant.ready("acme", 2).await;
     let told = tenant.events("acme").await;
     assert!(told.iter().all(|(_, note)| !note.contains("is deleted")), "{told:#?}");
+
+    // Nor taken off.
+    let met = not_found("clientapps");
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    proxy.set([]);
+    tenant.gone("acme").await;
 }
 
 /// Credentials that a late watch does not show are not lost.
