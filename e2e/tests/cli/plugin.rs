@@ -935,7 +935,7 @@ async fn a_late_watch_makes_no_other_database_during_a_restore() {
     let _operator = e2e::lab::leading(&options).await;
     with_a_dump(&tenant, DUMP).await;
     proxy.set([e2e::proxy::Rule::new("watch", "clientapps", e2e::proxy::Fault::Hang)]);
-    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "25s"]).await;
+    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "15s"]).await;
     assert_eq!(said.code, 3, "{said:#?}");
     proxy.set([]);
     typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();

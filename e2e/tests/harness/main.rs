@@ -1,6 +1,7 @@
-//! What the scenarios stand on: the control plane, its tools, the charts, and the stand-in for Percona's operator.
+//! What the scenarios stand on: the control plane, its tools, the charts, what helm says, and the stand-in for Percona's operator.
 
 mod charts;
 mod percona;
 mod plane;
+mod stderr;
 mod tools;

@@ -1,8 +1,9 @@
-//! Postgresqls on a real control plane: what is made, what comes back, what is refused, what a deletion leaves.
+//! Postgresqls on a real control plane: what is made, what comes back, what is refused, what a deletion leaves; and their dumps in S3.
 
 mod kept;
 mod production;
 mod restore;
+mod store;
 
 use std::collections::BTreeMap;
 use std::fs;
