@@ -104,17 +104,24 @@ fn meaning(scalar: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether it is a number to YAML 1.1: with underscores anywhere, or leading zeros.
+/// Whether it is a number to YAML 1.1: with underscores anywhere, or leading zeros. One that begins with a dot is read by Go's
+/// `strconv.ParseFloat`, to which underscores are between digits; one that begins with `0b` may have a sign after that.
 fn is_number(scalar: &str) -> bool {
-    let digits = scalar.replace('_', "").to_ascii_lowercase();
+    let plain = scalar.replace('_', "");
+    let digits = plain.to_ascii_lowercase();
     let unsigned = digits.strip_prefix(['+', '-']).unwrap_or(&digits);
     let is_of = |(prefix, radix): (&str, u32)| {
-        unsigned.strip_prefix(prefix).is_some_and(|rest| u64::from_str_radix(rest, radix).is_ok())
+        let rest = unsigned.strip_prefix(prefix).filter(|rest| !rest.starts_with('+'));
+        rest.is_some_and(|rest| u64::from_str_radix(rest, radix).is_ok())
     };
     let begins = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
-    (begins(scalar) || scalar.starts_with(['+', '-']))
-        && (begins(unsigned.trim_start_matches('.')) && unsigned.parse::<f64>().is_ok()
-            || [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().any(is_of))
+    let parts: Vec<_> = scalar.split('_').collect();
+    let separated =
+        || parts.windows(2).all(|pair| pair[0].ends_with(|last: char| last.is_ascii_digit()) && begins(pair[1]));
+    (begins(scalar) || scalar.starts_with(['+', '-']) || scalar.starts_with('.') && separated())
+        && (begins(unsigned.trim_start_matches('.')) && unsigned.parse::<f64>().is_ok_and(f64::is_finite)
+            || [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().any(is_of)
+            || plain.strip_prefix("0b").is_some_and(|rest| i64::from_str_radix(rest, 2).is_ok()))
 }
 
 #[cfg(test)]
@@ -135,6 +142,8 @@ mod tests {
             ("a: 0777", "line 1: 0777", "a number"),
             ("a: 08", "line 1: 08", "a number"),
             ("a: +01", "line 1: +01", "a number"),
+            ("a: .1_435_4", "line 1: .1_435_4", "a number"),
+            ("a: 0b-1", "line 1: 0b-1", "a number"),
             ("a: &b {c: 1}\nd: {<<: *b}", "line 2: <<", "a merge"),
             ("a: 1\n---\nb: yes", "line 3: yes", "true"),
         ] {
@@ -171,8 +180,8 @@ mod tests {
             ),
             ("[0o14, 1e3, -1.5, 0.5, 0, 0x1f]", json!([12, 1000.0, -1.5, 0.5, 0, 31])),
             (
-                "[2001-01-01, 12:30:45, +inf, 1.2.3, 5_a, _1, no way]",
-                json!(["2001-01-01", "12:30:45", "+inf", "1.2.3", "5_a", "_1", "no way"]),
+                "[2001-01-01, 12:30:45, +inf, 1.2.3, 5_a, _1, ._1, .1__2, 0x+1, no way]",
+                json!(["2001-01-01", "12:30:45", "+inf", "1.2.3", "5_a", "_1", "._1", ".1__2", "0x+1", "no way"]),
             ),
             ("# no\n", json!(null)),
             ("{\"a\": \"\\u0000\"}", json!({"a": "\u{0}"})),
@@ -185,8 +194,8 @@ mod tests {
 
     #[test]
     fn what_is_printed_has_one_meaning() {
-        let value =
-            json!({"y": "NO", "list": ["1_000", "0777", "<<", "no way", {"on": "off"}], "n": {"é": "a\nb"}, "<<": 1});
+        let list = json!(["1_000", "0777", ".1_4", "<<", "no way", {"on": "off"}]);
+        let value = json!({"y": "NO", "list": list, "n": {"é": "a\nb"}, "<<": 1});
         let text = print(&value).unwrap();
         assert_eq!(read(&text), Ok(value), "{text}");
         assert!(text.contains("'y': 'NO'") && text.contains("- no way"), "{text}");

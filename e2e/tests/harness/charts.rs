@@ -499,6 +499,22 @@ proptest! {
     }
 }
 
+/// What looks like a number looks so to every reader of what is printed.
+#[test]
+fn every_short_word_reaches_the_chart_as_it_is_written() {
+    let mut words = vec![String::new()];
+    let mut longest = words.clone();
+    for _ in 0..4 {
+        let longer = |word: &String| "-+_.0179eobxX".chars().map(|char| format!("{word}{char}")).collect::<Vec<_>>();
+        longest = longest.iter().flat_map(longer).collect();
+        words.extend_from_slice(&longest);
+    }
+    let given = given(&Charts::new(), &yaml::print(&json!({"words": words})).unwrap());
+    let given = given["words"].as_array().unwrap();
+    let differing: Vec<_> = words.iter().zip(given).filter(|(word, given)| given.as_str() != Some(word)).collect();
+    assert!(given.len() == words.len() && differing.is_empty(), "{differing:?}");
+}
+
 #[test]
 fn a_misspelt_key_is_silently_ignored() {
     let helm = Charts::new();
