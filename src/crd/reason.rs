@@ -197,7 +197,7 @@ reasons! {
         "Set `spec.deletionPolicy` to Delete, or delete once more with `--cascade=orphan`; or delete that volume, if its data may go.";
     Retained DB kind::READY, Event: "The Postgresql is deleted, and what the message names is not.", "Hand it over to a new one, or delete it by hand.";
     RowDrifted ROW kind::READY, Event: "Another client of the database has changed or deleted the row: it is put back.", "Let that client leave the row alone.";
-    RowNotOurs ROW kind::READY, Stalled: "The table has a row with this id that the operator did not write, as its own table `clientapp_operator_rows` says.", "Delete the row or the object.";
+    RowNotOurs ROW kind::READY, Stalled: "The row with this id is not this cluster's, as the operator's table `clientapp_operator_rows` says.", "Delete the row and its entry there, or the object.";
     RowRefused ROW kind::READY, Stalled: "A constraint, trigger or policy of the table refuses the row.", "Correct the spec, or what the message names.";
     SecretKeyMissing APP kind::POSTGRES_READY, Stalled: "The Secret that opens the database lacks a key.", "Complete the one in `spec.postgres.external`; else look at Percona's log.";
     SecretLost DB kind::READY, Stalled: "The Secret with the password in use is gone.", "Follow the message.";

@@ -189,8 +189,8 @@ impl HelmCommand {
             .arg("--hide-notes")
             // That check is more than half of a run's cost, and an API server validates a server-side apply strictly anyway.
             .arg("--disable-openapi-validation")
-            // What the chart says is put right, whoever has changed it since; without, one `kubectl scale` would hold up every later
-            // upgrade. It needs server-side apply, also after a revision that another Helm client has made without.
+            // What the chart says is put right, whichever client has changed it since; without, one `kubectl scale` would hold up
+            // every later upgrade. It needs server-side apply, also after a revision that another Helm client has made without.
             .arg("--server-side=true")
             .arg("--force-conflicts");
         command.stdin = Some(values.clone());
