@@ -105,7 +105,7 @@ impl Database {
                 let others = format!("SELECT 1 FROM {LEDGER} WHERE cluster <> $1 AND id = $2 AND relation = $3");
                 let others = self.ask(tx, About::Ledger, &others, &[&self.cluster, id, &table.0]).await?;
                 match look().await? {
-                    Some(_) if !ours && !(others.is_empty() && written.len() == 1) => {
+                    Some(_) if !(ours || others.is_empty() && written.len() == 1) => {
                         return Err(Error::not_ours(table, id));
                     }
                     Some(true) => {}
