@@ -2,7 +2,13 @@
 
 use axum::http::StatusCode;
 
+use kube::core::response::StatusCause;
+
 use super::problem::Problem;
+use crate::runtime::{
+    error::api_sentence,
+    refusal::{Refusal, refusal},
+};
 
 /// Seconds after which an API server that did not answer may do so.
 const UNAVAILABLE_RETRY: u64 = 5;
@@ -11,34 +17,46 @@ pub(crate) const SOON: u64 = 2;
 
 /// A request to the API server that failed, with what it was for, such as `create Namespace a`.
 pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
-    let kube::Error::Api(status) = error else {
-        tracing::warn!(operation, %error, "the API server does not answer");
-        let detail = format!("{operation}: the cluster's API server does not answer; try again");
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(UNAVAILABLE_RETRY);
-    };
-    let told = status.message.as_str();
-    let detail = format!("{operation}: {told}");
-    match status.code {
-        403 if told.contains("being terminated") => {
+    let detail = format!("{operation}: {}", api_sentence(error));
+    match refusal(error) {
+        Refusal::Unavailable => {
+            let detail = match error {
+                kube::Error::Api(_) => detail,
+                _ => {
+                    tracing::warn!(operation, %error, "the API server does not answer");
+                    format!("{operation}: the cluster's API server does not answer; try again")
+                }
+            };
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail);
+            problem.retry_after(UNAVAILABLE_RETRY)
+        }
+        Refusal::NamespaceTerminating => {
             Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).retry_after(SOON)
         }
-        403 if told.contains("exceeded quota") => Problem::new(StatusCode::CONFLICT, "QuotaExceeded", detail),
-        403 if told.contains("cannot") => {
+        Refusal::Quota => Problem::new(StatusCode::CONFLICT, "QuotaExceeded", detail),
+        Refusal::Right => {
             let detail = format!("the operator lacks a right, which its administrator can grant: {detail}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "AccessDenied", detail)
         }
-        403 => Problem::new(StatusCode::FORBIDDEN, "Refused", detail),
-        409 => Problem::new(StatusCode::CONFLICT, "Conflict", detail).retry_after(SOON),
-        404 => Problem::new(StatusCode::CONFLICT, "Missing", detail).retry_after(SOON),
-        400 | 413 | 422 => {
-            let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        Refusal::Admission | Refusal::Expansion => Problem::new(StatusCode::FORBIDDEN, "Refused", detail),
+        Refusal::Conflict | Refusal::OwnedField => {
+            Problem::new(StatusCode::CONFLICT, "Conflict", detail).retry_after(SOON)
+        }
+        Refusal::NotFound => Problem::new(StatusCode::CONFLICT, "Missing", detail).retry_after(SOON),
+        Refusal::Invalid => {
             let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Refused", detail);
-            match causes.iter().find(|cause| !cause.field.is_empty()) {
+            match causes(error).iter().find(|cause| !cause.field.is_empty()) {
                 Some(cause) => problem.about(of_request(&cause.field)),
                 None => problem,
             }
         }
-        _ => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(UNAVAILABLE_RETRY),
+    }
+}
+
+fn causes(error: &kube::Error) -> &[StatusCause] {
+    match error {
+        kube::Error::Api(status) => status.details.as_ref().map_or(&[], |details| &details.causes),
+        _ => &[],
     }
 }
 
@@ -57,7 +75,6 @@ mod tests {
     fn refusals() {
         for (code, message, status, reason) in [
             (403, "namespaces is forbidden: User \"x\" cannot create resource", 503, "AccessDenied"),
-            (403, "unable to create: namespace a is being terminated", 409, "NamespaceTerminating"),
             (403, "clientapps \"a\" is forbidden: exceeded quota: few", 409, "QuotaExceeded"),
             (403, "admission webhook denied the request", 403, "Refused"),
             (409, "the object was modified", 409, "Conflict"),
@@ -65,12 +82,20 @@ mod tests {
             (400, "strict decoding error", 422, "Refused"),
             (429, "slow down", 503, "ApiUnavailable"),
             (500, "etcd is gone", 503, "ApiUnavailable"),
+            (500, "etcdserver: request is too large", 422, "Refused"),
         ] {
             let error = kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
             let problem = refused("create ClientApp a/b", &error);
             assert_eq!((problem.status().as_u16(), problem.reason), (status, reason), "{message}");
             assert!(problem.detail.contains("create ClientApp a/b: ") && problem.detail.ends_with(message));
         }
+        let terminating = serde_json::json!({
+            "code": 403, "message": "namespace a is being terminated",
+            "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
+        });
+        let error = kube::Error::Api(serde_json::from_value(terminating).unwrap());
+        let problem = refused("create ClientApp a/b", &error);
+        assert_eq!((problem.status().as_u16(), problem.reason), (409, "NamespaceTerminating"));
         assert_eq!(of_request("spec.persistence.size"), "persistence.size");
         assert_eq!(of_request("metadata.name"), "name");
     }

@@ -255,15 +255,7 @@ mod tests {
     fn api_errors() {
         for (code, message, reason, stalled, first) in [
             (409, "the object has been modified", "Conflict", false, Some(1)),
-            (
-                409,
-                "Apply failed with 1 conflict: conflict with \"kubectl-edit\": .spec.image",
-                "Refused",
-                true,
-                Some(300),
-            ),
             (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(300)),
-            (403, "unable to create: namespace x is being terminated", "NamespaceTerminating", false, Some(30)),
             (403, "secrets \"b\" is forbidden: exceeded quota: few", "QuotaExceeded", true, Some(30)),
             (422, "is invalid", "Refused", true, Some(30)),
             (500, ".spec.imagee: field not declared in schema", "Refused", true, Some(30)),

@@ -22,7 +22,7 @@ use super::{
     session::{AGAIN, Printer, Session, Stored},
 };
 use crate::crd::{
-    ClientApp, annotation,
+    ClientApp, Reason, annotation,
     conditions::{find, kind},
 };
 
@@ -66,7 +66,9 @@ fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
     if let Some(stalled) = stalled.filter(|stalled| current(stalled.observed_generation)) {
         return Verdict::Stalled(stalled.message.clone());
     }
-    if let Some(ready) = summary.filter(|ready| ready.reason == "Suspended" && current(ready.observed_generation)) {
+    if let Some(ready) =
+        summary.filter(|ready| ready.reason == Reason::Suspended.as_str() && current(ready.observed_generation))
+    {
         return Verdict::Stalled(ready.message.clone());
     }
     Verdict::Waiting(sentence(app))

@@ -21,7 +21,13 @@ use super::{
 use crate::{
     crd::{Guard, Postgresql, label},
     destroy::harmless,
-    runtime::{api::unless_there, events::publish_by, key::Key},
+    runtime::{
+        api::unless_there,
+        error::api_sentence,
+        events::publish_by,
+        key::Key,
+        refusal::{Refusal, refusal},
+    },
 };
 
 /// Field manager of what is made from documents.
@@ -153,8 +159,8 @@ async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> 
     let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});
     let params = PatchParams { field_manager: Some(VOLUME_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch(claim, &params, &Patch::Merge(&patch)).await {
-        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("resize") => {
-            Err(Error::Expansion { claim: claim.to_owned(), to: to.to_owned(), problem: status.message.clone() })
+        Err(error) if refusal(&error) == Refusal::Expansion => {
+            Err(Error::Expansion { claim: claim.to_owned(), to: to.to_owned(), problem: api_sentence(&error) })
         }
         Err(error) => Err(Error::api(format!("grow PersistentVolumeClaim {}/{claim}", key.namespace))(error)),
         Ok(_) => Ok(()),

@@ -11,7 +11,7 @@ use super::{
     build::{self, Object},
     desired::{Desired, PasswordSource},
     names,
-    observed::{ClientSecret, Detail, Given, Id, Kind, ObjectView, Observed, Owner, PodView, SecretView},
+    observed::{ClientSecret, Detail, Given, Id, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
 };
 use crate::crd::{Reason, label, quantity};
 
@@ -347,7 +347,7 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),
         Some(_) => {}
     }
-    let standbys: Vec<_> = pods.iter().filter(|pod| pod.role == "standby").collect();
+    let standbys: Vec<_> = pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
     let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
     if ready < usize::try_from(desired.standbys).unwrap_or_default() {
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
@@ -358,7 +358,7 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
 
 pub fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView> {
     let name = names::primary_pod(&desired.key.name);
-    pods.iter().find(|pod| pod.role == "primary" && pod.name == name)
+    pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::api::ApiResource;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::desired::Desired;
@@ -103,12 +104,28 @@ pub struct JobView {
     pub ended: Option<Time>,
 }
 
+/// What a pod of a Postgresql is for: the value of its label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Primary,
+    Standby,
+    Backup,
+    Initialize,
+    Drill,
+}
+
+impl Role {
+    pub fn parse(label: &str) -> Option<Role> {
+        serde_json::from_value(label.into()).ok()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     pub name: String,
     pub uid: String,
-    /// `primary`, `standby`, `backup`, `initialize` or `drill`.
-    pub role: String,
+    pub role: Option<Role>,
     /// The Job that it is of.
     pub job: Option<String>,
     /// The last words of its containers, which have ended as they should.

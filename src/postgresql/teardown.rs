@@ -24,7 +24,7 @@ use super::{
     desired::{Desired, DesiredBackup, desired},
     error::Error,
     names,
-    observed::{Detail, JobView, Kind, ObjectView, Owner},
+    observed::{Detail, JobView, Kind, ObjectView, Owner, Role},
     report,
     watches::whose,
 };
@@ -243,7 +243,7 @@ async fn close(
     }
     let name = names::primary_pod(&key.name);
     let pods = ctx.watches.pods(key);
-    let pod = pods.iter().find(|pod| pod.role == "primary" && pod.name == name);
+    let pod = pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name);
     Ok(match pod.map(|pod| (pod.closed.as_deref() == Some(deletion), &pod.waiting)) {
         Some((true, None)) => None,
         Some((true, Some(why))) => Some(waiting(format!("pod {name} ({why})"))),

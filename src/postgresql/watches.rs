@@ -17,12 +17,11 @@ use super::{
     build::{
         backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
         bucket::FETCH,
-        drill,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::CLOSED_ANNOTATION,
     },
     names,
-    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, SecretMeta},
+    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, Role, SecretMeta},
     words,
 };
 use crate::{
@@ -239,7 +238,7 @@ fn progress(job: &Job) -> Detail {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
         deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
         restore: job.annotations().get(RESTORE_ANNOTATION).and_then(|restore| serde_json::from_str(restore).ok()),
-        is_drill: job.labels().get(label::ROLE).is_some_and(|role| role == drill::ROLE),
+        is_drill: job.labels().get(label::ROLE).and_then(|role| Role::parse(role)) == Some(Role::Drill),
         succeeded: ended.map(|(succeeded, _)| succeeded),
         started: status.and_then(|status| status.start_time.clone()),
         // A time of completion is given where a Job succeeded only.
@@ -254,7 +253,7 @@ fn pod(pod: Pod) -> Entry<PodView> {
     let view = PodView {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
-        role: labels.get(label::ROLE).cloned().unwrap_or_default(),
+        role: labels.get(label::ROLE).and_then(|role| Role::parse(role)),
         job: labels.get(JOB_NAME).cloned(),
         said: said(&pod),
         failed: failed(&pod),

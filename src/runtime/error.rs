@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::refusal::{Refusal, refusal};
 use crate::crd::{
     Reason,
     conditions::{State, Verdict, kind},
@@ -74,37 +75,21 @@ impl Disposition {
     }
 }
 
-/// What follows from a refusal of the API server, whatever was asked of it.
+/// What follows from a failed request to the API server, whatever was asked of it.
 pub fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
-    let (reason, stalled, retry) = match error {
-        // A server-side apply of a field that another field manager has taken over: its own until one of both gives in.
-        kube::Error::Api(status) if status.code == 409 && status.message.contains("Apply failed with") => {
-            (Reason::Refused, true, Retry::After(5 * MINUTE))
+    let (reason, stalled, retry) = match refusal(error) {
+        Refusal::Conflict => return Disposition::untold(Reason::Conflict, Retry::After(SECOND)),
+        // Until one of both field managers gives in.
+        Refusal::OwnedField => (Reason::Refused, true, Retry::After(5 * MINUTE)),
+        // Its deletion ends the app's as well.
+        Refusal::NamespaceTerminating => (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND)),
+        Refusal::Quota => (Reason::QuotaExceeded, true, often),
+        Refusal::Right | Refusal::Admission | Refusal::Expansion => {
+            (Reason::AccessDenied, true, Retry::After(5 * MINUTE))
         }
-        kube::Error::Api(status) if [409, 410].contains(&status.code) => {
-            return Disposition::untold(Reason::Conflict, Retry::After(SECOND));
-        }
-        // A namespace on its way out refuses every creation; its deletion ends the app's as well.
-        kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated") => {
-            (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND))
-        }
-        // Forbidden, but not for want of a right: no ClusterRole would help.
-        kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
-            (Reason::QuotaExceeded, true, often)
-        }
-        kube::Error::Api(status) if status.code == 403 => (Reason::AccessDenied, true, Retry::After(5 * MINUTE)),
-        // A server-side apply of a field that the kind does not have is answered with 500.
-        kube::Error::Api(status)
-            if matches!(status.code, 400 | 404 | 413 | 422)
-                || status.message.contains("field not declared in schema")
-                || status.message.contains("failed to create typed patch object")
-                // Of an object that etcd does not take.
-                || status.message.contains("request is too large") =>
-        {
-            (Reason::Refused, true, often)
-        }
-        _ => (Reason::ApiUnavailable, false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
+        Refusal::NotFound | Refusal::Invalid => (Reason::Refused, true, often),
+        Refusal::Unavailable => (Reason::ApiUnavailable, false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
     };
     let state = if reason == Reason::ApiUnavailable { State::Unknown } else { State::False };
     Disposition { condition: Some(kind::READY), state, reason, stalled, retry }
@@ -118,6 +103,19 @@ pub fn jitter(delay: Duration, unit: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_says_its_cause_is_told_by_it() {
+        for (code, cause, reason, stalled, first) in [
+            (409, "FieldManagerConflict", Reason::Refused, true, 300),
+            (403, "NamespaceTerminating", Reason::NamespaceTerminating, false, 30),
+        ] {
+            let status = serde_json::json!({"code": code, "details": {"causes": [{"reason": cause}]}});
+            let said = api_disposition(&kube::Error::Api(serde_json::from_value(status).unwrap()));
+            assert_eq!((said.reason, said.stalled), (reason, stalled));
+            assert_eq!(said.retry.delay(1), Some(Duration::from_secs(first)));
+        }
+    }
 
     #[test]
     fn jitter_is_a_fifth_either_way() {

@@ -6,7 +6,7 @@
 //! | what is watched | [`feeder`], [`lean`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | how requests are made | [`client`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
-//! | what an answer of the API server means | [`api`] | pure |
+//! | what an answer of the API server means | [`api`], [`refusal`] | pure |
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
 //! | what is written about an object | [`subject`], [`status`], [`events`] | effect |
@@ -29,6 +29,7 @@ pub mod key;
 mod lean;
 pub(crate) mod panic;
 pub(crate) mod password;
+pub(crate) mod refusal;
 pub mod status;
 pub(crate) mod subject;
 pub(crate) mod watch;

@@ -9,7 +9,7 @@ use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::{Desired, DesiredBackup},
     names,
-    observed::Kind,
+    observed::{Kind, Role},
 };
 
 /// Where the volume with the dumps is.
@@ -94,7 +94,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
     let mut spec = json!({
         "backoffLimit": 2,
         "activeDeadlineSeconds": DEADLINE_SECONDS,
-        "template": {"metadata": {"labels": pod_labels(desired, "backup")}, "spec": pod},
+        "template": {"metadata": {"labels": pod_labels(desired, Role::Backup)}, "spec": pod},
     });
     if upload.is_some() {
         // Another try would dump once more, and push older dumps off the volume. The next dump's Job takes this one along.

@@ -8,11 +8,12 @@ use crate::{
     postgresql::{
         desired::{Desired, DesiredBackup},
         names,
-        observed::Kind,
+        observed::{Kind, Role},
     },
 };
 
-pub const ROLE: &str = "drill";
+/// In place of what tells a restore from any other: a scratch volume sees but one.
+const ID: &str = "drill";
 /// The Job, its log and the scratch volume go after this; what came of it is in the status by then.
 const KEPT_SECONDS: i64 = 60 * 60;
 
@@ -21,7 +22,7 @@ pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let scratch = scratch(desired, &desired.storage.text);
     let latest = Restore::of_claim("latest", names::backup(name));
     let mut job_labels = labels(desired);
-    job_labels[label::ROLE] = json!(ROLE);
+    job_labels[label::ROLE] = json!(Role::Drill);
     let spec = json!({
         "schedule": backup.drill.as_ref()?,
         "concurrencyPolicy": "Forbid",
@@ -34,7 +35,7 @@ pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
                 "backoffLimit": 0,
                 "activeDeadlineSeconds": DEADLINE_SECONDS,
                 "ttlSecondsAfterFinished": KEPT_SECONDS,
-                "template": initialize::pod(desired, ROLE, scratch, true, ROLE, Some(&latest)),
+                "template": initialize::pod(desired, Role::Drill, scratch, true, ID, Some(&latest)),
             },
         },
     });

@@ -13,14 +13,17 @@ use super::{
 };
 use crate::{
     crd::Restore,
-    postgresql::{desired::Desired, names, observed::Kind},
+    postgresql::{
+        desired::Desired,
+        names,
+        observed::{Kind, Role},
+    },
 };
 
 /// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
 pub const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
 /// On a Job: the `spec.restore` that it was made for.
 pub const RESTORE_ANNOTATION: &str = "apps.bnerd-operator.local/restore";
-pub const ROLE: &str = "initialize";
 const PASSWORD_FILE: &str = "/credentials/password";
 /// The script's exit codes that no other try would change.
 const REFUSALS: [i32; 3] = [71, 72, 75];
@@ -41,7 +44,7 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let restore = desired.restore.as_ref().filter(|_| allowed);
     // What a pod of another spec.restore has made is not this one's.
     let id = restore.map(|restore| format!("{volume}.{}", digest(&json!(restore)))).unwrap_or_default();
-    let pod = pod(desired, ROLE, data, allowed, &id, restore);
+    let pod = pod(desired, Role::Initialize, data, allowed, &id, restore);
     let mut rules = vec![json!({
         "action": "FailJob",
         "onExitCodes": {"containerName": "initialize", "operator": "In", "values": REFUSALS},
@@ -62,7 +65,7 @@ pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
 /// The template of a pod that makes a database on a volume, empty or from a dump. `id` tells this restore from any other.
 pub(super) fn pod(
     desired: &Desired,
-    role: &str,
+    role: Role,
     data: Value,
     allowed: bool,
     id: &str,
@@ -88,7 +91,7 @@ pub(super) fn pod(
         json!({"name": "tmp", "emptyDir": {}}),
     ];
     // A drill's server goes with it: what is restored there is beside no password of the servers that are in use.
-    if role == ROLE {
+    if role == Role::Initialize {
         environment.extend([("PASSWORD_FILE", PASSWORD_FILE), ("REPLICATION_PASSWORD_FILE", REPLICATION_PASSWORD)]);
         for (volume, secret) in [("credentials", names::credentials(name)), ("replication", names::replication(name))] {
             mounts.push(json!({"name": volume, "mountPath": format!("/{volume}"), "readOnly": true}));
@@ -127,7 +130,7 @@ pub(super) fn pod(
         pod["initContainers"] = json!([fetch]);
     }
     // A drill runs beside the servers.
-    if role == ROLE {
+    if role == Role::Initialize {
         placement::primary(desired, &mut pod)
     } else {
         placement::job(desired, &mut pod)

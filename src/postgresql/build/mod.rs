@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     desired::Desired,
-    observed::{Id, Kind, Observed, Owner},
+    observed::{Id, Kind, Observed, Owner, Role},
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label},
@@ -89,14 +89,14 @@ fn labels(desired: &Desired) -> Value {
     })
 }
 
-fn pod_labels(desired: &Desired, role: &str) -> Value {
+fn pod_labels(desired: &Desired, role: Role) -> Value {
     let mut labels = labels(desired);
     labels[label::ROLE] = json!(role);
     labels
 }
 
 /// What selects the pods of a role.
-fn selector(desired: &Desired, role: &str) -> Value {
+fn selector(desired: &Desired, role: Role) -> Value {
     json!({label::POSTGRESQL: desired.key.name, label::ROLE: role})
 }
 

@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 use super::{Object, object, owner, selector};
 use crate::{
     crd::label,
-    postgresql::{desired::Desired, names, observed::Kind},
+    postgresql::{
+        desired::Desired,
+        names,
+        observed::{Kind, Role},
+    },
 };
 
 /// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
@@ -58,14 +62,14 @@ pub fn headless(desired: &Desired) -> Object {
 /// Where clients go: to the primary's one pod, by name, so that a StatefulSet that a user scaled up does not mix another
 /// database in.
 pub fn client(desired: &Desired) -> Object {
-    let mut selector = selector(desired, "primary");
+    let mut selector = selector(desired, Role::Primary);
     selector["statefulset.kubernetes.io/pod-name"] = json!(names::primary_pod(&desired.key.name));
     service(desired, names::primary(&desired.key.name), &selector)
 }
 
 /// Where those go who only read.
 pub fn read_only(desired: &Desired) -> Object {
-    service(desired, names::read_only(&desired.key.name), &selector(desired, "standby"))
+    service(desired, names::read_only(&desired.key.name), &selector(desired, Role::Standby))
 }
 
 fn service(desired: &Desired, name: String, selector: &Value) -> Object {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     crd::{Scheduling, label},
-    postgresql::desired::Desired,
+    postgresql::{desired::Desired, observed::Role},
 };
 
 /// The primary, and the Job that makes its database: where the volume is, the server has to be able to run.
@@ -22,7 +22,7 @@ pub fn standby(desired: &Desired, pod: &mut Value) {
     affinity.pod_anti_affinity.get_or_insert_with(|| {
         let servers = json!({
             "matchLabels": {label::POSTGRESQL: desired.key.name},
-            "matchExpressions": [{"key": label::ROLE, "operator": "In", "values": ["primary", "standby"]}],
+            "matchExpressions": [{"key": label::ROLE, "operator": "In", "values": [Role::Primary, Role::Standby]}],
         });
         let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": servers});
         let apart = json!({

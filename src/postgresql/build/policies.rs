@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, drill, initialize, network::PORT, object, selector};
+use super::{Object, network::PORT, object, selector};
 use crate::{
     crd::label,
-    postgresql::{desired::Desired, names, observed::Kind},
+    postgresql::{
+        desired::Desired,
+        names,
+        observed::{Kind, Role},
+    },
 };
 
 /// A drain takes one standby at a time. `None`: where there are less than two, it would do nothing.
@@ -15,7 +19,7 @@ use crate::{
 pub fn disruption(desired: &Desired) -> Option<Object> {
     let spec = json!({
         "maxUnavailable": 1,
-        "selector": {"matchLabels": selector(desired, "standby")},
+        "selector": {"matchLabels": selector(desired, Role::Standby)},
         // One that does not follow protects nothing, and would keep its node from being drained.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     });
@@ -52,7 +56,7 @@ pub fn network_policy(desired: &Desired) -> Option<Object> {
 pub fn sealed(desired: &Desired) -> Option<Object> {
     let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some());
     let restore = desired.restore.as_ref().is_some_and(|restore| restore.store.is_none());
-    let roles = [(drill, drill::ROLE), (restore, initialize::ROLE)];
+    let roles = [(drill, Role::Drill), (restore, Role::Initialize)];
     let roles: Vec<_> = roles.into_iter().filter_map(|(is_there, role)| is_there.then_some(role)).collect();
     let spec = json!({
         "podSelector": {

@@ -22,7 +22,7 @@ use crate::postgresql::{
     build::secrets::PASSWORD,
     desired::Desired,
     names,
-    observed::{Detail, Id, Kind, ObjectView},
+    observed::{Detail, Id, Kind, ObjectView, Role},
 };
 
 /// Where the volume is. Not the image's own place: that has moved between its versions.
@@ -59,7 +59,14 @@ pub fn primary(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication:
             "timeoutSeconds": 5,
         },
     });
-    let set = Set { name: names::primary(name), role: "primary", replicas: 1, replication, closed };
+    let set = Set {
+        name: names::primary(name),
+        role: Role::Primary,
+        place: placement::primary,
+        replicas: 1,
+        replication,
+        closed,
+    };
     stateful_set(desired, found, &set, container)
 }
 
@@ -90,13 +97,21 @@ pub fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication:
         },
     });
     let standbys = desired.standbys;
-    let set = Set { name: names::standby(name), role: "standby", replicas: standbys, replication, closed: None };
+    let set = Set {
+        name: names::standby(name),
+        role: Role::Standby,
+        place: placement::standby,
+        replicas: standbys,
+        replication,
+        closed: None,
+    };
     stateful_set(desired, found, &set, container)
 }
 
 struct Set<'a> {
     name: String,
-    role: &'static str,
+    role: Role,
+    place: fn(&Desired, &mut Value),
     replicas: i32,
     replication: &'a str,
     closed: Option<&'a str>,
@@ -145,8 +160,7 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         container["args"] = json!(arguments(desired));
     }
     let mut pod = pod_spec(container, volumes);
-    let place = if set.role == "primary" { placement::primary } else { placement::standby };
-    place(desired, &mut pod);
+    (set.place)(desired, &mut pod);
     // A shutdown writes out what is in memory.
     pod["terminationGracePeriodSeconds"] = json!(120);
     let mut annotations = json!({REPLICATION_ANNOTATION: set.replication});

@@ -18,7 +18,7 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
 
 pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
     let waiting = waiting.map(str::to_owned);
-    let (name, uid, role) = (name.to_owned(), "p".to_owned(), role.to_owned());
+    let (name, uid, role) = (name.to_owned(), "p".to_owned(), Role::parse(role));
     PodView { name, uid, role, job: None, said: None, failed: None, waiting, refused: None, closed: None }
 }
 

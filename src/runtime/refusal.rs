@@ -1,0 +1,98 @@
+//! What a failed request to the API server means, whatever was asked of it. **Pure.** The only place that reads the server's text, and
+//! only where it says a thing in no other way.
+
+use kube::core::Status;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another client has changed or created the object first, or its uid is another one.
+    Conflict,
+    /// Another field manager owns a field that was applied without force.
+    OwnedField,
+    /// A namespace on its way out refuses every creation.
+    NamespaceTerminating,
+    Quota,
+    /// The StorageClass lets no volume grow.
+    Expansion,
+    /// RBAC: the operator lacks a right.
+    Right,
+    /// Forbidden, but not by RBAC: an admission plugin or webhook.
+    Admission,
+    /// The object, its namespace or its kind is not there.
+    NotFound,
+    /// The object itself: its schema, its rules, its size.
+    Invalid,
+    /// No answer, or one that says nothing of the request.
+    Unavailable,
+}
+
+pub fn refusal(error: &kube::Error) -> Refusal {
+    let kube::Error::Api(status) = error else { return Refusal::Unavailable };
+    let says = |text| status.message.contains(text);
+    match status.code {
+        409 if caused_by(status, "FieldManagerConflict") => Refusal::OwnedField,
+        409 | 410 => Refusal::Conflict,
+        403 if caused_by(status, "NamespaceTerminating") => Refusal::NamespaceTerminating,
+        403 if says("exceeded quota") => Refusal::Quota,
+        403 if says("must support resize") => Refusal::Expansion,
+        403 if says(" cannot ") => Refusal::Right,
+        403 => Refusal::Admission,
+        404 => Refusal::NotFound,
+        400 | 413 | 422 => Refusal::Invalid,
+        // With code 500: a server-side apply of a field that the kind does not have, and an object that etcd does not take.
+        _ if ["field not declared in schema", "failed to create typed patch object", "request is too large"]
+            .map(says)
+            .contains(&true) =>
+        {
+            Refusal::Invalid
+        }
+        _ => Refusal::Unavailable,
+    }
+}
+
+/// `reason` is a `CauseType` of Kubernetes.
+fn caused_by(status: &Status, reason: &str) -> bool {
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_is_known_by_its_code_and_cause() {
+        let terminating = serde_json::json!([{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]);
+        let owned = serde_json::json!([{"reason": "FieldManagerConflict", "field": ".spec.replicas"}]);
+        let none = serde_json::json!([]);
+        for (code, message, causes, expected) in [
+            (409, "the object has been modified", &none, Refusal::Conflict),
+            (410, "too old", &none, Refusal::Conflict),
+            (409, "Apply failed with 1 conflict", &owned, Refusal::OwnedField),
+            (403, "namespace a is being terminated", &terminating, Refusal::NamespaceTerminating),
+            (403, "pods \"a\" is forbidden: exceeded quota: few", &none, Refusal::Quota),
+            (
+                403,
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
+                &none,
+                Refusal::Expansion,
+            ),
+            (403, "pods is forbidden: User \"x\" cannot create resource \"pods\"", &none, Refusal::Right),
+            (403, "admission webhook \"a\" denied the request", &none, Refusal::Admission),
+            (404, "namespaces \"a\" not found", &none, Refusal::NotFound),
+            (422, "is invalid", &none, Refusal::Invalid),
+            (
+                500,
+                "failed to create typed patch object (a): .spec.b: field not declared in schema",
+                &none,
+                Refusal::Invalid,
+            ),
+            (500, "etcdserver: request is too large", &none, Refusal::Invalid),
+            (500, "etcdserver: leader changed", &none, Refusal::Unavailable),
+            (429, "too many requests", &none, Refusal::Unavailable),
+        ] {
+            let status = serde_json::json!({"code": code, "message": message, "details": {"causes": causes}});
+            let error = kube::Error::Api(serde_json::from_value(status).unwrap());
+            assert_eq!(refusal(&error), expected, "{code} {message}");
+        }
+    }
+}
