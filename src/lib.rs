@@ -4,6 +4,8 @@
 
 // The documentation is for those who work on the operator.
 #![allow(rustdoc::private_intra_doc_links)]
+// `pub` is for users of the library and for `e2e`, and so is what it demands: documentation.
+#![warn(unreachable_pub)]
 
 pub mod api;
 pub mod cli;
@@ -18,7 +20,7 @@ pub(crate) mod lead;
 pub mod lease;
 pub(crate) mod metrics;
 pub(crate) mod plugin;
-pub mod postgres_writer;
+pub(crate) mod postgres_writer;
 pub(crate) mod postgresql;
 pub(crate) mod run;
 pub mod runtime;

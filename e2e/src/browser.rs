@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
 /// The variable that names the browser.
 const VARIABLE: &str = "CHROMIUM";
@@ -78,8 +78,8 @@ impl Browser {
             .arg("no-proxy-server")
             .arg("disable-component-update")
             .arg("disable-gpu")
-            .launch_timeout(PATIENCE)
-            .request_timeout(PATIENCE)
+            .launch_timeout(TIMEOUT)
+            .request_timeout(TIMEOUT)
             .viewport(None)
             .build();
         let (chromium, handler) = Chromium::launch(config.map_err(anyhow::Error::msg)?).await?;
@@ -211,7 +211,7 @@ impl Tab {
     /// Waits until an expression is true of the page, and returns its value.
     ///
     /// # Panics
-    /// When that takes longer than [`PATIENCE`], with what the page shows.
+    /// When that takes longer than [`TIMEOUT`], with what the page shows.
     pub async fn wait(&self, expression: &str) -> Value {
         let wait = format!(
             "new Promise((resolve) => {{
@@ -230,7 +230,7 @@ impl Tab {
                check();
              }})"
         );
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             match tokio::time::timeout_at(deadline, self.evaluate(&wait)).await {
                 Ok(Ok(value)) => return value,

@@ -60,7 +60,7 @@ struct Stage {
     /// What is applied: files by the names that `kubectl apply -f` is given, the ClientApp's last.
     files: Vec<&'static str>,
     /// How long a version may need to become ready.
-    patience: Duration,
+    timeout: Duration,
     /// Directories of the programs, for a user who looks around.
     path: Vec<PathBuf>,
 }
@@ -198,8 +198,8 @@ impl Stage {
                     if let Some(status) = operator.ended()? {
                         bail!("the operator ended ({status})");
                     }
-                    if started.elapsed() > self.patience {
-                        bail!("{} was not Ready at revision {revision} within {:?}: {told}", self.name, self.patience);
+                    if started.elapsed() > self.timeout {
+                        bail!("{} was not Ready at revision {revision} within {:?}: {told}", self.name, self.timeout);
                     }
                     continue;
                 }

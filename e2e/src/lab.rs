@@ -29,7 +29,7 @@ use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
 use crate::tools::Tools;
-pub use crate::wait::PATIENCE;
+pub use crate::wait::TIMEOUT;
 use crate::wait::until;
 
 /// The control plane and what runs on it.
@@ -324,17 +324,17 @@ impl Tenant {
         let before = self.uid::<K>(name).await.expect("there is one");
         self.api::<K>().delete(name, &DeleteParams::background()).await.expect("delete an object");
         let another = |found: Option<&K>| found.filter(|found| found.uid().as_ref() != Some(&before)).map(|_| ());
-        self.wait_for(name, "made anew", another).await;
+        self.wait_for(name, "recreated", another).await;
     }
 
     /// Waits until an object is as the check wants it. `None`: it is gone.
     ///
     /// # Panics
-    /// When that takes longer than [`PATIENCE`], with the object as it was last.
+    /// When that takes longer than [`TIMEOUT`], with the object as it was last.
     pub async fn wait_for<K: Object, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T {
         let mut last = None;
         let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
-        let found = tokio::time::timeout(PATIENCE, async {
+        let found = tokio::time::timeout(TIMEOUT, async {
             loop {
                 match objects.next().await {
                     Some(Ok(object)) => last = object,
@@ -504,7 +504,7 @@ impl Tenant {
     pub async fn let_job_run(&self, uid: &str) {
         let config = watcher::Config::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
         let mut pods = Box::pin(watcher(self.api::<Pod>(), config).applied_objects());
-        let pod = tokio::time::timeout(PATIENCE, async {
+        let pod = tokio::time::timeout(TIMEOUT, async {
             loop {
                 match pods.next().await {
                     Some(Ok(pod)) if pod.metadata.deletion_timestamp.is_none() => return pod.name_any(),

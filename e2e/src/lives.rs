@@ -55,7 +55,7 @@ use crate::percona::PerconaStandIn;
 use crate::progress::Progress;
 
 /// How long a life has after its last step for what may pass: a deletion that still goes on, a word that is not said yet.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// Looked at again at least this often, for what no watch shows.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -302,7 +302,7 @@ async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Liv
     for moved in &script.moves {
         life.take(moved).await;
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         life.settled(left).await?;

@@ -22,7 +22,7 @@ use crate::background::Background;
 use crate::plane::watchdog::Watchdog;
 use crate::progress::Progress;
 use crate::tools::Tools;
-use crate::wait::{PATIENCE, blocking_until};
+use crate::wait::{TIMEOUT, blocking_until};
 
 /// The name of the one bucket.
 pub const BUCKET: &str = "dumps";
@@ -232,7 +232,7 @@ impl Objects {
     /// Waits until more requests than so many have met a fault.
     ///
     /// # Panics
-    /// When that takes longer than [`PATIENCE`].
+    /// When that takes longer than [`TIMEOUT`].
     pub fn met_more_than(&self, so_many: usize) {
         blocking_until("a request meets a fault", || self.met() > so_many);
     }
@@ -337,7 +337,7 @@ async fn forward(shared: &Shared, request: Request) -> Result<(axum::http::respo
     let url = format!("http://127.0.0.1:{}{path}", shared.port);
     let body = axum::body::to_bytes(body, usize::MAX).await?;
     let answer =
-        shared.http.request(parts.method, url).headers(parts.headers).body(body).timeout(PATIENCE).send().await?;
+        shared.http.request(parts.method, url).headers(parts.headers).body(body).timeout(TIMEOUT).send().await?;
     let mut answered = Response::builder().status(answer.status());
     *answered.headers_mut().context("a response")? = answer.headers().clone();
     let body = answer.bytes().await?;

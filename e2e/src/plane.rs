@@ -41,7 +41,7 @@ use server::{Recipe, Server};
 use watchdog::Watchdog;
 
 /// Far more than it takes, for machines that are busy with something else.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a plane shall be like.
 #[derive(Clone, Debug)]
@@ -214,7 +214,7 @@ impl ControlPlane {
 
     /// Waits for something that `responsible` brings about, and gives up early if any server ends.
     async fn wait(&self, what: &str, responsible: &str, done: impl Future<Output = ()>) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         tokio::pin!(done);
         loop {
             tokio::select! {
@@ -228,7 +228,7 @@ impl ControlPlane {
             if Instant::now() > deadline {
                 let server = servers.iter().find(|server| server.name() == responsible);
                 let words = server.map(Server::last_words).unwrap_or_default();
-                bail!("waited {PATIENCE:?} for {what}; the last words of {responsible}:\n{words}");
+                bail!("waited {TIMEOUT:?} for {what}; the last words of {responsible}:\n{words}");
             }
         }
     }

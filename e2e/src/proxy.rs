@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::background::Background;
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,10 +162,10 @@ impl Proxy {
     /// Waits until more requests than so many have met a fault.
     ///
     /// # Panics
-    /// When that takes longer than [`PATIENCE`].
+    /// When that takes longer than [`TIMEOUT`].
     pub async fn met_more_than(&self, so_many: usize) {
         let mut met = self.shared.met.subscribe();
-        let more = tokio::time::timeout(PATIENCE, met.wait_for(|met| *met > so_many)).await;
+        let more = tokio::time::timeout(TIMEOUT, met.wait_for(|met| *met > so_many)).await;
         // The sender lives in `shared`.
         _ = more.unwrap_or_else(|_| panic!("no more than {so_many} requests have met a fault"));
     }

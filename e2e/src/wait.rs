@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// For a machine that is busy with something else; no test waits for so long.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// From one look to the next.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -43,9 +43,9 @@ impl<T, E: Display> Look for Result<T, E> {
 /// Looks again and again until this is so, and returns what was found.
 ///
 /// # Panics
-/// When that takes longer than [`PATIENCE`], with what the last look has shown.
+/// When that takes longer than [`TIMEOUT`], with what the last look has shown.
 pub async fn until<L: Look>(what: &str, mut look: impl AsyncFnMut() -> L) -> L::Found {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match look().await.found() {
             Ok(found) => return found,
@@ -58,9 +58,9 @@ pub async fn until<L: Look>(what: &str, mut look: impl AsyncFnMut() -> L) -> L::
 /// [`until`] for tests that are not asynchronous.
 ///
 /// # Panics
-/// When that takes longer than [`PATIENCE`], with what the last look has shown.
+/// When that takes longer than [`TIMEOUT`], with what the last look has shown.
 pub fn blocking_until<L: Look>(what: &str, mut look: impl FnMut() -> L) -> L::Found {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match look().found() {
             Ok(found) => return found,

@@ -29,7 +29,7 @@ use crate::{
         build::secrets::{self, ADMIN_PASSWORD},
         desired::{StoredProfile, desired},
         error::InvalidSpec,
-        namespace::{self, Fate},
+        namespace::{self, Outcome},
     },
     crd::{ClientApp, Guard, Profile, ProfileNamespace, annotation, label},
     runtime::{
@@ -356,8 +356,12 @@ async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
     #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
     match deleted {
-        Ok(_) => tracing::info!(clientapp = %key, reason = problem.reason, "took the ClientApp away again"),
-        Err(error) => tracing::warn!(clientapp = %key, %error, "could not take the ClientApp away again"),
+        Ok(_) => {
+            tracing::info!(clientapp = %key, reason = problem.reason, "deleted the ClientApp that this request had created")
+        }
+        Err(error) => {
+            tracing::warn!(clientapp = %key, %error, "could not delete the ClientApp that this request had created")
+        }
     }
 }
 
@@ -402,9 +406,13 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
 /// Takes a namespace away that this call has made for an instance which was not, unless there is something in it.
 async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
     match namespace::undo(&shared.parts.client, name, uid).await {
-        Ok(Fate::Deleting) => tracing::info!(namespace = name, "took the namespace away again"),
-        Ok(fate) => tracing::info!(namespace = name, ?fate, "the namespace stays"),
-        Err(error) => tracing::warn!(namespace = name, %error, "could not take the namespace away again"),
+        Ok(Outcome::Deleting) => {
+            tracing::info!(namespace = name, "deleted the namespace that this request had created")
+        }
+        Ok(outcome) => tracing::info!(namespace = name, ?outcome, "the namespace stays"),
+        Err(error) => {
+            tracing::warn!(namespace = name, %error, "could not delete the namespace that this request had created")
+        }
     }
 }
 

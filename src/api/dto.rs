@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_has_seen() {
+    fn an_app_that_no_controller_has_seen() {
         assert_eq!(
             instance(object(json!({"hostname": "a.example"}), json!({}))),
             json!({

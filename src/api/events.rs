@@ -43,14 +43,14 @@ pub(crate) fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -
         tokio::select! {
             () = stop.cancelled() => {}
             () = gone.closed() => {}
-            _ = Teller { shared, key, uid, follow, sender }.tell() => {}
+            _ = EventStream { shared, key, uid, follow, sender }.run() => {}
         }
     });
     let events = ReceiverStream::new(receiver).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-struct Teller {
+struct EventStream {
     shared: Arc<Shared>,
     key: Key,
     uid: String,
@@ -61,8 +61,8 @@ struct Teller {
 /// The reader has gone.
 struct Gone;
 
-impl Teller {
-    async fn tell(self) -> Result<(), Gone> {
+impl EventStream {
+    async fn run(self) -> Result<(), Gone> {
         let mut changes = self.shared.instances.changes();
         let happened = self.happened();
         tokio::pin!(happened);

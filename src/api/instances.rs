@@ -105,14 +105,14 @@ impl Instances {
         (page.into_iter().map(|(_, shown)| shown).collect(), next)
     }
 
-    pub(crate) async fn wait_for(&self, key: &Key, uid: &str, patience: Duration) -> bool {
+    pub(crate) async fn wait_for(&self, key: &Key, uid: &str, timeout: Duration) -> bool {
         let seen = |cache: &Cache<Arc<Shown>>| cache.get(key).filter(|shown| shown.uid == uid).map(|_| ());
-        self.0.wait_for(patience, seen).await.is_some()
+        self.0.wait_for(timeout, seen).await.is_some()
     }
 
-    pub(crate) async fn wait_gone(&self, key: &Key, uid: &str, patience: Duration) -> bool {
+    pub(crate) async fn wait_gone(&self, key: &Key, uid: &str, timeout: Duration) -> bool {
         let gone = |cache: &Cache<Arc<Shown>>| cache.get(key).is_none_or(|shown| shown.uid != uid).then_some(());
-        self.0.wait_for(patience, gone).await.is_some()
+        self.0.wait_for(timeout, gone).await.is_some()
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {

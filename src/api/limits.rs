@@ -25,7 +25,7 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(10);
 /// Requests a second, and at once, of one user.
 const USER: Quota = quota(100, 400);
 /// The same of one address whose user is not known; each costs the API server a TokenReview.
-const STRANGER: Quota = quota(50, 200);
+const UNAUTHENTICATED: Quota = quota(50, 200);
 /// Callers that are remembered before those are forgotten that have been quiet.
 const REMEMBERED: usize = 10_000;
 
@@ -41,8 +41,8 @@ pub(crate) fn for_users() -> Limit<String> {
 }
 
 /// By address, as [`network`] has it: for requests whose user is not known.
-pub(crate) fn for_strangers() -> Limit<IpAddr> {
-    Limit::new(STRANGER, "this address without a token that is known")
+pub(crate) fn for_unauthenticated() -> Limit<IpAddr> {
+    Limit::new(UNAUTHENTICATED, "this address without a token that is known")
 }
 
 /// A client that has one address of IPv6 has all of its /64.

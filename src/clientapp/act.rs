@@ -96,10 +96,10 @@ async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,
     object: &DesiredObject,
-    Apply { room, source, isolated, uid }: &Apply,
+    Apply { targets, source, isolated, uid }: &Apply,
 ) -> Result<(), Error> {
     let DesiredObject { provider, name, .. } = object;
-    let mut document = object.document(room).applied(app.uid(), uid.as_deref());
+    let mut document = object.document(targets).applied(app.uid(), uid.as_deref());
     if *isolated {
         provider.isolate(&mut document);
     }
@@ -153,8 +153,8 @@ async fn back_up(
     observed: &Observed,
     record: &BackupRecord,
 ) -> Result<(), Error> {
-    let room = observed.database.object.as_ref().map(|found| found.room.clone()).unwrap_or_default();
-    let (resource, name, patch) = object.provider.back_up(key, record, &room);
+    let targets = observed.database.object.as_ref().map(|found| found.targets.clone()).unwrap_or_default();
+    let (resource, name, patch) = object.provider.back_up(key, record, &targets);
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
     let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
     let asked = api.patch(&name, &params, &patch).await.map(|_| ());

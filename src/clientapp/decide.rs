@@ -148,7 +148,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
 pub fn deployer_taken(key: &Key) -> Hold {
     let namespace = &key.namespace;
     let message = format!(
-        "RoleBinding {DEPLOYER} in namespace {namespace} was changed or made by another client: it has to bind ClusterRole {DEPLOYER} to ServiceAccount {DEPLOYER} and to nothing else, and is not overwritten; `kubectl delete rolebinding {DEPLOYER} -n {namespace}`, and it is made anew, or name an account of your own in spec.serviceAccountName"
+        "RoleBinding {DEPLOYER} in namespace {namespace} was changed or made by another client: it has to bind ClusterRole {DEPLOYER} to ServiceAccount {DEPLOYER} and to nothing else, and is not overwritten; `kubectl delete rolebinding {DEPLOYER} -n {namespace}`, and it is recreated, or name an account of your own in spec.serviceAccountName"
     );
     Hold::new(Reason::DeployerNotOurs, message)
 }
@@ -261,7 +261,7 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
         (SecretSource::Generated(name), SecretView::NotOurs { owner, .. }) => Err(Hold::new(
             Reason::SecretNotOurs,
             format!(
-                "Secret {name} belongs to {owner}: it is not used, and made anew once it is gone; if it opens data that this ClientApp shall have, set spec.postgres.adopt to true"
+                "Secret {name} belongs to {owner}: it is not used, and a new one is created once it is gone; if it has the password of data that this ClientApp is to adopt, set spec.postgres.adopt to true"
             ),
         )),
         _ => Ok(None),
@@ -374,7 +374,7 @@ fn hook(job: Option<&String>, release: &ReleaseView, helm_deadline: SignedDurati
     const LOOK: SignedDuration = SignedDuration::from_secs(5);
     let until = release.written? + helm_deadline;
     let message = format!(
-        "Job {}, a hook of the chart, still runs, and the helm that has begun it for revision {} is gone: its end is waited for, as long as helm would have",
+        "Job {}, a hook of the chart, is still running, and the helm process that started it for revision {} is gone: the operator waits for its end as long as helm would have",
         job?, release.revision
     );
     (now < until).then(|| Hold::new(Reason::ExternalOperationInProgress, message).until(until.min(now + LOOK)))
@@ -389,7 +389,7 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     let after = Refusal::UpgradeFailed.disposition(attempt.failures);
     let until = attempt.started_at.0 + after.retry.delay(attempt.failures)?;
     let message = format!(
-        "helm and the operator have ended together, {} times in a row: look at how the operator's pod has ended, such as for want of memory",
+        "helm and the operator were killed together, {} times in a row: look at why the operator's pod ended, such as out of memory",
         attempt.failures + 1
     );
     let hold = Hold::new(Reason::UpgradeFailed, message).until(until);
@@ -409,7 +409,7 @@ fn owed(observed: &Observed, attempt: Option<&Attempt>, Key { namespace, name }:
     }
     let why = attempt.and_then(|attempt| attempt.message.as_deref()).unwrap_or("it was cut off");
     let message = format!(
-        "the installation, revision {} of release {name}, has ended before {} was through, which Helm runs with no upgrade: {why}; nothing is tried again before `helm uninstall {name} -n {namespace}`, after which it is installed anew, hooks included",
+        "the installation, revision {} of release {name}, failed before {} was complete, and Helm does not run this with an upgrade: {why}; nothing is tried again before `helm uninstall {name} -n {namespace}`, after which the chart is installed again, hooks included",
         release.revision,
         inventory.install_hooks.join(", "),
     );

@@ -321,11 +321,11 @@ mod tests {
 
     fn document(desired: &Desired) -> String {
         let object = desired.database_object().unwrap();
-        serde_yaml::to_string(&object.document(&object.room(None).unwrap()).object).unwrap()
+        serde_yaml::to_string(&object.document(&object.targets(None).unwrap()).object).unwrap()
     }
 
     #[test]
-    fn a_database_with_room_for_backups() {
+    fn a_database_with_targets_of_backups() {
         let desired = want(&json!({"upgrade": {"backup": true}, "postgres": {"storageSize": "5Gi"}}));
         insta::assert_snapshot!(document(&desired));
     }
@@ -344,7 +344,7 @@ mod tests {
         let database = |postgres: Value| {
             let desired = want(&json!({"postgres": postgres}));
             let object = desired.database_object().unwrap();
-            object.document(&object.room(None).unwrap()).object["spec"].clone()
+            object.document(&object.targets(None).unwrap()).object["spec"].clone()
         };
         let percona = database(json!({"resources": resources}));
         assert_eq!(percona["instances"][0]["resources"], resources);

@@ -86,7 +86,7 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
     };
     let can_be: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
     if desired.drift == Drift::Report && !can_be.is_empty() {
-        let says = ": another client has deleted it, or taken it off the release, and spec.drift is Report; set it to Repair, and it is made again";
+        let says = ": another client has deleted it, or removed Helm's marks from it, and spec.drift is Report; set it to Repair, and it is recreated";
         return Some((None, Hold { stalled: true, until: None, ..hold(&can_be, says) }));
     }
     let (waiting, due): (Vec<_>, Vec<_>) =
@@ -95,12 +95,12 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
     let refused = |tried: &[&Missing]| {
         tried.iter().find_map(|missing| {
             let Refused { sentence, stalled } = repairs.of(&missing.object)?.refused.as_ref()?;
-            let says = format!(" is missing, and cannot be made again: {sentence}; tried again");
+            let says = format!(" is missing, and cannot be recreated: {sentence}; tried again");
             Some(Hold { stalled: *stalled, ..hold(&[missing], &says) })
         })
     };
     if !due.is_empty() {
-        let says = ": another client has deleted it, or taken it off the release; it is made again";
+        let says = ": another client has deleted it, or removed Helm's marks from it; it is recreated";
         let told = refused(&due).unwrap_or_else(|| hold(&due, says));
         // What has come of it.
         return Some((Some(Step::Repair(due.into_iter().cloned().collect())), told.until(now + SOON)));
@@ -118,7 +118,7 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
             times => format!("{times} times in a row"),
         };
         let says = format!(
-            " was made again {times}, and another client has deleted it, or taken it off the release, again: find that client; it is made again ever more seldom, down to every 5 minutes"
+            " was recreated {times}, and another client has deleted it, or removed Helm's marks from it, again: find that client; it is recreated less and less often, at last every 5 minutes"
         );
         Some(hold(&[missing], &says))
     };
@@ -127,17 +127,17 @@ pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option
     Some((None, told.until(again.chain([now + SAFETY_NET]).min())))
 }
 
-/// Why it cannot be made again, and whether that is for a user to change.
+/// Why it cannot be recreated, and whether that is for a user to change.
 fn blocked(missing: &Missing) -> Option<(String, bool)> {
     Some(match &missing.found {
         Found::Foreign => (
-            "is missing, and another object has its name, without Helm's marks of this release: delete or rename that, and it is made again, or set spec.drift to Ignore".to_owned(),
+            "is missing, and another object has its name, without Helm's marks of this release: delete or rename that, and it is recreated, or set spec.drift to Ignore".to_owned(),
             true,
         ),
-        Found::Going => ("is being deleted; it is made again when it is gone".to_owned(), false),
+        Found::Going => ("is being deleted; it is recreated when it is gone".to_owned(), false),
         Found::Unknown(problem) => (format!("is not seen, and cannot be asked for: {problem}"), false),
         Found::Nothing => (
-            format!("was deleted, and is not made again: {}; see whether they are there, then run helm with another change of the spec", inventory::danger(&missing.object)?),
+            format!("was deleted, and is not recreated: {}; check whether they are there, then change the spec so that helm runs", inventory::danger(&missing.object)?),
             true,
         ),
         Found::Unmarked => return None,

@@ -101,7 +101,7 @@ pub fn deployer(created: Timestamp) -> Deployer {
 
 pub fn database(desired: &Desired) -> Option<DatabaseObject> {
     let object = desired.database_object()?;
-    let room = object.room(None).unwrap();
+    let targets = object.targets(None).unwrap();
     Some(DatabaseObject {
         app: Some("acme".to_owned()),
         retained_from: None,
@@ -109,10 +109,10 @@ pub fn database(desired: &Desired) -> Option<DatabaseObject> {
         owner_uid: None,
         stamp: Some("uid".to_owned()),
         deleting: false,
-        digest: Some(object.document(&room).digest),
+        digest: Some(object.document(&targets).digest),
         postgres_version: Some(object.postgres_version),
         storage_bytes: Some(object.storage_bytes),
-        room,
+        targets,
         source: None,
         isolated: true,
         backup_waits_for: None,

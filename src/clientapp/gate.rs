@@ -61,23 +61,23 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
             return stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}"));
         }
     }
-    let room = object.room(found.as_ref().map(|found| &found.room));
+    let targets = object.targets(found.as_ref().map(|found| &found.targets));
     let Some(found) = found else {
         let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
         // One that was there before has left volumes, which no backup is to be restored over.
         let source = object.source().filter(|_| on_record.is_none());
-        let apply = Apply { room: room.unwrap_or_default(), source, isolated: object.isolated, uid: None };
+        let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
         return Gate { apply: Some(apply), hold: Some(hold) };
     };
     if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {
         return gate;
     }
-    let room = match room {
-        Ok(room) => room,
+    let targets = match targets {
+        Ok(targets) => targets,
         Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
     };
-    let apply = (found.digest.as_ref() != Some(&object.document(&room).digest)).then(|| Apply {
-        room,
+    let apply = (found.digest.as_ref() != Some(&object.document(&targets).digest)).then(|| Apply {
+        targets,
         source: found.source.clone(),
         isolated: found.isolated,
         uid: Some(found.uid.clone()),
@@ -142,7 +142,7 @@ fn unusable(
         return Some(stalled(Reason::DatabaseNotOurs, message));
     }
     if found.deleting {
-        let message = format!("{what} is being deleted; it is made anew once it is gone");
+        let message = format!("{what} is being deleted; it is recreated once it is gone");
         return Some(Gate { apply: None, hold: Some(closed(Reason::Deleting, message).until(now + SAFETY_NET)) });
     }
     let wanted = object.postgres_version;

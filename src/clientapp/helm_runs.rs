@@ -35,7 +35,7 @@ pub enum HelmRun {
     Uninstalled(Result<(), (Refusal, String)>),
 }
 
-/// An attempt to upgrade that has ended, be it for want of a chart.
+/// An attempt to upgrade that has ended, be it for lack of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upgraded {
     /// As it is to be put on record.

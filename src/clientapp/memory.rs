@@ -35,7 +35,7 @@ pub struct Memory {
     /// Of the newest revision that this process has seen helm make, by the uid of its Secret: the generation of each of its
     /// workloads by uid, which a late watch may not have yet.
     pub generations: Memo<Key, (String, Arc<HashMap<String, i64>>)>,
-    /// What was made again for an app of late, and until when a watch may be late with what helm has made.
+    /// What was recreated for an app of late, and until when a watch may be late with what helm has made.
     pub repairs: Memo<Key, Repairs>,
     /// What was last seen of the pods of an app that is not ready.
     pub pods: Memo<Key, Look>,

@@ -9,7 +9,7 @@
 //! | do it | [`act`], with `release`, `repair` and `account` | effect |
 //! | how helm gets on | [`helm_runs`] | effect |
 //! | deletion | `teardown` | effect |
-//! | what becomes of what | [`fate`] | pure |
+//! | what becomes of what | [`outcome`] | pure |
 //!
 //! This module is the driver: it runs the stages in order and knows nothing of what they decide. None of them waits.
 
@@ -24,7 +24,6 @@ pub(crate) mod deployer;
 pub mod desired;
 mod drift;
 pub(crate) mod error;
-pub mod fate;
 #[cfg(test)]
 mod fixtures;
 mod gate;
@@ -38,6 +37,7 @@ pub(crate) mod names;
 pub(crate) mod namespace;
 pub(crate) mod observe;
 pub(crate) mod observed;
+pub mod outcome;
 pub(crate) mod owned;
 pub(crate) mod plan;
 mod pods;

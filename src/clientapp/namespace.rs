@@ -37,7 +37,7 @@ const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 /// What has become of a namespace.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// It was not made for an app, or is gone already.
     NotOurs,
     Deleting,
@@ -47,13 +47,13 @@ pub enum Fate {
     Unclear(String),
 }
 
-impl Fate {
+impl Outcome {
     /// What to tell about the app that was deleted.
     pub fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
-            Fate::NotOurs | Fate::Deleting => return None,
-            Fate::Kept(object) => format!("{object} is in it"),
-            Fate::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
+            Outcome::NotOurs | Outcome::Deleting => return None,
+            Outcome::Kept(object) => format!("{object} is in it"),
+            Outcome::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
         };
         let message = format!("namespace {namespace} was made for this ClientApp and stays, since {because}");
         Some(Note::normal("Deleting", Reason::NamespaceKept, message))
@@ -62,7 +62,7 @@ impl Fate {
 
 /// Deletes the namespace of an app that is taken down but for its finalizer. The app keeps the namespace until the
 /// finalizer goes, so that a crash between the two loses neither.
-pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
+pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
@@ -70,7 +70,7 @@ pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Fate, Error> {
             let of = (Some((app, uid)), ctx.watches.deployer(name));
             delete_if_empty(&ctx.client, &namespace, of, Some(&ctx.lead)).await
         }
-        None => Ok(Fate::NotOurs),
+        None => Ok(Outcome::NotOurs),
     }
 }
 
@@ -82,13 +82,13 @@ pub async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
 }
 
 /// Deletes a namespace again that was made for an app which was refused then.
-pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Fate, Error> {
+pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Error> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
     match found.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) if namespace.uid().as_deref() == Some(uid) => {
             delete_if_empty(client, &namespace, (None, Deployer::default()), None).await
         }
-        _ => Ok(Fate::NotOurs),
+        _ => Ok(Outcome::NotOurs),
     }
 }
 
@@ -102,7 +102,7 @@ pub async fn sweep(ctx: &Ctx) {
             Ok(None) => return,
             Ok(Some(wait)) => tokio::time::sleep(wait).await,
             Err(error) => {
-                tracing::warn!(%error, "namespaces whose ClientApp never came to be are not looked for until the next start");
+                tracing::warn!(%error, "namespaces that were made for a ClientApp which was never created are not looked for until the next start");
                 return;
             }
         }
@@ -116,11 +116,14 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let made = namespaces.list(&made).await.map_err(Error::api("list the namespaces made for ClientApps"))?;
     let apps = ctx.watches.apps.store.state();
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
-    let (forsaken, wait) = forsaken(&made.items, &with_app, clock::now());
-    for namespace in forsaken {
+    let (abandoned, wait) = abandoned(&made.items, &with_app, clock::now());
+    for namespace in abandoned {
         let of = (None, ctx.watches.deployer(&namespace.name_any()));
-        if delete_if_empty(&ctx.client, namespace, of, Some(&ctx.lead)).await? == Fate::Deleting {
-            tracing::warn!(namespace = namespace.name_any(), "was made for a ClientApp that never came to be: deleted");
+        if delete_if_empty(&ctx.client, namespace, of, Some(&ctx.lead)).await? == Outcome::Deleting {
+            tracing::warn!(
+                namespace = namespace.name_any(),
+                "was made for a ClientApp that was never created: deleted"
+            );
         }
     }
     Ok(wait)
@@ -128,7 +131,7 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
 
 /// Of the namespaces that were made for apps those that have none and are old enough, and how long until the youngest
 /// without one is. **Pure.**
-fn forsaken<'a>(
+fn abandoned<'a>(
     made: &'a [Namespace],
     with_app: &BTreeSet<&str>,
     now: Timestamp,
@@ -153,22 +156,22 @@ async fn delete_if_empty(
     namespace: &Namespace,
     of: (Option<(&Key, &str)>, Deployer),
     lead: Option<&Lead>,
-) -> Result<Fate, Error> {
+) -> Result<Outcome, Error> {
     let labels = namespace.labels();
     let ours = labels.contains_key(label::INSTANCE)
         && labels.get(label::MANAGED_BY).map(String::as_str) == Some(label::OPERATOR);
     if !ours {
-        return Ok(Fate::NotOurs);
+        return Ok(Outcome::NotOurs);
     }
     if namespace.metadata.deletion_timestamp.is_some() {
-        return Ok(Fate::Deleting);
+        return Ok(Outcome::Deleting);
     }
     if let Some(kept) = kept(client, &namespace.name_any(), of).await? {
         return Ok(kept);
     }
     match destroy::namespace(client, lead, Vacant(namespace)).await? {
-        true => Ok(Fate::Deleting),
-        false => Ok(Fate::NotOurs),
+        true => Ok(Outcome::Deleting),
+        false => Ok(Outcome::NotOurs),
     }
 }
 
@@ -177,20 +180,20 @@ async fn kept(
     client: &Client,
     namespace: &str,
     (app, deployer): (Option<(&Key, &str)>, Deployer),
-) -> Result<Option<Fate>, Error> {
+) -> Result<Option<Outcome>, Error> {
     let discover = || Error::api("ask the API server for its kinds");
     let core = client.list_core_api_versions_aggregated().await.map_err(discover())?;
     let groups = client.list_api_groups_aggregated().await.map_err(discover())?;
     let kinds = match Kinds::of(&core.items, &groups.items, deployer) {
         Ok(kinds) => kinds,
-        Err(unclear) => return Ok(Some(Fate::Unclear(unclear))),
+        Err(unclear) => return Ok(Some(Outcome::Unclear(unclear))),
     };
     let looks: Vec<_> = kinds.stored.iter().map(|kind| look(client, namespace, app, &kinds, kind).boxed()).collect();
     let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
     let mut unclear = None;
     while let Some(found) = looks.next().await {
         match found? {
-            kept @ Some(Fate::Kept(_)) => return Ok(kept),
+            kept @ Some(Outcome::Kept(_)) => return Ok(kept),
             found => unclear = unclear.or(found),
         }
     }
@@ -209,13 +212,13 @@ async fn look(
     app: Option<(&Key, &str)>,
     kinds: &Kinds,
     kind: &ApiResource,
-) -> Result<Option<Fate>, Error> {
+) -> Result<Option<Outcome>, Error> {
     match first(client, namespace, app, kinds, kind).await {
-        Ok(found) => Ok(found.map(|name| Fate::Kept(format!("{} {name}", kind.kind)))),
+        Ok(found) => Ok(found.map(|name| Outcome::Kept(format!("{} {name}", kind.kind)))),
         // Its definition has just been deleted, and all objects with it.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error @ kube::Error::Api(_)) => {
-            Ok(Some(Fate::Unclear(format!("{} cannot be listed: {}", describe(kind), api_sentence(&error)))))
+            Ok(Some(Outcome::Unclear(format!("{} cannot be listed: {}", describe(kind), api_sentence(&error)))))
         }
         Err(error) => Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
     }
@@ -262,18 +265,18 @@ mod tests {
             made("younger", "2026-01-01T11:59:00Z"),
             made("used", "2026-01-01T11:00:00Z"),
         ];
-        let (old, wait) = forsaken(&namespaces, &BTreeSet::from(["used"]), now);
+        let (old, wait) = abandoned(&namespaces, &BTreeSet::from(["used"]), now);
         assert_eq!(old.iter().map(|namespace| namespace.name_any()).collect::<Vec<_>>(), ["old", "just-old-enough"]);
         assert_eq!(wait, Some(Duration::from_secs(9 * 60)));
-        assert_eq!(forsaken(&namespaces[..2], &BTreeSet::new(), now).1, None);
+        assert_eq!(abandoned(&namespaces[..2], &BTreeSet::new(), now).1, None);
     }
 
     #[test]
     fn only_what_stays_is_told() {
-        assert!(Fate::Deleting.note("acme").is_none());
-        let note = Fate::Kept("Secret keys".to_owned()).note("acme").unwrap();
+        assert!(Outcome::Deleting.note("acme").is_none());
+        let note = Outcome::Kept("Secret keys".to_owned()).note("acme").unwrap();
         assert_eq!(note.message, "namespace acme was made for this ClientApp and stays, since Secret keys is in it");
-        let note = Fate::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
+        let note = Outcome::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
         assert!(note.message.ends_with("not clear what else is in it: things.example.com cannot be listed"));
     }
 }

@@ -26,7 +26,7 @@ use super::{
     owned::{self, Seen},
     plan::SAFETY_NET,
     pods,
-    repairs::WATCH_PATIENCE,
+    repairs::WATCH_LAG,
     report::NAMED_WORKLOADS,
     retained, upgrade,
     watches::{RevisionMeta, SecretMeta},
@@ -61,7 +61,7 @@ fn is_shown(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
 
 /// Until when a watch that does not show the revision yet is waited for; `None`: it shows it, or is too late.
 fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
-    let until = upgraded.at + WATCH_PATIENCE;
+    let until = upgraded.at + WATCH_LAG;
     (upgraded.succeeded && !is_shown(upgraded, release) && now < until).then_some(until)
 }
 
@@ -133,7 +133,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
     let is_deployed = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
-    let Some(since) = since.filter(|since| is_deployed && now.duration_since(*since) >= pods::PATIENCE) else {
+    let Some(since) = since.filter(|since| is_deployed && now.duration_since(*since) >= pods::GRACE) else {
         ctx.memory.pods.take(key);
         return;
     };
@@ -161,7 +161,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
 }
 
 /// Adds what of the release is missing, where nothing else is to be done about it. What no watch shows the API server is asked for: a
-/// watch may be late, and for want of an object an app is told not ready.
+/// watch may be late, and for lack of an object an app is told not ready.
 async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
     let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;

@@ -53,7 +53,7 @@ pub struct Observed {
     pub missing: Vec<Missing>,
     /// When to look again at what no watch shows.
     pub look_again: Option<Timestamp>,
-    /// What was made again of late.
+    /// What was recreated of late.
     pub repairs: Repairs,
     /// What the release consists of; `None`: there is none, or it cannot be read.
     pub inventory: Option<Inventory>,

@@ -7,7 +7,7 @@ use kube::runtime::controller::Action;
 use serde_json::Value;
 
 use super::{
-    database::Room,
+    database::BackupTargets,
     deployer,
     observed::{Missing, Retained},
 };
@@ -21,8 +21,8 @@ pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 /// How a database object is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Apply {
-    /// With this room for backups.
-    pub(crate) room: Room,
+    /// With these targets of its backups.
+    pub(crate) targets: BackupTargets,
     /// What it is made from, or was: said again in the same words, since Percona may be at it still.
     pub source: Option<Value>,
     /// Closed for pods of other namespaces, where its kind can be: as it is, and from the beginning.

@@ -15,7 +15,7 @@ use crate::crd::{
 };
 
 /// A workload that was only just applied is given so long before its pods are asked for: most need no more.
-pub const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 /// Between two looks at most.
 const SELDOM: SignedDuration = SignedDuration::from_secs(300);
 
@@ -38,9 +38,9 @@ pub fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
 /// When pods are asked for next, of what has not been ready since then: the longer, the more seldom. No watch tells of them.
 pub fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
     let waited = now.duration_since(since);
-    match waited < PATIENCE {
-        true => since + PATIENCE,
-        false => now + (waited / 4).clamp(PATIENCE, SELDOM),
+    match waited < GRACE {
+        true => since + GRACE,
+        false => now + (waited / 4).clamp(GRACE, SELDOM),
     }
 }
 

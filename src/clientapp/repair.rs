@@ -88,7 +88,7 @@ async fn apply(
     };
     let error = match applied {
         Ok(_) => {
-            tracing::info!(release = %key, "{kind} {}/{name} is made again", key.namespace);
+            tracing::info!(release = %key, "{kind} {}/{name} is recreated", key.namespace);
             return Ok(());
         }
         Err(error) => error,
@@ -101,6 +101,6 @@ async fn apply(
         }
         _ => sentence(&api_sentence(&error)),
     };
-    tracing::warn!(release = %key, "{kind} {}/{name} cannot be made again: {sentence}", key.namespace);
+    tracing::warn!(release = %key, "{kind} {}/{name} cannot be recreated: {sentence}", key.namespace);
     Err(Refused { sentence, stalled: disposition.stalled })
 }

@@ -1,4 +1,4 @@
-//! When an object that another client deletes is made again: at once, and ever more seldom where that goes on. **Pure.**
+//! When an object that another client deletes is recreated: at once, and ever more seldom where that goes on. **Pure.**
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// So long a watch may take to show what helm has made.
-pub const WATCH_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
+pub const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 /// Between two tries at most.
 const SELDOM: SignedDuration = SignedDuration::from_mins(5);
 /// From one try to the next, where another client undoes it, or it is refused.
@@ -27,7 +27,7 @@ pub struct Repairs {
     objects: BTreeMap<(String, String), Repaired>,
 }
 
-/// An object that was made again, or could not be.
+/// An object that was recreated, or could not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// So often in a row it was tried.
@@ -38,7 +38,7 @@ pub struct Repaired {
     pub refused: Option<Refused>,
 }
 
-/// Why an object cannot be made again.
+/// Why an object cannot be recreated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub sentence: String,
@@ -49,7 +49,7 @@ pub struct Refused {
 impl Repairs {
     /// helm has ended at this time.
     pub fn after_helm(self, at: Timestamp) -> Repairs {
-        Repairs { shown: Some(at + WATCH_PATIENCE), ..self }
+        Repairs { shown: Some(at + WATCH_LAG), ..self }
     }
 
     /// This was tried now.

@@ -255,7 +255,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
         None if hold.is_none_or(|hold| hold.reason == Reason::Drifted) && is_stuck(observed) => {
             Verdict::yes(Reason::ProgressDeadlineExceeded, &workloads.message)
         }
-        None => Verdict::no(Reason::NotStalled, "nothing has to be changed by hand"),
+        None => Verdict::no(Reason::NotStalled, "no manual action is required"),
     };
     vec![
         (kind::READY, ready),
@@ -450,7 +450,7 @@ pub fn because(because: &Because, key: &Key) -> Note {
 /// The event that tells why workloads were restarted. **Pure.**
 pub fn restarted(secret: &str) -> Note {
     let message = format!(
-        "Secret {secret} was deleted and made anew with another password: the workloads that hold the old one are restarted"
+        "Secret {secret} was deleted and recreated with another password: the workloads that hold the old one are restarted"
     );
     Note::warning("Restarting", Reason::SecretReplaced, message)
 }
@@ -458,7 +458,7 @@ pub fn restarted(secret: &str) -> Note {
 /// The event that tells that the account which helm acts as was put back. **Pure.**
 pub fn deployer_replaced(part: Part, namespace: &str) -> Note {
     let message = format!(
-        "{} {DEPLOYER}, by which helm acts in namespace {namespace}, was missing and is made anew",
+        "{} {DEPLOYER}, by which helm acts in namespace {namespace}, was missing and is recreated",
         part.kind()
     );
     Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)

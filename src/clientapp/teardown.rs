@@ -17,9 +17,9 @@ use super::{
     context::{App, Ctx},
     database, desired,
     error::Error,
-    fate::{Deletion, Fate, Piece},
     live, namespace, observe,
     observed::ReleaseView,
+    outcome::{Deletion, Outcome, Piece},
     owned,
     plan::{Hold, Plan, SAFETY_NET},
     report,
@@ -89,7 +89,7 @@ impl Going<'_> {
     }
 
     fn goes(&self, piece: Piece) -> bool {
-        piece.fate(self.deletion) == Fate::Deleted
+        piece.outcome(self.deletion) == Outcome::Deleted
     }
 
     /// Whether an object is on record as this app's.
@@ -106,8 +106,8 @@ pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
         Progress::Done(kept) => {
             report::publish(ctx, app, report::data_kept(app.key, &kept).as_slice()).await;
-            let fate = namespace::release(ctx, app.key, app.uid()).await?;
-            report::publish(ctx, app, fate.note(&app.key.namespace).as_slice()).await;
+            let outcome = namespace::release(ctx, app.key, app.uid()).await?;
+            report::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
             let sealed = ctx.seal(app, false).await?;
             ctx.forget(app.key);
             return Ok(sealed);

@@ -84,7 +84,7 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
             Ok(before) if before > *version => refused(
                 Reason::DowngradeRefused,
                 format!(
-                    "chart {chart} {version} is older than {before}, which is installed, and data that were migrated do not go back: {BACK}"
+                    "chart {chart} {version} is older than {before}, which is installed, and migrated data cannot be migrated back: {BACK}"
                 ),
             ),
             _ => None,
@@ -93,7 +93,7 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
     let goes =
         format!("chart {chart} {version} has version {app} of the app, and {app_before} is installed (chart {before})");
     if to < from {
-        return refused(Reason::DowngradeRefused, format!("{goes}: data that were migrated do not go back: {BACK}"));
+        return refused(Reason::DowngradeRefused, format!("{goes}: migrated data cannot be migrated back: {BACK}"));
     }
     let (_, charts) = ONE_MAJOR_AT_A_TIME.iter().find(|(name, _)| name == chart)?;
     let next = from.first()? + 1;
@@ -253,7 +253,7 @@ fn described(object: &DesiredObject, record: &BackupRecord) -> String {
 }
 
 /// Why no further backup is made by itself: a try after the last one has failed, so that the data may be upgraded in part. Of such
-/// data one backup after the other would push the good one out of the room for them, unseen.
+/// data one backup after the other would push the good one out of the repository, unseen.
 fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let record = of_this_upgrade(desired, &observed.recorded)?;
     let tried = observed.release.as_ref().filter(|release| is_failed_try(release))?;

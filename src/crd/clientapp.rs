@@ -287,7 +287,7 @@ pub struct Upgrade {
 /// What follows when an object of the release is missing.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum Drift {
-    /// It is made again as helm has made it, without a new revision; but no StatefulSet whose claims go with it.
+    /// It is recreated as helm has made it, without a new revision; but no StatefulSet whose claims go with it.
     #[default]
     Repair,
     /// `Ready` says so, and nothing is made.

@@ -150,7 +150,7 @@ pub struct Backup {
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
-    /// Any word; each new one asks for a dump at once. The result is in `status.dump`.
+    /// A word of your choice; each new value requests a dump at once. The result is in `status.dump`.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
     pub request: Option<String>,

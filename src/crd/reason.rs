@@ -83,13 +83,13 @@ reasons! {
         "Grant it; for what a chart makes, `manifests/role-deployer.yaml` says how.";
     AdminSecretKeyMissing APP kind::RELEASED, Stalled: "The Secret with the administrator's credentials lacks a key.",
         "Complete it; that is noticed at once.";
-    AdminSecretLost APP kind::RELEASED, Stalled: "The generated Secret with the administrator's password is gone, and the app knows no other. No new one is made up.",
+    AdminSecretLost APP kind::RELEASED, Stalled: "The generated Secret with the administrator's password is gone, and the app knows no other. No new password is generated.",
         "Restore it, or create it with the credentials that the app has; the message has the command.";
     AdminSecretMissing APP kind::RELEASED, Stalled: "`spec.adminSecret` names a Secret that does not exist.",
         "Create it; that is noticed at once.";
     ApiUnavailable ALL kind::READY, Trouble: "The API server does not answer.", "It is tried again.";
     Applying DB kind::RECONCILING, Progress: "Objects of the database have been applied and are not ready yet.", "Wait.";
-    BackingUp APP kind::RELEASED, Progress: "The backup before an upgrade is on its way.", "Wait.";
+    BackingUp APP kind::RELEASED, Progress: "The backup before an upgrade is being taken.", "Wait.";
     BackupFailed APP kind::RELEASED, Stalled: "The backup before an upgrade has failed, and nothing is upgraded.",
         "Delete it for another try, or set `spec.upgrade.backup` to false.";
     BackupOutdated APP kind::RELEASED, Stalled: "An upgrade has failed, and the backup before it is too old for another try.",
@@ -125,11 +125,11 @@ reasons! {
     Deployed APP kind::RELEASED, Fine: "The release is deployed as the spec asks.", "Nothing.";
     DeployerNotOurs APP kind::RELEASED, Stalled: "A RoleBinding `clientapp-deployer` binds something else than the account that helm acts as. It is not overwritten.",
         "Delete it, and it is made as it has to be; or name an account of your own in `spec.serviceAccountName`.";
-    DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace, and is made anew.", "Leave both there: helm acts by them.";
+    DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace, and is recreated.", "Leave both there: helm acts by them.";
     Disabled APP kind::POSTGRES_READY, Fine: "The spec asks for no database.", "Nothing.";
-    DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; data that were migrated do not go back.", "Take the way in the message.";
-    Drifted APP kind::RELEASED, Trouble: "Another client has deleted an object of the release, or taken it off the release.",
-        "With `spec.drift: Repair` it is made again: find the client, if that goes on. Else make it again, or set that.";
+    DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; migrated data cannot be migrated back.", "Take the way in the message.";
+    Drifted APP kind::RELEASED, Trouble: "Another client has deleted an object of the release, or removed Helm's marks from it.",
+        "With `spec.drift: Repair` it is recreated: find the client, if that goes on. Else recreate it, or set that.";
     DrillFailed DB BACKED_UP, Trouble: "The latest dump could not be restored when that was tried.", "Follow the message, and make another dump: the newest is in doubt.";
     DumpFailed DB BACKED_UP, Trouble: "A dump has failed, or has hung for six hours; or it is on its volume, and could not be uploaded to the store.", "Do what the message says, or look at the log of the Job that is named.";
     Dumped DB BACKED_UP, Fine: "The last dump is complete.", "Nothing.";
@@ -144,8 +144,8 @@ reasons! {
     HelmUnavailable APP kind::RELEASED, Trouble: "helm cannot be run; `/readyz` says so too.", "Check the image, or `--helm`.";
     HostnameConflict APP kind::RELEASED, Stalled: "Another ClientApp has the hostname.", "Choose another, or delete that one.";
     InitializationFailed DB kind::READY, Stalled: "The Job that makes the database has failed.", "Look at its log; delete it for another try.";
-    InlinePassword DB kind::READY, Event: "A password stands in the spec, for every user who may read it.", "Put it into a Secret, and name that in `spec.passwordSecret`.";
-    InternalError ALL kind::READY, Stalled: "A reconcile of this object has panicked: the operator is wrong about something. All else goes on.",
+    InlinePassword DB kind::READY, Event: "The spec has a password in clear text, for every user who may read the object.", "Put it into a Secret, and name that in `spec.passwordSecret`.";
+    InternalError ALL kind::READY, Stalled: "A reconcile of this object panicked: a bug in the operator. Other objects are not affected.",
         "It is tried again. Report it, with the operator's log.";
     InvalidSpec ALL kind::READY, Stalled: "A field cannot be carried out; the message begins with it.", "Correct it.";
     InventoryUnknown APP kind::WORKLOADS_READY, Trouble: "What Helm stored of the release cannot be read; whether all of it is there is not known.",
@@ -161,13 +161,13 @@ reasons! {
     NamespaceTerminating APP kind::READY, Trouble: "The namespace is being deleted.", "Wait.";
     NoDump DB BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
     NoRelease APP kind::WORKLOADS_READY, Progress: "Nothing is released yet.", "Look at the other conditions.";
-    NotChecked APP kind::POSTGRES_READY, Progress: "Not looked at, since something before it is in the way.", "Look at `Ready`.";
-    NotLeading STORES kind::READY, Metric: "This process has lost the lead in the middle of a reconcile.", "Nothing: the leader goes on.";
+    NotChecked APP kind::POSTGRES_READY, Progress: "Not checked yet: something before it is blocked.", "Look at `Ready`.";
+    NotLeading STORES kind::READY, Metric: "This process lost its lease in the middle of a reconcile.", "Nothing: the leader goes on.";
     NotOurs DB kind::READY, Stalled: "An object of a name that the database needs belongs to something else, and is not taken over.",
         "Rename one of them, or hand it over as the message says.";
     NotReady BOTH kind::WORKLOADS_READY, Progress: "Pods are not ready; the message names them.", "`kubectl describe` them.";
     NotReporting APP kind::POSTGRES_READY, Trouble: "The database gets no status.", "See that the Percona operator runs and watches this namespace (`watchAllNamespaces`).";
-    NotStalled ALL kind::STALLED, Fine: "Nothing has to be changed by hand.", "Nothing.";
+    NotStalled ALL kind::STALLED, Fine: "No manual action is required.", "Nothing.";
     OperatorImageUnknown DB kind::READY, Stalled: "Dumps are to be uploaded by the operator's own image, and the operator does not know which that is; they go to their volume only.",
         "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
     PasswordChanged DB kind::READY, Stalled: "The given password is no longer the one in use.", "The message says how to change it in the database.";
@@ -178,16 +178,16 @@ reasons! {
     ProfileInvalid APP kind::READY, Stalled: "The Profile sets a key that the operator computes, or a size that is none; the message names it.", "Correct the Profile.";
     ProfileMissing APP kind::READY, Stalled: "There is no Profile of the name in `spec.profile`.", "Create it, or name another; that is noticed at once.";
     ProgressDeadlineExceeded APP kind::WORKLOADS_READY, Stalled: "A Deployment of the release makes no progress any more; the message says why its pods are not ready.", "Follow the message; the next change of the spec, or of the pods, is noticed.";
-    Provisioning BOTH kind::POSTGRES_READY, Progress: "The database is on its way.", "Wait; then `kubectl describe` it.";
+    Provisioning BOTH kind::POSTGRES_READY, Progress: "The database is being created.", "Wait; then `kubectl describe` it.";
     QuotaExceeded BOTH kind::READY, Stalled: "A quota of the namespace refuses an object.", "Raise it.";
     ReadOnly ROW kind::READY, Stalled: "The database is read-only.", "Make it writable, or name the primary in `PSQL_HOST`.";
     Ready ALL kind::READY, Fine: "It is ready.", "Nothing.";
     Refused BOTH kind::READY, Stalled: "The API server refuses an object.", "Read its sentence in the message.";
-    ReleaseDrifted APP kind::RELEASED, Event: "Another Helm client has changed or uninstalled the release: it is put right.", "Let that client leave the release alone.";
+    ReleaseDrifted APP kind::RELEASED, Event: "Another Helm client has changed or uninstalled the release: it is upgraded to what the spec asks for.", "Let that client leave the release alone.";
     ReleaseNotOurs APP kind::RELEASED, Stalled: "A Helm release of this name was there before, and is not taken over.", "`helm uninstall` it, or rename the ClientApp.";
     ReleaseUnreadable APP kind::READY, Stalled: "The ClientApp is deleted, and what its release consists of is in no record.",
         "Restore Helm's Secret, or delete the release's objects by hand and then the Secret.";
-    Replacing DB kind::READY, Progress: "An object that cannot be changed in place is made anew.", "Wait.";
+    Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in another repository than the spec names. Neither is touched.",
         "Name the repository that the message names in `spec.postgres.percona.repository`.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored; the dumps are as they were, and no database was made.", "Follow the message.";
@@ -203,8 +203,8 @@ reasons! {
     SecretLost DB kind::READY, Stalled: "The Secret with the password in use is gone.", "Follow the message.";
     SecretMissing APP kind::POSTGRES_READY, Stalled: "The Secret that opens the database is not there.", "Create the one in `spec.postgres.external`; else look at Percona's log.";
     SecretNotOurs APP kind::RELEASED, Trouble: "A Secret of a name that the operator generates belongs to something else.", "Wait if that is being deleted; else rename one of them.";
-    SecretReplaced APP kind::RELEASED, Event: "A generated Secret was deleted and made anew: the workloads that hold the old password are restarted.", "Nothing.";
-    ServerFails DB kind::READY, Trouble: "The server has ended by itself, and is started again and again; the message has its last words.",
+    SecretReplaced APP kind::RELEASED, Event: "A generated Secret was deleted and recreated: the workloads that hold the old password are restarted.", "Nothing.";
+    ServerFails DB kind::READY, Trouble: "The server exits, and is restarted in a loop; the message has the last line of its log.",
         "Correct `spec.parameters` or `spec.resources`, if they are about those: the pod is replaced at once.";
     Settled BOTH kind::RECONCILING, Fine: "All that the spec asks for is done.", "Nothing.";
     Shutdown APP kind::READY, Metric: "The operator is stopping.", "Nothing.";
@@ -222,7 +222,7 @@ reasons! {
     Upgrading APP kind::RELEASED, Progress: "helm runs, or waits for its turn.", "Wait.";
     VersionMismatch BOTH kind::POSTGRES_READY, Stalled: "The database, or its volume, is of another major version than asked for.",
         "Set the field back, or take the way in the message.";
-    VolumeGoing DB kind::READY, Stalled: "The volume is being deleted, and will be gone when its pod is.", "Take the data off it before.";
+    VolumeGoing DB kind::READY, Stalled: "The volume is being deleted: it is gone as soon as no pod uses it.", "Copy the data elsewhere before its pod ends.";
     VolumeLost DB kind::READY, Stalled: "The volume with the database is gone, another one, or empty.", "Restore a dump into a new Postgresql, or accept what came back.";
     Waiting APP kind::RELEASED, Progress: "The release waits for what another condition tells.", "Look at the other conditions.";
 }

@@ -5,7 +5,7 @@
 //! | whether it may be | [`permit`] | pure |
 //! | does it | this one | effect |
 //!
-//! What is destroyed cannot be made again. So each step asks anew: the owner is read from the API server, the judgement is
+//! What is destroyed cannot be recreated. So each step asks anew: the owner is read from the API server, the judgement is
 //! made on it and on the target as they are now, the request is bound to the target's uid and version, and it is not sent
 //! by a process that does not lead any more: one that was frozen, and wakes up after another process has gone on.
 //!

@@ -86,7 +86,7 @@ pub trait Pull: Send + Sync {
 /// Callers that ask for one version at a time share one pull. It is driven by one of them; where that one goes away, by the next,
 /// and with the last of them the helm process behind it is dropped.
 pub struct ChartCache<P> {
-    shelf: Arc<Shelf>,
+    disk: Arc<Disk>,
     helm: P,
     shutdown: CancellationToken,
     ready: Cache<Version, Arc<Chart>>,
@@ -97,7 +97,7 @@ impl<P: Pull> ChartCache<P> {
     /// A cache in a directory, which is made when it is first needed. Pulls end when `shutdown` is cancelled.
     pub fn new(helm: P, source: ChartSource, chart: ChartName, dir: PathBuf, shutdown: CancellationToken) -> Self {
         let (ready, pulls) = (Cache::builder().build(), Semaphore::new(PULLS));
-        Self { shelf: Arc::new(Shelf { source, chart, dir }), helm, shutdown, ready, pulls }
+        Self { disk: Arc::new(Disk { source, chart, dir }), helm, shutdown, ready, pulls }
     }
 
     /// The chart in a version, its content verified just now.
@@ -106,7 +106,7 @@ impl<P: Pull> ChartCache<P> {
     pub async fn get(&self, version: &Version) -> Result<Arc<Chart>, Arc<ChartError>> {
         if let Some(chart) = self.ready.get(version).await {
             let expected = Arc::clone(&chart);
-            if self.on_shelf(move |shelf| shelf.intact(&expected.digest)).await.is_some() {
+            if self.on_disk(move |disk| disk.intact(&expected.digest)).await.is_some() {
                 return Ok(chart);
             }
             tracing::warn!(chart = %chart.name, %version, "the cached chart is missing or has been changed; fetching it again");
@@ -124,7 +124,7 @@ impl<P: Pull> ChartCache<P> {
     pub async fn forget(&self, version: &Version) {
         self.ready.invalidate(version).await;
         let forgotten = version.clone();
-        if let Err(error) = self.on_shelf(move |shelf| fs::remove_file(shelf.record(&forgotten))).await
+        if let Err(error) = self.on_disk(move |disk| fs::remove_file(disk.record(&forgotten))).await
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%version, %error, "cannot forget what a chart version was");
@@ -133,16 +133,16 @@ impl<P: Pull> ChartCache<P> {
 
     async fn obtain(&self, version: &Version) -> Result<Chart, ChartError> {
         let wanted = version.clone();
-        if let Some(chart) = self.on_shelf(move |shelf| shelf.recorded_chart(&wanted)).await? {
+        if let Some(chart) = self.on_disk(move |disk| disk.recorded_chart(&wanted)).await? {
             return Ok(chart);
         }
         let pulled;
-        let file = match self.shelf.source.file(&format!("{}-{version}.tgz", self.shelf.chart)) {
+        let file = match self.disk.source.file(&format!("{}-{version}.tgz", self.disk.chart)) {
             Some(path) => path,
             None => {
                 // Each is a process with a repository's whole index in its memory.
                 let _one_of_few = self.pulls.acquire().await;
-                let Shelf { source, chart, .. } = &*self.shelf;
+                let Disk { source, chart, .. } = &*self.disk;
                 pulled = self.helm.pull(source, chart, version, &self.shutdown).await.map_err(|source| {
                     let (chart, version) = (chart.clone(), version.clone());
                     ChartError::Pull { chart, version, source: Box::new(source) }
@@ -151,12 +151,12 @@ impl<P: Pull> ChartCache<P> {
             }
         };
         let wanted = version.clone();
-        self.on_shelf(move |shelf| shelf.admit(&file, &wanted)).await
+        self.on_disk(move |disk| disk.admit(&file, &wanted)).await
     }
 
-    async fn on_shelf<T: Send + 'static>(&self, work: impl FnOnce(&Shelf) -> T + Send + 'static) -> T {
-        let shelf = Arc::clone(&self.shelf);
-        match task::spawn_blocking(move || work(&shelf)).await {
+    async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> T {
+        let disk = Arc::clone(&self.disk);
+        match task::spawn_blocking(move || work(&disk)).await {
             Ok(done) => done,
             // It is never aborted, so it panicked.
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
@@ -164,13 +164,13 @@ impl<P: Pull> ChartCache<P> {
     }
 }
 
-struct Shelf {
+struct Disk {
     source: ChartSource,
     chart: ChartName,
     dir: PathBuf,
 }
 
-impl Shelf {
+impl Disk {
     fn content(&self, digest: &str) -> PathBuf {
         self.dir.join("sha256").join(format!("{digest}.tgz"))
     }

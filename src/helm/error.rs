@@ -17,7 +17,7 @@ pub enum HelmError {
     Cancelled { verb: Verb },
     #[error("helm {verb} was stopped, because it took longer than {}", seconds(*deadline))]
     Deadline { verb: Verb, deadline: Duration },
-    /// By another process, for example by the kernel for want of memory.
+    /// By another process, for example by the kernel for lack of memory.
     #[error("helm {verb} was killed by signal {signal}")]
     Killed { verb: Verb, signal: i32 },
     /// It failed; the text is helm's own, redacted, one paragraph.

@@ -46,7 +46,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the pipes may stay open after the whole group is dead. Only a descendant that left the group can hold one;
 /// its output is not worth waiting for.
-const STRAGGLER_PATIENCE: Duration = Duration::from_secs(1);
+const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
@@ -159,7 +159,7 @@ pub(super) async fn run(
             }
         };
         if drains {
-            let _ = timeout(STRAGGLER_PATIENCE, drained).await;
+            let _ = timeout(STRAGGLER_TIMEOUT, drained).await;
         }
         life
     };

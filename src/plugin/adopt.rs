@@ -29,7 +29,7 @@ pub(crate) enum Adoption {
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
-    let args::Awaited { name, patience } = args;
+    let args::Awaited { name, waiting } = args;
     let before = session.app(name).await?;
     match judge(&before.app) {
         Adoption::Possible => {}
@@ -45,7 +45,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
     }
     let object = patch(session, &before, json!({"spec": {"postgres": {"adopt": true}}})).await?;
     let sentence = format!("clientapp/{name} adopts the data that an earlier ClientApp of its name left");
-    wait::asked(session, printer, &object, &sentence, patience, None).await
+    wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
 /// Judges by what the operator has said of the newest spec. **Pure.**

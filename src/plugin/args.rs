@@ -174,7 +174,7 @@ pub(crate) struct Named {
 }
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Waiting {
     /// Wait until it is ready.
     #[arg(long)]
     pub(crate) wait: bool,
@@ -242,7 +242,7 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) waiting: Waiting,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -285,7 +285,7 @@ pub(crate) struct Upgrade {
     #[arg(long)]
     pub(crate) allow: bool,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) waiting: Waiting,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -293,7 +293,7 @@ pub(crate) struct Awaited {
     /// Name of the ClientApp.
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) waiting: Waiting,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -328,7 +328,7 @@ pub(crate) struct Restore {
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) waiting: Waiting,
 }
 
 #[derive(Args, Clone, Debug)]

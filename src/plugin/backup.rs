@@ -40,7 +40,7 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
-    let args::Awaited { name, patience } = args;
+    let args::Awaited { name, waiting } = args;
     let app = session.app(name).await.ok().map(|stored| stored.app);
     let by_percona = app.as_ref().is_some_and(percona::has_cluster);
     let found = if by_percona { None } else { Some(needed(session, name).await?) };
@@ -51,15 +51,15 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
     {
         return Err(Error::Stalled(format!("{name} is being backed up before an upgrade: that backup goes first")));
     }
-    let Some(found) = found else { return percona::back_up(session, printer, name, patience).await };
+    let Some(found) = found else { return percona::back_up(session, printer, name, waiting).await };
     let request = request(Session::now());
     let database = ask(session, &found, &request).await?;
     let sentence = format!("postgresql/{} dumps its database: {request}", name_of(&database));
-    if !patience.wait {
+    if !waiting.wait {
         return printer.object(&database, &sentence);
     }
     printer.note(&sentence);
-    let database = ended(session, &found, &request, patience.timeout).await?;
+    let database = ended(session, &found, &request, waiting.timeout).await?;
     let sentence = format!(
         "postgresql/{}: the dump is complete, and `kubectl clientapp backups {name}` lists it",
         name_of(&database)

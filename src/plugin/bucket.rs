@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// A user waits no longer for a bucket that does not answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the dumps of an app's database go.
 pub(crate) fn of(session: &Session, app: &ClientApp, identity: Option<&str>) -> Result<DumpStore, Error> {
@@ -63,8 +63,8 @@ async fn read(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
         access_key_id: half(&given.credentials_secret.access_key_id_key)?,
         secret_access_key: half(&given.credentials_secret.secret_access_key_key)?,
         certificates,
-        patience: PATIENCE,
-        timeout: PATIENCE,
+        retry_timeout: TIMEOUT,
+        timeout: TIMEOUT,
     });
     match bucket {
         Ok(bucket) => catalog::read(&bucket).await.map_err(|problem| unusable(store, problem)),
@@ -137,7 +137,7 @@ fn usable(
         }
         (Some(recipient), Some(key)) if recipient != key => {
             return Err(format!(
-                "dump {} is encrypted for {recipient}, and the key at hand is that of {key}",
+                "dump {} is encrypted for {recipient}, and the given key is that of {key}",
                 chosen.name
             ));
         }

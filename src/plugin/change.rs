@@ -19,7 +19,7 @@ use super::{
 use crate::crd::annotation;
 
 pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgrade) -> Result<(), Error> {
-    let args::Upgrade { name, version, backup, allow, patience } = args;
+    let args::Upgrade { name, version, backup, allow, waiting } = args;
     let before = session.app(name).await?;
     let from = &before.app.spec.chart_version;
     let mut first = Map::new();
@@ -30,7 +30,7 @@ pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &arg
     let spent = before.app.status.as_ref().and_then(|status| status.spent_allow.as_ref());
     let given = allow.then_some(version);
     if standing.is_some() && standing == given && spent == given {
-        take_back(session, &before, version, patience.timeout).await?;
+        take_back(session, &before, version, waiting.timeout).await?;
         first.insert("allow".to_owned(), json!(given));
     } else if standing != given {
         // Without --allow an earlier one is taken back: it was for another change.
@@ -43,20 +43,20 @@ pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &arg
         let sentence = format!("clientapp/{name}: chart version {from} -> {version}");
         (patch(session, &before, json!({"spec": {"chartVersion": version, "upgrade": first}})).await?, sentence)
     };
-    wait::asked(session, printer, &object, &sentence, patience, None).await
+    wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
 /// Takes an earlier `--allow` for this version back, and waits until the operator has seen that: the next one is another.
-async fn take_back(session: &Session, before: &Stored, version: &str, patience: Duration) -> Result<(), Error> {
+async fn take_back(session: &Session, before: &Stored, version: &str, timeout: Duration) -> Result<(), Error> {
     let name = before.object.name_any();
     patch(session, before, json!({"spec": {"upgrade": {"allow": null}}})).await?;
     let seen = |app: Option<&DynamicObject>| app.is_none_or(|app| app.data["status"]["spentAllow"] != *version);
-    match tokio::time::timeout(patience, await_condition(session.apps(), &name, seen)).await {
+    match tokio::time::timeout(timeout, await_condition(session.apps(), &name, seen)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(Error::Missing(format!("watch {}: {error}", described(&session.namespace, &name)))),
         Err(_) => Err(Error::Timeout(format!(
             "timed out after {} waiting for {name}: the operator has not yet seen that an earlier --allow was withdrawn; run the command again once the operator runs",
-            super::text::span_of(patience)
+            super::text::span_of(timeout)
         ))),
     }
 }
@@ -73,7 +73,7 @@ pub(crate) async fn suspend(session: &Session, printer: &mut Printer, name: &str
 }
 
 pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
-    let args::Awaited { name, patience } = args;
+    let args::Awaited { name, waiting } = args;
     let before = session.app(name).await?;
     if let Verdict::Reached(_) = judge(&Goal::Ready { but: None }, Some(&before.app)) {
         return printer
@@ -85,7 +85,7 @@ pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args:
     let object = patch(session, &before, json!({"metadata": {"annotations": {annotation::RETRY: mark}}})).await?;
     // Only an attempt that is held back is followed by another one.
     let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(annotation::retry_after);
-    wait::asked(session, printer, &object, &format!("clientapp/{name}: retry requested"), patience, but).await
+    wait::asked(session, printer, &object, &format!("clientapp/{name}: retry requested"), waiting, but).await
 }
 
 /// Merges, into this very object.

@@ -42,8 +42,8 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
     let made = session.apps().create(&params, &object).await.map_err(|error| refused(session, &what, error))?;
     let name = made.name_any();
     let sentence = format!("clientapp/{name} created in namespace {}", session.namespace);
-    wait::asked(session, printer, &made, &sentence, &args.patience, None).await?;
-    if !args.patience.wait && printer.output == Output::Table {
+    wait::asked(session, printer, &made, &sentence, &args.waiting, None).await?;
+    if !args.waiting.wait && printer.output == Output::Table {
         printer.note(&format!("`kubectl clientapp wait {name} -n {}` waits until it is ready", session.namespace));
     }
     Ok(())

@@ -17,7 +17,7 @@ use super::{
     wait,
 };
 use crate::{
-    clientapp::fate::{self, Fate, Told},
+    clientapp::outcome::{self, Outcome, Told},
     crd::{ClientApp, label},
     runtime::api::unless_gone,
 };
@@ -63,11 +63,11 @@ pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Opti
         described(namespace, name),
         app.spec.hostname
     );
-    for Told { piece: _, fate, sentence } in fate::pieces(app, false, namespace_made) {
-        let (style, word): (Style, _) = match fate {
-            Fate::Deleted => (BAD, "deleted   "),
-            Fate::Retained => (GOOD, "kept      "),
-            Fate::Untouched => (PLAIN, "untouched "),
+    for Told { piece: _, outcome, sentence } in outcome::pieces(app, false, namespace_made) {
+        let (style, word): (Style, _) = match outcome {
+            Outcome::Deleted => (BAD, "deleted   "),
+            Outcome::Retained => (GOOD, "kept      "),
+            Outcome::Untouched => (PLAIN, "untouched "),
         };
         text += &format!("\n  {} {}", paint(style, word), sentence);
     }

@@ -15,7 +15,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    args::{self, LATEST, Patience},
+    args::{self, LATEST, Waiting},
     delete::{agreed, can_agree},
     error::Error,
     session::{AGAIN, FIELD_MANAGER, Printer, Session, Stored},
@@ -54,17 +54,17 @@ pub(crate) async fn back_up(
     session: &Session,
     printer: &mut Printer,
     app: &str,
-    patience: &Patience,
+    waiting: &Waiting,
 ) -> Result<(), Error> {
     let cluster = cluster(session, app).await?;
     let backup = asked(session, app, &cluster, &[TYPE_FULL]).await?;
     let name = backup.name_any();
     let sentence = format!("perconapgbackup/{name} backs the database of {app} up");
-    if !patience.wait {
+    if !waiting.wait {
         return printer.object(&backup, &sentence);
     }
     printer.note(&sentence);
-    let backup = backed_up(session, printer, &name, patience.timeout).await?;
+    let backup = backed_up(session, printer, &name, waiting.timeout).await?;
     let sentence =
         format!("perconapgbackup/{name}: the backup is complete, and `kubectl clientapp backups {app}` lists it");
     printer.object(&backup, &sentence)
@@ -87,7 +87,7 @@ pub(crate) async fn restore(
     args: &args::Restore,
     stored: &Stored,
 ) -> Result<(), Error> {
-    let args::Restore { name: app, from: _, time: _, store: _, identity_secret: _, no_backup, yes, patience } = args;
+    let args::Restore { name: app, from: _, time: _, store: _, identity_secret: _, no_backup, yes, waiting } = args;
     let found = seen(session, app).await?;
     let spec = may_restore(app, &found, args, Session::now()).map_err(Error::Stalled)?;
     if !no_backup {
@@ -103,23 +103,23 @@ pub(crate) async fn restore(
         printer.note("backing up what is in the database now");
         // No full one: it would push the oldest out, perhaps the very one that is restored.
         let backup = asked(session, app, &found.cluster, &[]).await?.name_any();
-        backed_up(session, printer, &backup, patience.timeout).await?;
+        backed_up(session, printer, &backup, waiting.timeout).await?;
         printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` brings it back"));
     }
     let restore = create(session, PerconaPGRestore::new("", spec), &found.cluster.name_any()).await?;
     let name = restore.name_any();
     let sentence = format!("perconapgrestore/{name} restores the database of {app} {}", state_of(args));
-    if !patience.wait {
+    if !waiting.wait {
         printer.note(&format!("when it is over, `kubectl clientapp backup {app}` backs up what was restored"));
         return printer.object(&restore, &sentence);
     }
     printer.note(&sentence);
-    restored(session, printer, &restore, patience.timeout).await?;
-    if let Err(error) = back_up_restored(session, printer, app, patience.timeout).await {
+    restored(session, printer, &restore, waiting.timeout).await?;
+    if let Err(error) = back_up_restored(session, printer, app, waiting.timeout).await {
         printer
             .note(&format!("what was restored is not backed up: {error}; `kubectl clientapp backup {app}` does that"));
     }
-    wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), patience, None).await
+    wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), waiting, None).await
 }
 
 /// So that the next restore need not begin before this one.

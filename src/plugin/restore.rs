@@ -1,4 +1,4 @@
-//! `restore`: an app's database is made anew from a dump, in its place; a PerconaPGCluster is restored by [`percona`].
+//! `restore`: an app's database is recreated from a dump, in its place; a PerconaPGCluster is restored by [`percona`].
 //!
 //! What is there is dumped first, so that each step can be taken back by another restore. What is to go is put down by uid before
 //! anything goes ([`rules`]), and every step is taken only if it still has to be: a restore that was cut off is carried on by the same
@@ -43,7 +43,7 @@ use crate::{
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Restore) -> Result<(), Error> {
-    let args::Restore { name, from, time, store, identity_secret, no_backup, yes, patience } = args;
+    let args::Restore { name, from, time, store, identity_secret, no_backup, yes, waiting } = args;
     let stored = session.app(name).await?;
     if percona::has_cluster(&stored.app) {
         if *store {
@@ -81,7 +81,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         agreed(name, "nothing restored")?;
     }
 
-    let timeout = patience.timeout;
+    let timeout = waiting.timeout;
     let begun = match (way, found, begun) {
         (Way::Replace, Some(found), _) => take_away(session, printer, args, &found, &wanted).await?,
         // The one before is gone, or on its way.
@@ -122,12 +122,12 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let begun = Begun { made: Some(made.clone()), ..begun };
     annotate(session, &stored, Some(&begun)).await?;
     let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
-    if patience.wait {
+    if waiting.wait {
         printer.note(&sentence);
         restored(session, name, &made, &wanted, timeout).await?;
         annotate(session, &stored, None).await?;
     }
-    wait::asked(session, printer, &object, &sentence, patience, None).await
+    wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
 /// Puts down what has been begun, or that nothing is any more.
@@ -144,8 +144,8 @@ async fn take_away(
     found: &Postgresql,
     wanted: &Restore,
 ) -> Result<Begun, Error> {
-    let args::Restore { name, no_backup, patience, .. } = args;
-    let (database, timeout) = (found.name_any(), patience.timeout);
+    let args::Restore { name, no_backup, waiting, .. } = args;
+    let (database, timeout) = (found.name_any(), waiting.timeout);
     let claims = volumes(session, &database).await?;
     // All of the rights, before the first step.
     may_delete(&session.api::<Postgresql>(), found).await?;

@@ -95,14 +95,14 @@ pub(crate) async fn asked(
     printer: &mut Printer,
     object: &DynamicObject,
     sentence: &str,
-    patience: &args::Patience,
+    waiting: &args::Waiting,
     but: Option<String>,
 ) -> Result<(), Error> {
-    if !patience.wait {
+    if !waiting.wait {
         return printer.object(object, sentence);
     }
     printer.note(sentence);
-    until(session, printer, &object.name_any(), &Goal::Ready { but }, patience.timeout).await
+    until(session, printer, &object.name_any(), &Goal::Ready { but }, waiting.timeout).await
 }
 
 /// Waits until an app has come to its goal, with its progress on stderr, and prints what it has come to.

@@ -61,14 +61,14 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
     match &settings {
         Some(settings) => tracing::info!(database = %settings.place, "serving PostgresWriters"),
         None => {
-            tracing::info!("no PSQL_ variables are set: PostgresWriters get no rows, and are told so");
+            tracing::info!("no PSQL_ variables are set: PostgresWriters get no rows, and their status says so");
             // An operator without a database does well without this right.
             let objects = Api::<Guard<PostgresWriter>>::all(parts.client.clone());
             let brief = WatchParams::default().timeout(1);
             if let Some(Err(kube::Error::Api(status))) = stop.run_until_cancelled(objects.watch(&brief, "0")).await
                 && status.code == 403
             {
-                tracing::info!("PostgresWriters are not even told so: {}", status.message);
+                tracing::info!("PostgresWriters are not watched, and their status does not say so: {}", status.message);
                 return;
             }
         }

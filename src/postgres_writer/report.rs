@@ -38,7 +38,7 @@ fn status(
     outcome: Result<&WrittenRow, &Error>,
     now: Timestamp,
 ) -> PostgresWriterStatus {
-    let mended = Verdict::no(Reason::NotStalled, "nothing has to be changed by hand");
+    let mended = Verdict::no(Reason::NotStalled, "no manual action is required");
     let (ready, stalled, row) = match outcome {
         Ok(row) => {
             let sentence = format!("row {} in table {} is as the spec says", row.id, row.table);

@@ -50,7 +50,7 @@ async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
     let now = there();
     orphans.retain(|id| !now.contains(id));
     // An API server that was restored from a backup, or copied, does not know of objects that are there: so nothing is
-    // deleted for want of an object.
+    // deleted for lack of an object.
     if orphans != *told && !orphans.is_empty() {
         tracing::warn!(
             rows = orphans.len(),

@@ -181,7 +181,7 @@ pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) ->
     }
     if !seen {
         let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
-        if let Some(owner) = found.and_then(|found| stranger(&found, &desired.uid)) {
+        if let Some(owner) = found.and_then(|found| foreign_owner(&found, &desired.uid)) {
             return Err(Error::NotOurs { object: format!("{kind} {name}"), owner });
         }
         match kind {
@@ -211,7 +211,7 @@ async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Erro
     let found = api.get_metadata_opt(claim).await;
     let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
     let Some(found) = found else { return Ok(false) };
-    if let Some(owner) = stranger(&found, &desired.uid) {
+    if let Some(owner) = foreign_owner(&found, &desired.uid) {
         return Err(Error::VolumeNotOurs {
             claim: claim.to_owned(),
             namespace: key.namespace.clone(),
@@ -230,7 +230,7 @@ async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Erro
 }
 
 /// Whose an object is, if it is not this Postgresql's.
-fn stranger<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
+fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
     match whose(object) {
         Ok(owner) if owner == uid => None,
         Ok(_) => Some("another Postgresql".to_owned()),

@@ -173,7 +173,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
             }
             if credentials.given == Given::Differs {
                 let message = format!(
-                    "{} gives another password than the one in use, and passwords are not changed from here: set it back, or change it in the database ({}), delete the Secrets {} and {}, and hand the new one over as you will be told",
+                    "{} gives another password than the one in use, and the operator changes no password in a database: set it back, or change it in the database ({}), delete the Secrets {} and {}, and follow the message that is here then",
                     desired.password.field(),
                     change_password(desired),
                     names::credentials(name),

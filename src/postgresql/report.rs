@@ -119,14 +119,16 @@ pub fn build_status(
         hold => {
             let reconciling = match hold {
                 Some(hold) => Verdict::yes(hold.reason, &hold.message),
-                None if !plan.steps.is_empty() => Verdict::yes(Reason::Applying, "what was applied is on its way"),
+                None if !plan.steps.is_empty() => {
+                    Verdict::yes(Reason::Applying, "the applied objects are not ready yet")
+                }
                 None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
             };
             let ready = match serves {
                 true => serving,
                 false => Verdict { state: State::False, ..reconciling.clone() },
             };
-            (ready, reconciling, Verdict::no(Reason::NotStalled, "nothing has to be changed by hand"))
+            (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
         }
     };
     let phase = match (serves, stalled.state) {

@@ -1,6 +1,6 @@
 //! Deletion: a last dump if asked for, then servers, volumes by policy, Secrets, then the finalizer. An **effect**.
 //!
-//! What becomes of the data is one answer, [`fate`], and pure: they go only with a Postgresql whose whole spec is understood and
+//! What becomes of the data is one answer, [`outcome`], and pure: they go only with a Postgresql whose whole spec is understood and
 //! says so. Each volume and Secret goes by [`crate::destroy`], which asks the API server once more, and by its uid on record;
 //! what lacks a proof is kept, and named in an event. What decides whether something is gone is asked of the API server as well, not
 //! of a cache that may be late.
@@ -41,7 +41,7 @@ use crate::{
 type Staying = (ObjectMeta, Kept);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     Delete,
     Retain(String),
     /// All stays as it is, servers included.
@@ -49,25 +49,25 @@ pub enum Fate {
 }
 
 /// What becomes of the data of a Postgresql that is deleted. What cannot be understood is kept. **Pure.**
-pub fn fate(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Fate {
+pub fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Outcome {
     if orphaned || is_orphaned(meta) {
-        return Fate::Orphan;
+        return Outcome::Orphan;
     }
     let understood = object.map_err(str::to_owned).and_then(|object| desired(object).map(|_| object));
     match understood {
-        Err(problem) => Fate::Retain(format!("its spec cannot be understood ({problem})")),
+        Err(problem) => Outcome::Retain(format!("its spec cannot be understood ({problem})")),
         Ok(object) if object.spec.deletion_policy == DeletionPolicy::Retain => {
-            Fate::Retain("spec.deletionPolicy is Retain".to_owned())
+            Outcome::Retain("spec.deletionPolicy is Retain".to_owned())
         }
-        Ok(_) => Fate::Delete,
+        Ok(_) => Outcome::Delete,
     }
 }
 
 impl DataOwner for Postgresql {
     fn wish(&self) -> Wish {
-        match fate(&ObjectMeta::default(), Ok(self), false) {
-            Fate::Delete => Wish::Delete,
-            Fate::Retain(_) | Fate::Orphan => Wish::Retain,
+        match outcome(&ObjectMeta::default(), Ok(self), false) {
+            Outcome::Delete => Wish::Delete,
+            Outcome::Retain(_) | Outcome::Orphan => Wish::Retain,
         }
     }
 
@@ -91,8 +91,8 @@ impl DataOwner for Postgresql {
 
 /// Takes down what belongs to a deleted Postgresql, as far as it goes now. `Some`: it goes on, or does not, as this says.
 pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
-    let fate = fate(of.meta(), of.object(), orphaned(ctx, of).await?);
-    if fate == Fate::Orphan {
+    let outcome = outcome(of.meta(), of.object(), orphaned(ctx, of).await?);
+    if outcome == Outcome::Orphan {
         let all = all_stay(ctx, of, "it was deleted with --cascade=orphan").await?;
         hand_over(ctx, of, all).await?;
         return Ok(None);
@@ -107,8 +107,8 @@ pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Erro
     if let Some(hold) = servers(ctx, of).await? {
         return Ok(Some(hold));
     }
-    let staying = match &fate {
-        Fate::Retain(why) => all_stay(ctx, of, why).await?,
+    let staying = match &outcome {
+        Outcome::Retain(why) => all_stay(ctx, of, why).await?,
         _ => match destroy_all(ctx, of, last.is_some()).await? {
             Ok(staying) => staying,
             Err(hold) => return Ok(Some(hold)),
@@ -449,24 +449,24 @@ mod tests {
     /// What the API server would not store, an older schema may have.
     #[test]
     fn what_becomes_of_the_data() {
-        let retain = |why: &str| Fate::Retain(why.to_owned());
+        let retain = |why: &str| Outcome::Retain(why.to_owned());
         let (asked, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
         let unclear = "its spec cannot be understood (spec.version: 13 is none of 14, 15, 16, 17, 18)";
         for (what, spec, finalizers, orphaned, expected) in [
-            ("by default", json!({}), json!([]), false, Fate::Delete),
+            ("by default", json!({}), json!([]), false, Outcome::Delete),
             ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(asked)),
             ("not understood", json!({"version": "13", "backup": dumps}), json!([]), false, retain(unclear)),
-            ("orphan", json!({}), json!(["orphan"]), false, Fate::Orphan),
-            ("orphan, seen on the witness", json!({}), json!([]), true, Fate::Orphan),
-            ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, Fate::Orphan),
-            ("foreground", json!({}), json!(["foregroundDeletion"]), false, Fate::Delete),
+            ("orphan", json!({}), json!(["orphan"]), false, Outcome::Orphan),
+            ("orphan, seen on the witness", json!({}), json!([]), true, Outcome::Orphan),
+            ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, Outcome::Orphan),
+            ("foreground", json!({}), json!(["foregroundDeletion"]), false, Outcome::Delete),
         ] {
             let object: Value =
                 json!({"metadata": {"name": "acme", "namespace": "ns", "finalizers": finalizers}, "spec": spec});
             let object: Postgresql = serde_json::from_value(object).unwrap();
-            assert_eq!(fate(&object.metadata, Ok(&object), orphaned), expected, "{what}");
+            assert_eq!(outcome(&object.metadata, Ok(&object), orphaned), expected, "{what}");
         }
-        let undecodable = fate(&ObjectMeta::default(), Err("spec.port: x"), false);
+        let undecodable = outcome(&ObjectMeta::default(), Err("spec.port: x"), false);
         assert_eq!(undecodable, retain("its spec cannot be understood (spec.port: x)"));
     }
 }

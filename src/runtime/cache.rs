@@ -173,8 +173,8 @@ impl<V: Clone> Cache<V> {
         let _ = self.version.subscribe().wait_for(|version| *version > 0).await;
     }
 
-    /// Waits until `seen` finds what it looks for, or for `patience`.
-    pub async fn wait_for<T>(&self, patience: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
+    /// Waits until `seen` finds what it looks for, or for `timeout`.
+    pub async fn wait_for<T>(&self, timeout: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let mut changes = self.version.subscribe();
         let found = async {
             loop {
@@ -185,7 +185,7 @@ impl<V: Clone> Cache<V> {
                 changes.changed().await.ok()?;
             }
         };
-        tokio::time::timeout(patience, found).await.ok().flatten()
+        tokio::time::timeout(timeout, found).await.ok().flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents<V>> {

@@ -251,7 +251,7 @@ impl<K: Kind> Driver<K> {
 
     fn gone(&self, object: &Guard<K::Object>) {
         let key = key_of(object);
-        // Else it was made anew.
+        // Else it was recreated.
         if self.objects.get(&key).is_none() {
             self.objects.names().remove(&key);
         }

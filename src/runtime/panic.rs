@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 /// So much of a panic's words goes into a status.
 const LENGTH: usize = 300;
 
-/// A reconcile has panicked: the operator is wrong about something.
+/// A reconcile has panicked: a bug in the operator.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "internal error of the operator: {words}; tried again, while all else goes on: report it with the operator's log"
+    "internal error of the operator: {words}; it is tried again, and other objects are not affected: report it with the operator's log"
 )]
 pub struct Panic {
     words: String,

@@ -82,7 +82,7 @@ impl<S: Clone + Default> Statuses<S> {
 /// Writes the whole status of an object, and returns the version that has it.
 ///
 /// By JSON patch, the one way to have the API server compare the uid: an apply or a merge to a custom resource's status
-/// disregards it, and an object that was deleted and made anew in between was given its predecessor's status.
+/// disregards it, and an object that was deleted and recreated in between was given its predecessor's status.
 ///
 /// # Errors
 /// The API server's refusal; one that [`is_gone`] if the object is gone, or is another one.
@@ -101,7 +101,7 @@ where
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_status(&key.name, &params, &patch).await {
         Err(kube::Error::Api(status)) if is_other(&status) => {
-            let sentence = format!("{} {key} was deleted and made anew", K::kind(&()));
+            let sentence = format!("{} {key} was deleted and recreated", K::kind(&()));
             Err(kube::Error::Api(Status::failure(&sentence, "Gone").with_code(410).boxed()))
         }
         written => Ok(written?.metadata.resource_version),

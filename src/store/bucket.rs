@@ -75,7 +75,7 @@ pub(crate) struct Access<'a> {
     /// Certificates that are trusted beside the system's, in PEM, and where they are from.
     pub certificates: Option<(String, Vec<u8>)>,
     /// How long a request that fails is tried again.
-    pub patience: Duration,
+    pub retry_timeout: Duration,
     /// How long one request may take.
     pub timeout: Duration,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Access<'a> {
 impl Bucket {
     /// With the credentials of the environment.
     pub(super) fn open(place: &Place) -> Result<Bucket, Error> {
-        let Place { endpoint, bucket, prefix, region, ca_file, patience, timeout } = place;
+        let Place { endpoint, bucket, prefix, region, ca_file, retry_timeout, timeout } = place;
         let certificates = match ca_file {
             None => None,
             Some(file) => Some((file.display().to_string(), std::fs::read(file).map_err(Error::file("read", file))?)),
@@ -96,7 +96,7 @@ impl Bucket {
             access_key_id: Hidden::variable("AWS_ACCESS_KEY_ID")?,
             secret_access_key: Hidden::variable("AWS_SECRET_ACCESS_KEY")?,
             certificates,
-            patience: *patience,
+            retry_timeout: *retry_timeout,
             timeout: *timeout,
         })
     }
@@ -115,8 +115,8 @@ impl Bucket {
         }
         let retry = RetryConfig {
             backoff: BackoffConfig::default(),
-            max_retries: if access.patience.is_zero() { 0 } else { usize::MAX },
-            retry_timeout: access.patience,
+            max_retries: if access.retry_timeout.is_zero() { 0 } else { usize::MAX },
+            retry_timeout: access.retry_timeout,
         };
         let storage = AmazonS3Builder::new()
             .with_endpoint(&access.endpoint.0)

@@ -10,7 +10,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use super::dump::Name;
 
 /// What is true of every upload that fails.
-const LATER: &str = "The dump stays on its volume, and the next one takes it along";
+const LATER: &str = "The dump stays on its volume, and is uploaded with the next one";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,7 +35,7 @@ pub enum Error {
     WrongKey { place: String, problem: String },
     #[error("dump {name} is encrypted for {recipient}: give the file with its secret key (--identity-file)")]
     KeyNeeded { name: Name, recipient: String },
-    #[error("there is no whole dump in {}", .0.display())]
+    #[error("there is no complete dump in {}", .0.display())]
     NoDump(PathBuf),
     #[error("there is no complete dump {which} in {place}: `store list` prints those that are there")]
     NotThere { which: String, place: String },

@@ -55,8 +55,8 @@ pub(super) struct Place {
     #[arg(long, env = "STORE_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// How long a request that fails is tried again, in seconds.
-    #[arg(long, env = "STORE_PATIENCE", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
-    pub patience: Duration,
+    #[arg(long, env = "STORE_RETRY_TIMEOUT", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
+    pub retry_timeout: Duration,
     /// How long one request may take, in seconds. No request is about more than a few MiB.
     #[arg(long, env = "STORE_TIMEOUT", default_value = "120", value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Duration,

@@ -24,7 +24,7 @@ const CROWDED: &str = "writers";
 /// Requests of the plain client of the API server at the same time: as fast as it gets on two processors.
 const PARALLEL: usize = 8;
 /// No machine needs this long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Bench<'_> {
     /// Rows that are new, and rows that are put back.
@@ -142,7 +142,7 @@ async fn create(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
 async fn until(sql: &Client, rows: usize) -> Result<()> {
     let started = Instant::now();
     while sql.query_one("SELECT count(*) FROM ours", &[]).await?.get::<_, i64>(0) < i64::try_from(rows)? {
-        ensure!(started.elapsed() < PATIENCE, "the rows do not come");
+        ensure!(started.elapsed() < TIMEOUT, "the rows do not come");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
@@ -156,7 +156,7 @@ async fn until_ready(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
         conditions::find(conditions.unwrap_or_default(), "Ready").is_some_and(|ready| ready.status == "True")
     };
     while api.list(&ListParams::default()).await?.items.iter().filter(ready).count() < rows {
-        ensure!(started.elapsed() < PATIENCE, "the objects do not become ready");
+        ensure!(started.elapsed() < TIMEOUT, "the objects do not become ready");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     Ok(())

@@ -40,7 +40,7 @@ const MANAGER: &str = "clientapp-demo";
 /// A cluster that does not answer a first request within this time is not there.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
 /// For images to be pulled, volumes to be made.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// For one kind of object to be gone.
 const FAREWELL: Duration = Duration::from_secs(180);
 /// As `kubectl apply` is given it.
@@ -188,7 +188,7 @@ impl Place for Existing {
             namespace: NAMESPACE,
             name: "demo",
             files: vec![SAMPLE],
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             path: tools.directories().into_iter().map(Path::to_owned).chain([plugin]).collect(),
         })
     }
@@ -220,7 +220,7 @@ impl Place for Existing {
                 continue;
             }
             if !clientapps(&client).await?.is_empty() {
-                say("\nSomebody has made ClientApps in the meantime: the CRD stays.");
+                say("\nOther users have made ClientApps in the meantime: the CRD stays.");
                 continue;
             }
             delete(&definitions, &definition).await?;

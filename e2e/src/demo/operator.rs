@@ -18,7 +18,7 @@ use super::home::Home;
 /// What it says once it leads.
 const LEADS: &str = "\"leading\"";
 /// For starting; it needs a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// For stopping: twice what it gives its helms for that.
 const FAREWELL: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
@@ -45,13 +45,13 @@ impl Operator {
     /// Starts it and waits until it leads.
     pub(super) async fn lead(binary: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Self> {
         let mut operator = Self::start(binary, home, surroundings)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !operator.logged().contains(LEADS) {
             if let Some(status) = operator.ended()? {
                 bail!("the operator ended ({status}), its last words:\n{}", operator.last_words());
             }
             if Instant::now() > deadline {
-                bail!("the operator does not lead after {PATIENCE:?}, its last words:\n{}", operator.last_words());
+                bail!("the operator does not lead after {TIMEOUT:?}, its last words:\n{}", operator.last_words());
             }
             tokio::time::sleep(POLL).await;
         }

@@ -79,7 +79,7 @@ impl Place for Own {
             namespace: "clientapp-samples",
             name: "minimal",
             files: vec!["manifests/samples/namespace.yaml", "manifests/samples/minimal.yaml"],
-            patience: Duration::from_secs(120),
+            timeout: Duration::from_secs(120),
             path: tools.directories().into_iter().map(Path::to_owned).chain([plugin]).collect(),
         })
     }

@@ -33,7 +33,7 @@ use crate::helm::Helm;
 /// Where the apps are by which it shows that the operator has seen what came before.
 pub const ECHO: &str = "life-echo";
 /// What a step waits for before the life goes on without.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// With it a step goes on that waits for what may never come about, such as a release that fails again and again.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -132,7 +132,7 @@ impl Life {
             let observed = echo.last()["status"]["observedGeneration"].as_i64();
             (observed >= patched.metadata.generation).then_some(())
         };
-        self.stage.until(2 * PATIENCE, heard).await.context("no operator answers")
+        self.stage.until(2 * TIMEOUT, heard).await.context("no operator answers")
     }
 
     /// Waits until the operator has nothing more to do here. Returns what it still does when the time is over.
@@ -192,7 +192,7 @@ impl Life {
     async fn namespace_gone(&self, uid: &str) -> Result<()> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let gone = await_condition(api, &self.namespace, conditions::is_deleted(uid));
-        tokio::time::timeout(2 * PATIENCE, gone).await.context("the namespace does not go")??;
+        tokio::time::timeout(2 * TIMEOUT, gone).await.context("the namespace does not go")??;
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Life {
         };
         let body = spec.request(name, &self.namespace, &hostname);
         let request = self.stage.http.post(format!("{}/instances", self.stage.fleet.api_url()?));
-        let answer = request.json(&body).timeout(PATIENCE).send().await?;
+        let answer = request.json(&body).timeout(TIMEOUT).send().await?;
         let status = answer.status();
         let problem: Value = answer.json().await.unwrap_or_default();
         // The password in it is not looked at.
@@ -310,7 +310,7 @@ impl Life {
         let uid = self.uid(Kind::App, name).await?;
         self.asked.ended.insert(uid);
         let url = format!("{}/instances/{name}?namespace={}", self.stage.fleet.api_url()?, self.namespace);
-        let answer = self.stage.http.delete(url).timeout(PATIENCE).send().await?;
+        let answer = self.stage.http.delete(url).timeout(TIMEOUT).send().await?;
         Ok(answer.status().to_string())
     }
 
@@ -522,7 +522,7 @@ impl Life {
         self.asked.namespaces.push(version.and_then(|version| version.parse().ok()).unwrap_or_default());
         self.namespace_gone(&found.uid().unwrap_or_default()).await?;
         self.ensure_namespace().await?;
-        Ok("gone, and made anew".to_owned())
+        Ok("gone, and recreated".to_owned())
     }
 
     /// What holds no data and says what it belongs to.
@@ -568,7 +568,7 @@ impl Life {
         let marker = format!("{MARKER}{}-{}", self.namespace, Timestamp::now().as_nanosecond());
         let _ = self.api(Kind::Volume).get_metadata_opt(&marker).await;
         let read = |stage: &Stage| stage.audit().read_on(&marker).is_ok_and(|found| found).then_some(());
-        self.stage.until(PATIENCE, read).await.context("the audit log does not grow")
+        self.stage.until(TIMEOUT, read).await.context("the audit log does not grow")
     }
 }
 

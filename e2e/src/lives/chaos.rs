@@ -15,7 +15,7 @@ use super::history::{Kind, Record, Seen, Time, is_terminating};
 use super::recorder::RELEASE;
 
 /// How long a moment is waited for. Then it is one that does not come any more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub async fn trouble(stage: &Stage, seed: u64) -> Result<()> {
         // Not at the first one: lives have to get somewhere.
         let mut since = stage.now();
         for _ in 0..random.random_range(3..12) {
-            since = stage.until(PATIENCE, |stage| came(&stage.recorder.record(), moment, since)).await.unwrap_or(since);
+            since = stage.until(TIMEOUT, |stage| came(&stage.recorder.record(), moment, since)).await.unwrap_or(since);
         }
         if random.random_bool(0.6) {
             stage.note(&format!("the operator is killed ({moment:?})"));
@@ -53,9 +53,9 @@ pub async fn trouble(stage: &Stage, seed: u64) -> Result<()> {
             let frozen_at = stage.now();
             stage.note(&format!("the operator is frozen ({moment:?})"));
             let frozen = stage.fleet.freeze()?;
-            // Thawed when its successor has finished a deletion that it was in the middle of, and that app was made anew.
+            // Thawed when its successor has finished a deletion that it was in the middle of, and that app was recreated.
             let overtaken = |stage: &Stage| overtaken(&stage.recorder.record(), frozen_at).then_some(());
-            let overtaken = stage.until(PATIENCE, overtaken).await.is_some();
+            let overtaken = stage.until(TIMEOUT, overtaken).await.is_some();
             stage.note(&format!("the frozen operator is thawed, {}", if overtaken { "overtaken" } else { "or not" }));
             stage.fleet.thaw(frozen)?;
         }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::audit::Actor;
 use super::history::{Kind, Seen, Time, condition, is_terminating, label};
-use super::model::{Facts, Fate, NOW, Owner};
+use super::model::{Expectation, Facts, NOW, Owner};
 use super::recorder::RELEASE;
 
 /// The keys of passwords in Secrets.
@@ -94,7 +94,7 @@ pub fn judge(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
 
 fn lost<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     let by = seen.doomed()?;
-    let Fate::Stays(why) = facts.fate(seen, by) else { return None };
+    let Expectation::Stays(why) = facts.expectation(seen, by) else { return None };
     let how = if seen.gone.is_some() { "is gone" } else { "is being deleted" };
     Some(Violation { wrong: Wrong::Lost, what: seen.what(), why: format!("it {how}, and had to stay: {why}") })
 }
@@ -103,7 +103,7 @@ fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     if seen.gone.is_some() {
         return None;
     }
-    let Fate::Goes(why) = facts.fate(seen, NOW) else { return None };
+    let Expectation::Goes(why) = facts.expectation(seen, NOW) else { return None };
     let wrong = |wrong, why| Some(Violation { wrong, what: seen.what(), why });
     if is_terminating(seen.last()) {
         return wrong(Wrong::Hangs, format!("it is being deleted, and stays: {why}"));
@@ -121,7 +121,7 @@ fn touched<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     if facts.asked.marked.contains(&seen.uid) {
         return None;
     }
-    if seen.gone.is_some() || facts.fate(seen, NOW) == Fate::MayGo {
+    if seen.gone.is_some() || facts.expectation(seen, NOW) == Expectation::MayGo {
         return None;
     }
     let (before, after) = (visible(seen.at(*planted)), visible(seen.last()));
@@ -234,7 +234,7 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
         let successor = next.filter(|next| app.doomed().is_none_or(|gone| next.created() < gone));
         let same = successor.is_some_and(|next| password(next.first()) == password(secret.last()));
         let alive = app.doomed().is_none() && app.last()["spec"]["suspend"] != true;
-        // What has its password from another Secret is made anew from there.
+        // What has its password from another Secret is recreated from there.
         let derived = secret.name.ends_with("-pg-app") || secret.name.ends_with("-pg-replication");
         if same || derived || (successor.is_none() && !alive) || is_told(facts, &secret.name, doomed) {
             continue;

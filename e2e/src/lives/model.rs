@@ -63,7 +63,7 @@ pub enum Owner<'a> {
 
 /// What may become of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Expectation {
     /// It has to be there, and why.
     Stays(String),
     /// It may be there or not.
@@ -229,26 +229,28 @@ impl<'a> Facts<'a> {
 
     /// What may have become of an object by a time.
     #[must_use]
-    pub fn fate(&self, seen: &'a Seen, by: Time) -> Fate {
-        match self.fate_of_its_owners(seen, by) {
+    pub fn expectation(&self, seen: &'a Seen, by: Time) -> Expectation {
+        match self.expectation_of_its_owners(seen, by) {
             // A backup that a user has asked for goes with its cluster, if Percona has come to know of it in time.
-            Fate::Goes(_) if seen.kind == Kind::Backup && self.asked.planted.contains_key(&seen.uid) => Fate::MayGo,
-            fate => fate,
+            Expectation::Goes(_) if seen.kind == Kind::Backup && self.asked.planted.contains_key(&seen.uid) => {
+                Expectation::MayGo
+            }
+            expectation => expectation,
         }
     }
 
-    fn fate_of_its_owners(&self, seen: &'a Seen, by: Time) -> Fate {
+    fn expectation_of_its_owners(&self, seen: &'a Seen, by: Time) -> Expectation {
         if self.asked.deleted.contains(&seen.uid) {
-            return Fate::MayGo;
+            return Expectation::MayGo;
         }
         if self.deleter(seen).is_some_and(|request| request.actor == Actor::OtherHelm) {
-            return Fate::MayGo;
+            return Expectation::MayGo;
         }
         if self.asked.namespaces.iter().any(|time| (seen.created()..=by).contains(time)) {
-            return Fate::MayGo;
+            return Expectation::MayGo;
         }
         match self.owner(seen) {
-            Owner::Unknown => Fate::MayGo,
+            Owner::Unknown => Expectation::MayGo,
             Owner::Solo(database) => self.with_postgresql(seen, database, by),
             Owner::App(app) => {
                 if let Some(database) = self.postgresql_of(seen)
@@ -256,12 +258,12 @@ impl<'a> Facts<'a> {
                     && database.doomed().is_some_and(|doomed| doomed <= by)
                     && is_auxiliary(seen, database)
                 {
-                    return Fate::MayGo;
+                    return Expectation::MayGo;
                 }
                 // Credentials that were never used open nothing, whatever the policy.
                 match self.with_app(seen, app, by) {
-                    Fate::Stays(_) if self.is_unused(seen, app, by) => Fate::MayGo,
-                    fate => fate,
+                    Expectation::Stays(_) if self.is_unused(seen, app, by) => Expectation::MayGo,
+                    expectation => expectation,
                 }
             }
             Owner::OtherRelease => {
@@ -269,43 +271,43 @@ impl<'a> Facts<'a> {
                 let app = app.and_then(|name| self.named_at(Kind::App, name, by));
                 match app.filter(|app| app.created() <= seen.created() && self.was_released(app, seen.created())) {
                     // Another client has changed the release of a ClientApp: it may be said to be of either.
-                    Some(app) if app.doomed().is_some_and(|doomed| doomed <= by) => Fate::MayGo,
-                    _ => Fate::Stays("it is of a release that another Helm client has made".to_owned()),
+                    Some(app) if app.doomed().is_some_and(|doomed| doomed <= by) => Expectation::MayGo,
+                    _ => Expectation::Stays("it is of a release that another Helm client has made".to_owned()),
                 }
             }
             // Who may write both sides can hand anything over.
             Owner::Foreign if self.asked.on_record.contains(&seen.uid) && self.asked.marked.contains(&seen.uid) => {
-                Fate::MayGo
+                Expectation::MayGo
             }
             Owner::Foreign => {
                 // Who may label it may hand it over so, and an adoption asks for just that.
                 let left_by = label(seen.first(), RETAINED_FROM).unwrap_or_default();
                 let mut adopters = self.of_kind(Kind::App).filter(|app| app.name == left_by && adopts(app, by));
                 match adopters.next_back().map(|app| with(app, seen, by, self.asked)) {
-                    Some(Fate::Goes(_) | Fate::MayGo) => Fate::MayGo,
-                    _ => Fate::Stays("it is foreign".to_owned()),
+                    Some(Expectation::Goes(_) | Expectation::MayGo) => Expectation::MayGo,
+                    _ => Expectation::Stays("it is foreign".to_owned()),
                 }
             }
         }
     }
 
-    /// The fate of what was made for a ClientApp, and for those that have adopted it since.
-    fn with_app(&self, seen: &'a Seen, app: &'a Seen, by: Time) -> Fate {
-        let mut fate = with(app, seen, by, self.asked);
+    /// The expectation of what was made for a ClientApp, and for those that have adopted it since.
+    fn with_app(&self, seen: &'a Seen, app: &'a Seen, by: Time) -> Expectation {
+        let mut expectation = with(app, seen, by, self.asked);
         let after = app.doomed().unwrap_or(NOW);
         let later = self.of_kind(Kind::App).filter(|other| other.name == app.name && other.created() > after);
         for adopter in later.filter(|other| other.created() <= by && adopts(other, by)) {
             let adopted = with(adopter, seen, by, self.asked);
-            fate = match (fate, adopted) {
+            expectation = match (expectation, adopted) {
                 (_, adopted) if self.was_released(adopter, by) && self.is_of_provider(seen, provider(adopter)) => {
                     adopted
                 }
                 // It may have got as far as this object, or not.
-                (Fate::Stays(_), Fate::Stays(why)) => Fate::Stays(why),
-                _ => Fate::MayGo,
+                (Expectation::Stays(_), Expectation::Stays(why)) => Expectation::Stays(why),
+                _ => Expectation::MayGo,
             };
         }
-        fate
+        expectation
     }
 
     /// Whether these are credentials of a deleted ClientApp that has never had any data.
@@ -336,22 +338,24 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The fate of what was made for a Postgresql that serves no ClientApp, itself included.
-    fn with_postgresql(&self, seen: &Seen, database: &Seen, by: Time) -> Fate {
-        let fate = with(database, seen, by, self.asked);
+    /// The expectation of what was made for a Postgresql that serves no ClientApp, itself included.
+    fn with_postgresql(&self, seen: &Seen, database: &Seen, by: Time) -> Expectation {
+        let expectation = with(database, seen, by, self.asked);
         let ending = ending(database, by);
-        match fate {
-            Fate::Stays(_) if ending.is_some_and(|spec| policy(spec) == "Retain") && is_auxiliary(seen, database) => {
-                Fate::MayGo
+        match expectation {
+            Expectation::Stays(_)
+                if ending.is_some_and(|spec| policy(spec) == "Retain") && is_auxiliary(seen, database) =>
+            {
+                Expectation::MayGo
             }
-            Fate::Stays(_) if seen.uid == database.uid && ending.is_some() => Fate::MayGo,
-            Fate::Goes(_) | Fate::MayGo
+            Expectation::Stays(_) if seen.uid == database.uid && ending.is_some() => Expectation::MayGo,
+            Expectation::Goes(_) | Expectation::MayGo
                 if seen.name == format!("{}-backup", database.name)
                     && ending.is_some_and(|object| object["spec"]["backup"]["onDelete"] == true) =>
             {
-                Fate::Stays(format!("the last dump of Postgresql {} is on it", database.name))
+                Expectation::Stays(format!("the last dump of Postgresql {} is on it", database.name))
             }
-            fate => fate,
+            expectation => expectation,
         }
     }
 }
@@ -378,7 +382,7 @@ fn adopts(app: &Seen, by: Time) -> bool {
     app.versions.iter().any(|(time, object)| *time <= by && object["spec"]["postgres"]["adopt"] == true)
 }
 
-/// What is made anew without loss, or is a copy.
+/// What is recreated without loss, or is a copy.
 fn is_auxiliary(seen: &Seen, database: &Seen) -> bool {
     let name = &database.name;
     match seen.kind {
@@ -389,20 +393,20 @@ fn is_auxiliary(seen: &Seen, database: &Seen) -> bool {
 }
 
 /// What the deletion of an owner means for an object of its own.
-fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Fate {
+fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Expectation {
     let what = owner.what();
-    let Some(ending) = ending(owner, by) else { return Fate::Stays(format!("{what} is alive")) };
+    let Some(ending) = ending(owner, by) else { return Expectation::Stays(format!("{what} is alive")) };
     // Its loss is none: nothing is kept by it.
     let redis = seen.kind == Kind::Secret && seen.name.ends_with("-redis-secret");
-    let stays = |why: String| if redis { Fate::MayGo } else { Fate::Stays(why) };
+    let stays = |why: String| if redis { Expectation::MayGo } else { Expectation::Stays(why) };
     if !asked.ended.contains(&owner.uid) && !asked.deleted.contains(&owner.uid) {
         return match seen.created() >= owner.created() {
-            true => Fate::MayGo,
-            false => Fate::Stays(format!("a request that failed has made {what}, and did not make this")),
+            true => Expectation::MayGo,
+            false => Expectation::Stays(format!("a request that failed has made {what}, and did not make this")),
         };
     }
     if has_finalizer(ending, "orphan") {
-        return Fate::Stays(format!("{what} was deleted with --cascade=orphan"));
+        return Expectation::Stays(format!("{what} was deleted with --cascade=orphan"));
     }
     if ending["undecodable"].is_string() {
         return stays(format!("{what} did not decode when it was deleted"));
@@ -413,13 +417,13 @@ fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Fate {
     }
     // Changed when the deletion had begun: either is right.
     if policy(then) != policy(ending) {
-        return Fate::MayGo;
+        return Expectation::MayGo;
     }
     if policy(ending) == "Retain" {
         return stays(format!("{what} was deleted with the policy Retain"));
     }
     match owner.gone.is_some_and(|gone| gone <= by) && !asked.cut.contains(&owner.uid) {
-        true => Fate::Goes(format!("{what} was deleted with the policy Delete")),
-        false => Fate::MayGo,
+        true => Expectation::Goes(format!("{what} was deleted with the policy Delete")),
+        false => Expectation::MayGo,
     }
 }

@@ -10,7 +10,7 @@ mod places;
 mod watching;
 
 use clientapp_operator::crd::{ClientApp, Guard};
-use e2e::lab::{Lab, PATIENCE};
+use e2e::lab::{Lab, TIMEOUT};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::PostParams;
@@ -53,7 +53,7 @@ impl Http {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, format!("{}{path}", self.base)).timeout(PATIENCE)
+        self.client.request(method, format!("{}{path}", self.base)).timeout(TIMEOUT)
     }
 
     async fn get(&self, path: &str) -> Answer {

@@ -1,6 +1,6 @@
 //! Server-sent events.
 
-use e2e::lab::PATIENCE;
+use e2e::lab::TIMEOUT;
 use futures::StreamExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn told(http: &Http, path: &str, mut last: impl FnMut(&str, &Value) -> boo
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut chunks = response.bytes_stream();
     let (mut text, mut events) = (String::new(), Vec::new());
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         while let Some(chunk) = chunks.next().await {
             text += std::str::from_utf8(&chunk.unwrap()).unwrap();
             while let Some((event, rest)) = text.split_once("\n\n") {

@@ -12,7 +12,7 @@ use age::secrecy::ExposeSecret as _;
 use clientapp_operator::crd::percona::{PerconaPGCluster, PerconaPGRestore};
 use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
 use e2e::charts;
-use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};
 use e2e::operator;
 use e2e::percona::Knobs;
@@ -409,7 +409,7 @@ async fn a_way_back_is_allowed_once() {
     make(&tenant, "acme", &["--chart-version", charts::MAJOR, "--wait"]).await.done();
     let back = ["upgrade", "acme", charts::PATCH, "--wait"];
     let allowed = [&back[..], &["--allow"]].concat();
-    typed(&tenant, &back).await.failed(4, "data that were migrated do not go back");
+    typed(&tenant, &back).await.failed(4, "migrated data cannot be migrated back");
     typed(&tenant, &allowed).await.done();
     tenant.ready("acme", 2).await;
     // It stays in the spec where a user changes that by other means, and counts no more; said again, it does.
@@ -422,7 +422,7 @@ async fn a_way_back_is_allowed_once() {
     typed(&tenant, &["upgrade", "acme", charts::MAJOR, "--wait"]).await.done();
     let spec = tenant.api::<ClientApp>().get("acme").await.unwrap().spec;
     assert_eq!(spec.upgrade.allow, None);
-    typed(&tenant, &back).await.failed(4, "data that were migrated do not go back");
+    typed(&tenant, &back).await.failed(4, "migrated data cannot be migrated back");
     assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-6.0.0");
 }
 
@@ -591,7 +591,7 @@ async fn watching(tenant: &Tenant, arguments: &[&str], text: &'static str) -> Jo
 }
 
 async fn told(watching: JoinHandle<String>) -> String {
-    tokio::time::timeout(PATIENCE, watching).await.expect("it is told").unwrap()
+    tokio::time::timeout(TIMEOUT, watching).await.expect("it is told").unwrap()
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use clap::CommandFactory as _;
 use clientapp_operator::cli::Cli;
-use clientapp_operator::clientapp::fate::{Deletion, Fate, Piece};
+use clientapp_operator::clientapp::outcome::{Deletion, Outcome, Piece};
 use clientapp_operator::crd::{self, DeletionPolicy};
 use e2e::helm::Ran;
 use e2e::lab::Lab;
@@ -284,7 +284,7 @@ fn what_becomes_of_each_piece_is_as_the_code_decides() {
         let cells: Vec<_> = row.trim_matches(['|', ' ']).split(" | ").collect();
         assert!(cells[0].starts_with(what), "{row}");
         for (cell, deletion) in cells[1..].iter().zip(deletions) {
-            let word = if piece.fate(deletion) == Fate::Deleted { "deleted" } else { "kept" };
+            let word = if piece.outcome(deletion) == Outcome::Deleted { "deleted" } else { "kept" };
             assert!(cell.starts_with(word), "{row}: {word}");
         }
         assert_eq!(cells.len(), 1 + deletions.len(), "{row}");

@@ -3,7 +3,7 @@
 use clientapp_operator::crd::label;
 use clientapp_operator::crd::percona::PerconaPGCluster;
 use e2e::charts;
-use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::scenario::{delete, names, nothing_is_left, secret, small, with};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
@@ -184,5 +184,5 @@ async fn a_namespace_with_apps_can_be_deleted() {
     let uid = namespaces.get(&tenant.namespace).await.unwrap().metadata.uid.unwrap();
     namespaces.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
     let gone = await_condition(namespaces, &tenant.namespace, conditions::is_deleted(&uid));
-    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace goes").unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace goes").unwrap();
 }

@@ -294,7 +294,7 @@ fn the_external_database_is_mysql_unless_told_and_its_switch_does_not_drive_the_
 }
 
 #[test]
-fn a_secret_that_nobody_creates_is_referred_to() {
+fn a_secret_that_no_chart_creates_is_referred_to() {
     let objects = Charts::new().objects(&computed_but("/nextcloud/existingSecret/secretName", Value::Null));
     assert_eq!(env(&objects, "NEXTCLOUD_ADMIN_PASSWORD").as_deref(), Some("shop-nextcloud:nextcloud-password"));
     assert!(!names(&objects).iter().any(|name| name.starts_with("Secret/")));

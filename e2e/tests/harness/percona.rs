@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// For a machine that is busy with something else; no test waits for so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 struct World {
     plane: ControlPlane,
@@ -220,7 +220,7 @@ impl Tenant {
 }
 
 async fn patient<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it comes about")
+    tokio::time::timeout(TIMEOUT, future).await.expect("it comes about")
 }
 
 fn value(secret: &Secret, key: &str) -> String {

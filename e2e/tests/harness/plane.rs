@@ -13,7 +13,7 @@ use e2e::detached::Detached;
 use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::tools::Tools;
-use e2e::wait::{PATIENCE, blocking_until};
+use e2e::wait::{TIMEOUT, blocking_until};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use kube::Client;
@@ -299,7 +299,7 @@ async fn awaited<K>(api: Api<K>, name: &str, condition: impl Condition<K>)
 where
     K: kube::Resource + Clone + std::fmt::Debug + for<'de> serde::Deserialize<'de> + Send + 'static,
 {
-    let awaited = tokio::time::timeout(PATIENCE, await_condition(api, name, condition)).await;
+    let awaited = tokio::time::timeout(TIMEOUT, await_condition(api, name, condition)).await;
     awaited.unwrap_or_else(|_| panic!("waited in vain for {name}")).unwrap();
 }
 

@@ -108,7 +108,7 @@ fn pulling_from_a_repository() {
     }
 }
 
-/// Helm's own patience is two minutes, hence on demand only: `cargo test -- --ignored`.
+/// Helm's own timeout is two minutes, hence on demand only: `cargo test -- --ignored`.
 #[test]
 #[ignore = "takes two minutes"]
 fn pulling_from_a_slow_repository() {
@@ -388,10 +388,10 @@ fn api_servers_that_do_not_let_helm_in() {
     let tenant = Tenant::new("outside");
     let refused = ["--kube-apiserver", "http://127.0.0.1:1"];
     says("apiserver-refused", &tenant.upgrade(charts::DEFAULT, &values(), &refused));
-    let stranger =
+    let unknown =
         kubeconfig(json!({"server": plane().server_url(), "insecure-skip-tls-verify": true}), json!({"token": "none"}));
-    let stranger = tenant.file("stranger.json", &stranger.to_string());
-    says("unauthorized", &tenant.upgrade(charts::DEFAULT, &values(), &["--kubeconfig", &stranger]));
+    let unknown = tenant.file("unknown.json", &unknown.to_string());
+    says("unauthorized", &tenant.upgrade(charts::DEFAULT, &values(), &["--kubeconfig", &unknown]));
     let distrustful = kubeconfig(json!({"server": plane().server_url()}), json!({"token": "none"}));
     let distrustful = tenant.file("distrustful.json", &distrustful.to_string());
     says("untrusted-apiserver", &tenant.upgrade(charts::DEFAULT, &values(), &["--kubeconfig", &distrustful]));

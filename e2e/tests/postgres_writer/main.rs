@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 
 use clientapp_operator::crd::{PostgresWriter, PostgresWriterStatus, ROW_FINALIZER, conditions};
-use e2e::lab::{Apart, Lab, PATIENCE, Tenant};
+use e2e::lab::{Apart, Lab, TIMEOUT, Tenant};
 use e2e::manifests;
 use e2e::operator::{Operator, Options};
 use e2e::postgres::{PASSWORD, Postgres};
@@ -216,7 +216,7 @@ impl Scene {
     }
 
     async fn until<T>(&self, what: &str, found: impl AsyncFn() -> Option<T>) -> T {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             if let Some(found) = found().await {
                 return found;
@@ -239,7 +239,7 @@ impl Scene {
         (self.id(name), table.to_owned(), object.uid().unwrap())
     }
 
-    /// Removes an object as a cluster admin does who knows no patience.
+    /// Removes an object as a cluster admin does who does not wait.
     async fn force(&self, name: &str) {
         let api = self.tenant.api::<PostgresWriter>();
         api.delete(name, &DeleteParams::default()).await.unwrap();

@@ -266,7 +266,7 @@ async fn a_hundred_at_once_are_a_hundred_rows_over_ten_connections() {
             }
         }
     };
-    let most = tokio::time::timeout(PATIENCE, most);
+    let most = tokio::time::timeout(TIMEOUT, most);
     let (most, created) = tokio::join!(most, futures::future::try_join_all(created));
     created.unwrap();
     assert!((1..=10).contains(&most.expect("all rows are there")));

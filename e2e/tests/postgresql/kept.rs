@@ -18,7 +18,7 @@ async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
     held(tenant, name, "VolumeGoing").await;
     delete::<Pod>(tenant, &format!("{name}-0")).await;
     let another = |claim: Option<&PersistentVolumeClaim>| claim?.uid().filter(|uid| *uid != before);
-    let after = tenant.wait_for(&claim, "made anew", another).await;
+    let after = tenant.wait_for(&claim, "recreated", another).await;
     (before, after)
 }
 

@@ -117,8 +117,8 @@ fn requests() -> Value {
     json!({"requests": {"cpu": "1m"}})
 }
 
-/// No pod for a Job as long as this quota lasts. A server that is made anew meanwhile needs [`requests`]. A quota for all pods
-/// would let a Job's through that comes while a server's pod is made anew: it is counted late.
+/// No pod for a Job as long as this quota lasts. A server that is recreated meanwhile needs [`requests`]. A quota for all pods
+/// would let a Job's through that comes while a server's pod is recreated: it is counted late.
 async fn no_job_pods(tenant: &Tenant) {
     tenant.quota("no-job-pods", json!({"scopes": ["BestEffort"], "hard": {"pods": "0"}})).await;
 }
@@ -730,7 +730,7 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
 }
 
 #[tokio::test]
-async fn retained_data_stay_with_their_password_and_are_given_to_nobody_by_accident() {
+async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_accident() {
     let tenant = Lab::shared().await.tenant("pg-retain").await;
     create(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await.unwrap();
     up(&tenant, "db").await;

@@ -73,7 +73,7 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     let other = json!({"from": "20260130T030000Z-a", "claim": "dumps"});
     patch(&tenant, "db", json!({"restore": other})).await.unwrap();
     let again = |found: Option<&Job>| found.filter(|found| found.uid() != before).map(|_| ());
-    tenant.wait_for(&job, "made anew", again).await;
+    tenant.wait_for(&job, "recreated", again).await;
     assert!(held(&tenant, "db", "Restoring").await.contains("dump 20260130T030000Z-a"));
     end(&tenant, &job, 0, "20260130T030000Z-a 12\n").await;
     let restored = up(&tenant, "db").await.restored.unwrap();

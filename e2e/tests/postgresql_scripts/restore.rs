@@ -264,7 +264,7 @@ fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
     let mut server = with_dumps(&node);
     let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
     for statement in [
-        // Whatever it says of itself, and whoever it is asked to be.
+        // Whatever it says of itself, and as whichever role it is asked for.
         "CREATE FUNCTION attempt() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
            RAISE LOG 'own code runs';
            BEGIN RESET SESSION AUTHORIZATION; RESET ROLE; EXCEPTION WHEN OTHERS THEN NULL; END;

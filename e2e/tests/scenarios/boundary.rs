@@ -3,7 +3,7 @@
 use clientapp_operator::crd::{ClientApp, conditions};
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::charts;
-use e2e::lab::{Lab, PATIENCE, Tenant};
+use e2e::lab::{Lab, TIMEOUT, Tenant};
 use e2e::manifests;
 use e2e::scenario::{names, nothing_is_left, small, with};
 use e2e::wait::until;
@@ -161,7 +161,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
 
     tenant.replaced::<RoleBinding>(DEPLOYER).await;
     let told = |kind: &str| {
-        format!("{kind} {DEPLOYER}, by which helm acts in namespace account-removed, was missing and is made anew")
+        format!("{kind} {DEPLOYER}, by which helm acts in namespace account-removed, was missing and is recreated")
     };
     tenant.events_with("acme", "DeployerReplaced", &told("RoleBinding")).await;
     tenant.replaced::<ServiceAccount>(DEPLOYER).await;
@@ -202,7 +202,7 @@ async fn a_namespace_is_deleted_with_an_app_in_it() {
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
     tenant.gone("acme").await;
     let gone = await_condition(namespaces, &tenant.namespace, is::is_deleted(&uid));
-    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace goes").unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace goes").unwrap();
 }
 
 /// An admission policy that keeps ServiceAccounts of this name out of the namespace.

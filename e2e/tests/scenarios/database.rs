@@ -120,7 +120,7 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
     tenant.ready("acme", 2).await;
     assert_eq!(passwords().await, before);
 
-    // What was deleted by mistake is made anew; what is in use is not.
+    // What was deleted by mistake is recreated; what is in use is not.
     tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
     tenant.wait_for("acme-redis-secret", "back", |secret: Option<&Secret>| secret.is_some().then_some(())).await;
     let after = passwords().await;

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What of an object has to be the same when it is made again, and the field managers that have a part in it.
+/// What of an object has to be the same when it is recreated, and the field managers that have a part in it.
 fn essence<K: Object + Serialize>(object: &K) -> (Value, Vec<String>) {
     let meta = object.meta();
     let managers = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
@@ -73,7 +73,7 @@ async fn what_is_deleted_comes_back_as_it_was() {
     tenant.wait_for("acme-nextcloud", "marked again", marked).await;
 
     tenant.ready("acme", 1).await;
-    let sentence = "Service acme-nextcloud of release acme: another client has deleted it, or taken it off the release; it is made again";
+    let sentence = "Service acme-nextcloud of release acme: another client has deleted it, or removed Helm's marks from it; it is recreated";
     tenant.events_with("acme", "Drifted", sentence).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1", "no revision was made for it");
     // To helm nothing has happened.
@@ -114,7 +114,7 @@ async fn what_another_client_has_made_in_its_place_is_left_alone() {
     services.delete("acme-nextcloud", &DeleteParams::default()).await.unwrap();
     tenant.patch("acme", json!({"drift": "Repair"})).await.unwrap();
     let again = |found: Option<&Service>| found.filter(|found| !found.annotations().is_empty()).map(|_| ());
-    tenant.wait_for("acme-nextcloud", "made again", again).await;
+    tenant.wait_for("acme-nextcloud", "recreated", again).await;
     tenant.ready("acme", 1).await;
 }
 
@@ -126,7 +126,7 @@ async fn what_is_missing_can_be_told_or_ignored() {
     tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
     tenant.ready("acme", 1).await;
     tenant.api::<Secret>().delete("extra", &DeleteParams::default()).await.unwrap();
-    let words = "spec.drift is Report; set it to Repair, and it is made again";
+    let words = "spec.drift is Report; set it to Repair, and it is recreated";
     tenant.held("acme", "Drifted", &["Secret extra of release acme", words]).await;
     let stalled = tenant.status("acme", "stalled", |status| has(status, "Stalled", "True", "Drifted")).await;
     assert!(has(&stalled, "Reconciling", "False", "Drifted"));
@@ -149,7 +149,7 @@ async fn a_client_that_deletes_again_and_again_is_told_of() {
     let mut deleted = 0;
     let told = |status: &ClientAppStatus| {
         let ready = conditions::find(&status.conditions, "Ready");
-        ready.is_some_and(|ready| ready.message.contains("was made again 2 times in a row"))
+        ready.is_some_and(|ready| ready.message.contains("was recreated 2 times in a row"))
     };
     let message = until("it is told", async || {
         if services.delete("acme-nextcloud", &DeleteParams::default()).await.is_ok() {
@@ -160,6 +160,6 @@ async fn a_client_that_deletes_again_and_again_is_told_of() {
     })
     .await;
     assert!(message.contains("find that client"), "{message}");
-    // Once by the test, and once for each time that it was made again.
+    // Once by the test, and once for each time that it was recreated.
     assert_eq!(deleted, 3);
 }

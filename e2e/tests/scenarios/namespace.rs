@@ -1,6 +1,6 @@
 //! The namespace that was made for an instance.
 
-use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::scenario::small;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -23,7 +23,7 @@ async fn made(name: &str) -> (Tenant, Api<Namespace>) {
 async fn gone(tenant: &Tenant, namespaces: &Api<Namespace>, name: &str) {
     let uid = namespaces.get(name).await.ok().and_then(|namespace| namespace.metadata.uid).unwrap_or_default();
     let gone = await_condition(namespaces.clone(), name, conditions::is_deleted(&uid));
-    match tokio::time::timeout(PATIENCE, gone).await {
+    match tokio::time::timeout(TIMEOUT, gone).await {
         Ok(gone) => drop(gone.unwrap()),
         Err(_) => panic!("namespace {name} stays; the operator's log:\n{}", tenant.lab.operator_log()),
     }
@@ -86,7 +86,7 @@ async fn snapshots(tenant: &Tenant) -> Api<DynamicObject> {
     definitions.create(&PostParams::default(), &definition).await.unwrap();
     let name = format!("{plural}.{group}");
     let established = await_condition(definitions, &name, conditions::is_crd_established());
-    tokio::time::timeout(PATIENCE, established).await.expect("the kind is served").unwrap();
+    tokio::time::timeout(TIMEOUT, established).await.expect("the kind is served").unwrap();
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", "VolumeSnapshot"));
     Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind)
 }

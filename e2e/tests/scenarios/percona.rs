@@ -178,7 +178,7 @@ async fn a_database_is_made_from_backups_once() {
     let first = clusters.get("gone-pg").await.unwrap();
     assert_eq!(first.spec.data_source.as_ref(), Some(&said));
     clusters.delete("gone-pg", &DeleteParams::default()).await.unwrap();
-    let another = cluster(&tenant, "gone-pg", "made anew", |found| found.uid() != first.uid()).await;
+    let another = cluster(&tenant, "gone-pg", "recreated", |found| found.uid() != first.uid()).await;
     assert_eq!(another.spec.data_source, None);
     tenant.ready("gone", 1).await;
     tenant.delete("copy").await;

@@ -164,7 +164,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
         BackupRecord { state: BackupState::Succeeded, revision: Some(2), as_of: done.as_of.clone(), ..running }
     );
 
-    // One that fails stops the upgrade; deleted, it is made anew.
+    // One that fails stops the upgrade; deleted, it is recreated.
     tenant.percona("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     let told = tenant.condition("acme", "Released", "False", "BackupFailed").await;
@@ -185,7 +185,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
         ours.iter().map(|backup| backup.name_any()).filter(|name| name.starts_with("acme-pg-r")).collect();
     assert_eq!(ours.len(), 2, "{ours:?}");
 
-    // Room for backups stays, with the backups in it.
+    // The target of backups stays, with the backups in it.
     tenant.patch("acme", json!({"upgrade": {"backup": false}, "postgres": {"storageSize": "2Gi"}})).await.unwrap();
     tenant
         .wait_for("acme-pg", "grown", |cluster: Option<&PerconaPGCluster>| {

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::{User, unauthorized};
 use crate::{
     api::{
-        limits::{Limit, for_strangers, network},
+        limits::{Limit, for_unauthenticated, network},
         problem::Problem,
     },
     crd::ClientApp,
@@ -26,7 +26,7 @@ const KEEP: Duration = Duration::from_secs(10);
 /// More users, and more questions about them, than are asked within that time.
 const CAPACITY: u64 = 4096;
 /// A review that takes longer is not answered any more.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Seconds after which a client shall try again when the cluster did not answer.
 const RETRY: u64 = 5;
 
@@ -39,7 +39,7 @@ pub(crate) struct Reviews {
     users: Cache<[u8; 32], User>,
     rights: Cache<Question, ()>,
     /// For those that are not known: a token is not guessed quickly.
-    strangers: Limit<IpAddr>,
+    unauthenticated: Limit<IpAddr>,
 }
 
 /// May this user do that?
@@ -55,16 +55,16 @@ impl Reviews {
     pub(super) fn new(client: Client, audience: String) -> Reviews {
         let users = Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY).build();
         let rights = Cache::builder().time_to_live(KEEP).max_capacity(CAPACITY).build();
-        Reviews { client, audience, users, rights, strangers: for_strangers() }
+        Reviews { client, audience, users, rights, unauthenticated: for_unauthenticated() }
     }
 
     pub(super) async fn user(&self, token: Option<&str>, peer: IpAddr) -> Result<User, Problem> {
         let Some(token) = token else {
-            self.strangers.check(&network(peer))?;
+            self.unauthenticated.check(&network(peer))?;
             return Err(unauthorized("This request has no token.", &self.audience));
         };
         let ask = async {
-            self.strangers.check(&network(peer))?;
+            self.unauthenticated.check(&network(peer))?;
             let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![self.audience.clone()]) };
             let review = TokenReview { spec, ..TokenReview::default() };
             identified(self.asked(&review).await?.status, &self.audience)
@@ -96,18 +96,19 @@ impl Reviews {
         K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
     {
         let (reviews, options) = (Api::<K>::all(self.client.clone()), PostParams::default());
-        let error = match tokio::time::timeout(PATIENCE, reviews.create(&options, review)).await {
+        let error = match tokio::time::timeout(TIMEOUT, reviews.create(&options, review)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 format!("{}; manifests/components/api grants it", status.message)
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+            Err(_) => format!("no answer within {TIMEOUT:?}"),
         };
         let kind = K::kind(&());
-        tracing::warn!("no user is let in, for lack of a {kind}: {error}");
-        let detail =
-            format!("The cluster's API server does not answer a {kind}, so that no user is let in. Try again.");
+        tracing::warn!("no user can be authorized without a {kind}: {error}");
+        let detail = format!(
+            "The cluster's API server does not answer a {kind}, so that no request can be authorized. Try again."
+        );
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
     }
 }

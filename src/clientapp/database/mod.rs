@@ -43,7 +43,11 @@ pub(crate) static ALL: [&dyn Provider; 2] = [&percona::Percona, &standalone::Sta
 
 /// `None`: the database exists already.
 pub(crate) fn provider(name: PostgresProvider) -> Option<&'static dyn Provider> {
-    ALL.into_iter().find(|provider| provider.facts().name == name)
+    match name {
+        PostgresProvider::Percona => Some(&percona::Percona),
+        PostgresProvider::Standalone => Some(&standalone::Standalone),
+        PostgresProvider::External => None,
+    }
 }
 
 /// Whether a database is made from objects of this kind.
@@ -74,11 +78,11 @@ pub(crate) trait Provider: Sync {
     /// Why there is no PostgreSQL of this major version; `None`: there is.
     fn unsupported(&self, version: &str, config: &Config) -> Option<String>;
 
-    /// The database object, with this room for backups.
-    fn document(&self, order: &Order, room: &Room) -> Value;
+    /// The database object, with these targets of its backups.
+    fn document(&self, order: &Order, targets: &BackupTargets) -> Value;
 
-    /// The room for backups that a database is to have: what the spec asks for, and what there is already.
-    fn room(&self, _order: &Order, found: Option<&Room>) -> Result<Room, String> {
+    /// Where the backups of a database are to go: what the spec asks for, and what there is already.
+    fn targets(&self, _order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         Ok(found.cloned().unwrap_or_default())
     }
 
@@ -97,7 +101,8 @@ pub(crate) trait Provider: Sync {
     fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched;
 
     /// How a backup is asked for: the object to patch, and with what.
-    fn back_up(&self, app: &Key, record: &BackupRecord, room: &Room) -> (ApiResource, String, Patch<Value>);
+    fn back_up(&self, app: &Key, record: &BackupRecord, targets: &BackupTargets)
+    -> (ApiResource, String, Patch<Value>);
 
     /// What a deletion of a database in this state waits for.
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String;
@@ -202,9 +207,9 @@ pub(crate) struct Order {
     percona_cr_version: String,
 }
 
-/// Where the backups of a database go, as far as this operator has made room for them.
+/// Where the backups of a database go, as far as this operator has configured it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct BackupTargets {
     /// A volume of the database's own.
     pub(crate) volume: bool,
     pub(crate) repository: Option<Place>,
@@ -234,18 +239,18 @@ impl DesiredObject {
         format!("{} {}", self.provider.kind().as_str(), self.name)
     }
 
-    pub(crate) fn document(&self, room: &Room) -> Document {
-        let object = self.provider.document(&self.order, room);
+    pub(crate) fn document(&self, targets: &BackupTargets) -> Document {
+        let object = self.provider.document(&self.order, targets);
         let digest = digest(&[&object.to_string(), &format!("{:?}", self.order.deletion_policy)]);
         Document { object, digest }
     }
 
-    /// Room for backups, once made, is never taken away: the backups would go with it.
+    /// A target of backups, once there, is never taken away: the backups would go with it.
     ///
     /// # Errors
     /// It would be another than there is.
-    pub(crate) fn room(&self, found: Option<&Room>) -> Result<Room, String> {
-        self.provider.room(&self.order, found)
+    pub(crate) fn targets(&self, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+        self.provider.targets(&self.order, found)
     }
 
     /// What a new one is made from. Never again: where there was a database, its volumes may be there still.
@@ -353,8 +358,8 @@ pub(crate) struct DatabaseObject {
     pub(crate) postgres_version: Option<i64>,
     /// Size of the data volume, as last applied.
     pub(crate) storage_bytes: Option<f64>,
-    /// Its room for backups, as far as this operator made it.
-    pub(crate) room: Room,
+    /// Where its backups go, as far as this operator has configured it.
+    pub(crate) targets: BackupTargets,
     /// What it was made from, where this operator had that said.
     pub(crate) source: Option<Value>,
     /// It says who may connect. One that was made before that could be said does not: its clients may be anywhere.

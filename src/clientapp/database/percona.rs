@@ -13,8 +13,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    BackupProgress, DatabaseObject, DatabaseState, Facts, Order, Provider, Room, Summary, USER, Watched, changed,
-    document,
+    BackupProgress, BackupTargets, DatabaseObject, DatabaseState, Facts, Order, Provider, Summary, USER, Watched,
+    changed, document,
 };
 use crate::{
     config::Config,
@@ -100,7 +100,7 @@ impl Provider for Percona {
         Some(format!("Percona {version} ships PostgreSQL 14 to 18"))
     }
 
-    fn document(&self, order: &Order, room: &Room) -> Value {
+    fn document(&self, order: &Order, targets: &BackupTargets) -> Value {
         let Order { app, postgres, percona_cr_version, .. } = order;
         let major: i64 = postgres.version.parse().unwrap_or_default();
         let mut user = json!({"name": USER, "databases": [USER], "password": {"type": "AlphaNumeric"}});
@@ -117,20 +117,20 @@ impl Provider for Percona {
             "instances": [{"name": "instance1", "replicas": postgres.instances, "dataVolumeClaimSpec": claim}],
             "proxy": {"pgBouncer": {"replicas": 1, "image": PGBOUNCER_IMAGE}},
             "users": [user],
-            "backups": backups::block(postgres, room, &claim),
+            "backups": backups::block(postgres, targets, &claim),
         });
         if let Some(resources) = &postgres.resources {
             spec["instances"][0]["resources"] = json!(resources);
         }
         let mut cluster = document(&(FACTS.resource)(), app, &app.database(), spec);
-        if *room != Room::default() {
+        if *targets != BackupTargets::default() {
             cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});
         }
         cluster
     }
 
-    fn room(&self, order: &Order, found: Option<&Room>) -> Result<Room, String> {
-        backups::room(order, found)
+    fn targets(&self, order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+        backups::targets(order, found)
     }
 
     fn source(&self, postgres: &Postgres) -> Option<Value> {
@@ -155,9 +155,14 @@ impl Provider for Percona {
         }
     }
 
-    fn back_up(&self, app: &Key, record: &BackupRecord, room: &Room) -> (ApiResource, String, Patch<Value>) {
+    fn back_up(
+        &self,
+        app: &Key,
+        record: &BackupRecord,
+        targets: &BackupTargets,
+    ) -> (ApiResource, String, Patch<Value>) {
         let resource = ApiResource::erase::<PerconaPGBackup>(&());
-        let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(room), "options": [TYPE_FULL]});
+        let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(targets), "options": [TYPE_FULL]});
         let mut backup = document(&resource, app, &record.name, spec);
         let versions = format!("{} -> {}", record.from, record.to);
         backup["metadata"]["annotations"] = json!({UPGRADE_ANNOTATION: versions});
@@ -193,9 +198,9 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: storage.and_then(quantity::parse_positive),
         // One that a cluster admin has set up is none of this operator's.
-        room: match cluster.annotations().get(annotation::BACKUPS) {
+        targets: match cluster.annotations().get(annotation::BACKUPS) {
             Some(_) => backups::seen(cluster.spec.backups.pgbackrest.as_ref()),
-            None => Room::default(),
+            None => BackupTargets::default(),
         },
         source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
         // Percona lets a backup that is asked for too early fail for good.

@@ -6,7 +6,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{DatabaseObject, DatabaseState, Facts, Order, Provider, Room, Summary, USER, Watched, changed, document};
+use super::{
+    BackupTargets, DatabaseObject, DatabaseState, Facts, Order, Provider, Summary, USER, Watched, changed, document,
+};
 use crate::{
     config::Config,
     crd::{
@@ -62,7 +64,7 @@ impl Provider for Standalone {
 
     /// Its own policy is always `Retain`: a Postgresql that is deleted by mistake keeps its data. The app's teardown changes that
     /// before it deletes the Postgresql on purpose.
-    fn document(&self, order: &Order, _room: &Room) -> Value {
+    fn document(&self, order: &Order, _room: &BackupTargets) -> Value {
         let Order { app, postgres, .. } = order;
         let mut spec = json!({
             "defaultUser": USER,
@@ -101,7 +103,7 @@ impl Provider for Standalone {
         }
     }
 
-    fn back_up(&self, app: &Key, record: &BackupRecord, _room: &Room) -> (ApiResource, String, Patch<Value>) {
+    fn back_up(&self, app: &Key, record: &BackupRecord, _room: &BackupTargets) -> (ApiResource, String, Patch<Value>) {
         // Not by apply, which would make a Postgresql that is gone.
         let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
         ((FACTS.resource)(), app.database(), patch)

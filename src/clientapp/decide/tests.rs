@@ -34,8 +34,8 @@ fn brief(plan: &Plan) -> String {
             Step::CreateRedisSecret => "redis".to_owned(),
             Step::Adopt(found) => format!("adopt {}", found.len()),
             Step::Restart { secret, .. } => format!("restart for {secret}"),
-            Step::ApplyDatabase(Apply { room, source, .. }) => {
-                let backups = [(room.volume, " with backups"), (room.repository.is_some(), " in a repository")];
+            Step::ApplyDatabase(Apply { targets, source, .. }) => {
+                let backups = [(targets.volume, " with backups"), (targets.repository.is_some(), " in a repository")];
                 let parts = backups.into_iter().chain([(source.is_some(), " from a backup")]);
                 let parts: String = parts.filter_map(|(is, part)| is.then_some(part)).collect();
                 format!("postgres{parts}")
@@ -167,7 +167,7 @@ fn the_account_that_helm_acts_as() {
 #[test]
 fn an_account_that_was_too_young_is_tried_again() {
     for (what, reason, made, started, plan) in [
-        ("refused for want of rights", "AccessDenied", 3600, 10, "hold Released/AccessDenied!"),
+        ("refused for lack of rights", "AccessDenied", 3600, 10, "hold Released/AccessDenied!"),
         ("refused at once", "AccessDenied", 10, 8, "helm 4"),
         ("refused just now", "AccessDenied", 3, 2, "hold Released/AccessDenied!"),
         ("refused before it was put back", "AccessDenied", 10, 60, "helm 4"),
@@ -225,10 +225,10 @@ fn the_database_gate() {
             of(|s| (s.state, s.digest) = (DatabaseState::Restoring(" is restored".into()), None)),
             RESTORING,
         ),
-        ("room for backups is never taken away", of(|s| s.room.volume = true), BACKUPS),
+        ("targets for backups is never taken away", of(|s| s.targets.volume = true), BACKUPS),
     ] {
         for spec in [none(), standalone()] {
-            // Room for backups is nothing that a Postgresql's document speaks of.
+            // Targets of backups are nothing that a Postgresql's document speaks of.
             let made = if spec == standalone() && made == BACKUPS { "" } else { made };
             row(what, spec, change, made);
         }
@@ -280,7 +280,7 @@ fn what_percona_is_asked_for() {
     let new = |w: &mut Observed| (w.database.object, w.database.on_record) = (None, None);
     let elsewhere = |w: &mut Observed| {
         let place = Place { store: "s3://b".to_owned(), endpoint: None, path: "/old".to_owned() };
-        w.database.object.as_mut().unwrap().room.repository = Some(place);
+        w.database.object.as_mut().unwrap().targets.repository = Some(place);
     };
     const MADE: &str = ", hold PostgresReady/Provisioning";
     const MISMATCH: &str = "hold PostgresReady/RepositoryMismatch!";
@@ -529,15 +529,15 @@ fn what_is_lost_of_generated_secrets() {
     row("made by hand", none(), by_hand, "");
     row("Redis", none(), |w| w.redis_secret = SecretView::Absent, "redis");
     let replaced = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
-    row("Redis, made anew", none(), replaced, "restart for acme-redis-secret");
+    row("Redis, recreated", none(), replaced, "restart for acme-redis-secret");
     let restarted = |uid: &'static str| {
         move |w: &mut Observed| {
             replaced(w);
             w.workloads.iter_mut().for_each(|workload| workload.restarted_for = Some(uid.to_owned()));
         }
     };
-    row("Redis, made anew, and restarted for it", none(), restarted("redis-uid"), "");
-    row("Redis, made anew once more", none(), restarted("between"), "restart for acme-redis-secret");
+    row("Redis, recreated, and restarted for it", none(), restarted("redis-uid"), "");
+    row("Redis, recreated once more", none(), restarted("between"), "restart for acme-redis-secret");
     let unchanged = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "redis-uid")];
     row("Redis, unchanged", none(), unchanged, "");
 }
@@ -739,9 +739,9 @@ impl Sim {
                 self.created[1] += 1;
                 self.observed.redis_secret = own("uid");
             }
-            Step::ApplyDatabase(Apply { room, .. }) => {
+            Step::ApplyDatabase(Apply { targets, .. }) => {
                 let made = DatabaseObject { state: DatabaseState::Silent, ..database(&self.desired).unwrap() };
-                let applied = self.desired.database_object().unwrap().document(room);
+                let applied = self.desired.database_object().unwrap().document(targets);
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }

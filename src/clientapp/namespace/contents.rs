@@ -256,7 +256,7 @@ mod tests {
             ("v1", "Pod", json!({"name": "x", "ownerReferences": server}), false),
             ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", json!({"name": "x", "ownerReferences": workload}), false),
             ("v1", "ConfigMap", json!({"name": "x", "ownerReferences": other}), false),
-            // Data are not collected for want of an owner alone.
+            // Data are not collected for lack of an owner alone.
             ("v1", "Secret", json!({"name": "x", "ownerReferences": own}), false),
             // An earlier app's, which is gone, or counts itself.
             ("v1", "Secret", json!({"name": "x", "ownerReferences": other}), false),

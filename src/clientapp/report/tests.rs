@@ -105,7 +105,7 @@ fn what_the_conditions_say() {
     for found in [Found::Foreign, Found::Going, Found::Unknown("services is forbidden".to_owned())] {
         say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.missing = missing(found.clone()));
     }
-    say("a Service cannot be made again", json!({}), &|w| {
+    say("a Service cannot be recreated", json!({}), &|w| {
         w.missing = missing(Found::Nothing);
         let refused = Refused { sentence: "services is forbidden".to_owned(), stalled: true };
         w.repairs.tried(&service, Some(refused), now());

@@ -166,7 +166,7 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
             continue;
         };
         let message = format!(
-            "{} {other} has the label {volume_label}={database}, by which {title} deletes, and no name that {title} gives: {} {database} is not deleted, since it would take that along; take the label off it, or delete it",
+            "{} {other} has the label {volume_label}={database}, by which {title} deletes, and a name that {title} does not give: {} {database} is not deleted, since {title} would delete that as well; remove the label from it, or delete it",
             kind.as_str(),
             provider.kind().as_str(),
         );

@@ -82,7 +82,7 @@ pub async fn may_be_uninstalled(
 }
 
 /// Uninstalls the release and believes only what storage and the objects themselves show. In a namespace that is being deleted
-/// the account goes, perhaps before the release, and cannot be made anew; nor need it be, since all that the release has there
+/// the account goes, perhaps before the release, and cannot be recreated; nor need it be, since all that the release has there
 /// goes as well.
 pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
     let denied =

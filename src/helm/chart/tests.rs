@@ -158,7 +158,7 @@ async fn what_was_tampered_with_is_never_used() {
     assert_eq!(running.get(&version("5.5.2")).await.unwrap(), intact);
     assert_eq!(helm.pulls(), 4);
     // Half a record is none.
-    fs::write(running.shelf.record(&version("5.5.2")), "").unwrap();
+    fs::write(running.disk.record(&version("5.5.2")), "").unwrap();
     cache(&helm, &dir).get(&version("5.5.2")).await.unwrap();
     assert_eq!(helm.pulls(), 5);
 }

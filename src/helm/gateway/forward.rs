@@ -32,7 +32,7 @@ const LOOKED_AT: usize = 4 << 20;
 /// Bytes of the document of all that the API server serves; with a thousand CustomResourceDefinitions it has some five million.
 const LARGEST_DISCOVERY: usize = 32 << 20;
 /// How long the API server may take to begin its answer: it gives up a request itself after a minute.
-const PATIENCE: Duration = Duration::from_secs(65);
+const TIMEOUT: Duration = Duration::from_secs(65);
 /// How long it may be silent in the middle of an answer.
 const SILENCE: Duration = Duration::from_secs(30);
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
@@ -71,13 +71,13 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, r
     if !run.lead.holds() {
         return refused(StatusCode::FORBIDDEN, NOT_LEADING);
     }
-    let problem = match timeout(PATIENCE, client.send(request)).await {
+    let problem = match timeout(TIMEOUT, client.send(request)).await {
         Ok(Ok(answer)) if answer.status().is_success() && discovery::is_aggregated(answer.headers()) => {
             return told(answer).await;
         }
         Ok(Ok(answer)) => return brought_back(answer, run, object.as_ref(), write),
         Ok(Err(error)) => api_sentence(&error),
-        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+        Err(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
     };
     refused(StatusCode::SERVICE_UNAVAILABLE, &format!("the API server cannot be asked: {problem}"))
 }

@@ -17,7 +17,7 @@ use tokio::{
 use super::*;
 use crate::lead::since_boot;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_TENANT: &str = "/api/v1/namespaces/tenant";
 
 /// An API server that is a function, with a gateway before it.
@@ -80,7 +80,7 @@ impl Bed {
             _ = axum::serve(listener, router).await;
         });
         let config = kube::Config::new(format!("http://{address}/base").parse().unwrap());
-        let lead = Lead::until(since_boot() + PATIENCE);
+        let lead = Lead::until(since_boot() + TIMEOUT);
         let gateway = Gateway::open(Client::try_from(config).unwrap(), lead.clone()).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         Bed { gateway, lead, reached, given_up, dir, _server: AbortOnDropHandle::new(server) }
@@ -119,7 +119,7 @@ impl Bed {
     async fn ask(&self, authorization: &str, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
         let mut answer = Vec::new();
         let mut connection = self.sent(authorization, method, path, body).await;
-        timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap().unwrap();
+        timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap().unwrap();
         let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
         (status, answer)
     }
@@ -262,7 +262,7 @@ async fn what_is_under_way_ends_with_the_run_with_the_lead_and_with_the_client()
         let pass = bed.admit();
         let authorization = pass.authorization.clone();
         let mut connection = bed.sent(&authorization, "PATCH", &path, "{}").await;
-        timeout(PATIENCE, bed.reached.recv()).await.unwrap().unwrap();
+        timeout(TIMEOUT, bed.reached.recv()).await.unwrap().unwrap();
         let recorded = match end {
             "run" => pass.end(),
             "lead" => {
@@ -273,7 +273,7 @@ async fn what_is_under_way_ends_with_the_run_with_the_lead_and_with_the_client()
             _ => {
                 connection.shutdown().await.unwrap();
                 drop(connection);
-                timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+                timeout(TIMEOUT, bed.given_up.recv()).await.unwrap().unwrap();
                 bed = Bed::new().await;
                 assert!(pass.end().uncertain);
                 continue;
@@ -281,9 +281,9 @@ async fn what_is_under_way_ends_with_the_run_with_the_lead_and_with_the_client()
         };
         assert!(recorded.uncertain && recorded.written.is_empty(), "{end}: {recorded:?}");
         let mut answer = String::new();
-        timeout(PATIENCE, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+        timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 403"), "{end}: {answer}");
-        timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+        timeout(TIMEOUT, bed.given_up.recv()).await.unwrap().unwrap();
         bed = Bed::new().await;
     }
 }
@@ -325,7 +325,7 @@ async fn a_large_answer_streams_and_a_large_request_is_refused() {
     // It may be refused before it is here as a whole.
     let _ = connection.write_all(body.as_bytes()).await;
     let mut answer = Vec::new();
-    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+    let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
 }
 
@@ -336,11 +336,11 @@ async fn an_answer_that_stops_half_way_ends_with_the_run() {
     let mut connection =
         bed.sent(&pass.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/stops-half-way"), "{}").await;
     let mut answer = vec![0; 12];
-    timeout(PATIENCE, connection.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(TIMEOUT, connection.read_exact(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"HTTP/1.1 200");
     assert!(pass.end().uncertain);
-    timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
-    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+    timeout(TIMEOUT, bed.given_up.recv()).await.unwrap().unwrap();
+    let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
 }
 
 #[tokio::test]
@@ -367,7 +367,7 @@ async fn http_2_is_not_spoken() {
     let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
     connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
+    let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
     assert!(!bed.has_reached());
     assert_eq!(bed.get(&pass, "/version").await, 200, "and it goes on for others");
 }
@@ -409,12 +409,12 @@ async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_
     let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "Expect: 100-continue\r\n", 2).await;
     // It is asked for the body once its head is read.
     let mut asked = vec![0; 25];
-    timeout(PATIENCE, connection.read_exact(&mut asked)).await.unwrap().unwrap();
+    timeout(TIMEOUT, connection.read_exact(&mut asked)).await.unwrap().unwrap();
     assert!(asked.starts_with(b"HTTP/1.1 100"));
     pass.stopping().cancel();
     connection.write_all(b"{}").await.unwrap();
     let mut answer = String::new();
-    timeout(PATIENCE, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+    timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     assert!(!bed.has_reached());
 }
@@ -426,10 +426,10 @@ async fn a_watch_ends_with_the_lead() {
     let path = format!("{IN_TENANT}/configmaps/stops-half-way?watch=true");
     let mut connection = bed.sent(&pass.authorization, "GET", &path, "").await;
     let mut answer = vec![0; 12];
-    timeout(PATIENCE, connection.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(TIMEOUT, connection.read_exact(&mut answer)).await.unwrap().unwrap();
     bed.lead.end();
-    let _ = timeout(PATIENCE, connection.read_to_end(&mut answer)).await.unwrap();
-    timeout(PATIENCE, bed.given_up.recv()).await.unwrap().unwrap();
+    let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
+    timeout(TIMEOUT, bed.given_up.recv()).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -28,12 +28,12 @@ async fn ends(script: &str) -> Finished {
 
 /// Waits until a condition holds; fails only when it plainly never will.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let patience = async {
+    let seen = async {
         while !condition() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(60), patience).await.unwrap_or_else(|_| panic!("never: {what}"));
+    timeout(Duration::from_secs(60), seen).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 fn file() -> TempPath {

@@ -1,4 +1,4 @@
-//! Whether an app's database may be made anew from a dump, and from where the way there goes on. **Pure.**
+//! Whether an app's database may be recreated from a dump, and from where the way there goes on. **Pure.**
 //!
 //! What was begun is in an annotation of the ClientApp: which Postgresql and which volumes go for it, by uid. `spec.postgres.restore` stays
 //! when all is done, and says nothing of that.

@@ -43,7 +43,7 @@ pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteStri
     ])
 }
 
-/// The password by which standbys follow and dumps are taken: one may be made anew at any time, since the primary takes over what
+/// The password by which standbys follow and dumps are taken: one may be recreated at any time, since the primary takes over what
 /// it is given at its start.
 pub fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);

@@ -26,7 +26,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
         if let Some(view) = job_view(observed, &job) {
             return Some(seen(desired, observed, request, job, view));
         }
-        // Its Job was deleted before it ended, and is made again.
+        // Its Job was deleted before it ended, and is recreated.
         if recorded.is_some_and(|recorded| recorded.request == *request) {
             return recorded.cloned();
         }

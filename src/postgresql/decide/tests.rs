@@ -265,7 +265,7 @@ fn passwords() {
         ("given", given(), None, false, absent(), usable("7"), &["keep Spec"], None),
         ("inline", inline(), None, false, absent(), Given::Usable(None), &["keep Spec"], None),
         ("missing", given(), None, false, absent(), missing(), &[], Some(("PasswordSecretMissing", true))),
-        ("a stranger's", json!({}), None, false, stale(true), Given::Nothing, &["keep Generated"], None),
+        ("another owner's", json!({}), None, false, stale(true), Given::Nothing, &["keep Generated"], None),
         ("kept by clients", json!({}), used.clone(), true, stale(true), Given::Nothing, &["keep ClientSecret"], None),
         ("all gone", json!({}), recorded("generated", None), true, absent(), Given::Nothing, &[], lost),
         ("no record, but data", json!({}), None, true, absent(), Given::Nothing, &[], lost),

@@ -148,7 +148,7 @@ fn what_is_put_on_record() {
     observed.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "6".to_owned(), unsettled: false });
     let owned =
         |kind: &str, name: &str, uid: &str| Owned { kind: kind.to_owned(), name: name.to_owned(), uid: uid.to_owned() };
-    // The data's volume is another one than on record; the dumps' was made anew.
+    // The data's volume is another one than on record; the dumps' was recreated.
     observed.recorded.volume =
         Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "0".to_owned(), initialized: true });
     observed.recorded.owned =

@@ -25,7 +25,7 @@ async fn a_large_body_is_refused_however_it_comes() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_go_on_is_hung_up_on() {
+async fn a_client_that_does_not_go_on_is_hung_up_on() {
     let (lab, _turn) = lab().await;
     let api = Served::start(lab, &[]).await;
     let silent = said(api.address(), "");
@@ -80,7 +80,7 @@ async fn a_request_that_is_under_way_is_answered_before_the_end() {
     let address = api.address().to_owned();
     let ended = tokio::task::spawn_blocking(move || {
         let mut connection = TcpStream::connect(&address).unwrap();
-        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.set_read_timeout(Some(TIMEOUT)).unwrap();
         connection.write_all(head.as_bytes()).unwrap();
         let mut told = [0; 12];
         connection.read_exact(&mut told).unwrap();
@@ -103,7 +103,7 @@ async fn said(address: &str, words: &'static str) -> String {
     let address = address.to_owned();
     let listen = move || {
         let mut connection = TcpStream::connect(address).unwrap();
-        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.set_read_timeout(Some(TIMEOUT)).unwrap();
         connection.write_all(words.as_bytes()).unwrap();
         let mut answer = String::new();
         connection.read_to_string(&mut answer).expect("it hangs up");

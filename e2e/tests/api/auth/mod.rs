@@ -11,7 +11,7 @@ mod tokens;
 
 use std::sync::OnceLock;
 
-use e2e::lab::{Lab, PATIENCE, Tenant};
+use e2e::lab::{Lab, TIMEOUT, Tenant};
 use e2e::operator::Operator;
 use e2e::wait::{blocking_until, until};
 use http::HeaderMap;
@@ -99,7 +99,7 @@ fn client(trusted: Option<&str>) -> reqwest::Client {
     // Unless kube was first, which takes the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = trusted.map(|pem| Certificate::from_pem(pem.as_bytes()).unwrap());
-    reqwest::Client::builder().tls_certs_only(trusted).timeout(PATIENCE).build().unwrap()
+    reqwest::Client::builder().tls_certs_only(trusted).timeout(TIMEOUT).build().unwrap()
 }
 
 async fn send(request: reqwest::RequestBuilder) -> Answer {

@@ -72,7 +72,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_no
 }
 
 #[tokio::test]
-async fn whoever_speaks_no_tls_gets_nowhere() {
+async fn a_client_without_tls_gets_nowhere() {
     let (lab, _turn) = lab().await;
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = (dir.path().join("cert"), dir.path().join("key"));

@@ -90,7 +90,7 @@ async fn the_audience_is_a_setting() {
 }
 
 #[tokio::test]
-async fn while_the_api_server_is_down_nobody_is_let_in() {
+async fn while_the_api_server_is_down_no_user_is_let_in() {
     let _turn = PLANE.write().await;
     let lab = started().await;
     let tenant = lab.tenant("api-server-down").await;

@@ -249,7 +249,7 @@ async fn a_request_that_fails_while_what_is_kept_is_handed_over() {
 }
 
 /// A leader that is frozen in the middle of a deletion, and wakes up after its successor has finished it and the app was
-/// made anew: nothing of the new one is touched.
+/// recreated: nothing of the new one is touched.
 #[tokio::test]
 async fn a_leader_that_is_frozen_in_the_middle_of_a_deletion() {
     let (Apart { tenant, proxy, options }, frozen) = operated("frozen", &[]).await;

@@ -70,7 +70,7 @@ async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     tenant.condition("second", "Reconciling", "True", "Upgrading").await;
     tenant.create("third", small(&tenant, "third")).await.unwrap();
     tenant.condition("third", "Reconciling", "True", "Upgrading").await;
-    // Five minutes have to pass before what is refused for want of a right is tried again.
+    // Five minutes have to pass before what is refused for lack of a right is tried again.
     proxy.set([Rule::new("get", "secrets", Fault::Answer(StatusCode::FORBIDDEN)).sparing_helm(), busy]);
     let touched = json!({"stringData": {"x": "y"}});
     secrets.patch("given", &PatchParams::default(), &Patch::Merge(&touched)).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
     // Its end was seen by no helm, and the next one runs it as its own.
     let again = |found: Option<&Job>| found.and_then(|job| job.uid()).filter(|uid| *uid != begun);
-    tenant.wait_for("migration", "made again", again).await;
+    tenant.wait_for("migration", "recreated", again).await;
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
     tenant.ready("acme", 2).await;
     frozen.signal(Signal::SIGCONT);

@@ -29,7 +29,7 @@ async fn applied_again_nothing_changes_and_both_pods_are_ready() {
     apply();
     let deployments = Api::<Deployment>::namespaced(lab.plane.client().await.unwrap(), manifests::NAMESPACE);
     let ready = await_condition(deployments.clone(), "clientapp-operator", conditions::is_deployment_completed());
-    tokio::time::timeout(e2e::lab::PATIENCE, ready).await.expect("the pods become ready").unwrap();
+    tokio::time::timeout(e2e::lab::TIMEOUT, ready).await.expect("the pods become ready").unwrap();
     assert_eq!(deployments.get("clientapp-operator").await.unwrap().status.unwrap().ready_replicas, Some(2));
 
     let before = versions(lab, &manifests::directory());
@@ -60,7 +60,7 @@ async fn the_samples_become_instances() {
             let status = app.and_then(|app| app.status.as_ref());
             status.is_some_and(|status| e2e::lab::has(status, "Ready", "True", "Ready"))
         };
-        let ready = tokio::time::timeout(e2e::lab::PATIENCE, await_condition(apps.clone(), &name, is_ready)).await;
+        let ready = tokio::time::timeout(e2e::lab::TIMEOUT, await_condition(apps.clone(), &name, is_ready)).await;
         ready.unwrap_or_else(|_| panic!("{name} is not Ready; {}", lab.operator_log())).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use clientapp_operator::runtime::account::DEPLOYER;
-use e2e::lab::{Lab, PATIENCE, Tenant, hostname};
+use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
 use e2e::wait::until;
@@ -313,7 +313,7 @@ async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
     )
     .unwrap();
     let token = tenant.kubectl(&["create", "token", "portal", "--audience", "clientapp-operator"]).unwrap();
-    let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+    let http = reqwest::Client::builder().timeout(TIMEOUT).build().unwrap();
     let ask =
         |method: reqwest::Method, path: &str| http.request(method, format!("{url}{path}")).bearer_auth(token.trim());
     let body = json!({

@@ -259,7 +259,7 @@ fn an_archive_cannot_lead_out_of_its_volume() {
     }
 }
 
-/// Archives of another volume, such as one that was lost and made anew, never take the place of these.
+/// Archives of another volume, such as one that was lost and recreated, never take the place of these.
 #[test]
 fn archives_that_newer_ones_stand_for_go() {
     let bench = Bench::new();

@@ -55,7 +55,7 @@ impl Bench {
     /// The same where the storage can fail, and nothing is tried again.
     fn faulty(&self, arguments: &[&str]) -> Command {
         let mut command = self.store(arguments);
-        command.envs([("STORE_ENDPOINT", self.objects.faulty_url().as_str()), ("STORE_PATIENCE", "0")]);
+        command.envs([("STORE_ENDPOINT", self.objects.faulty_url().as_str()), ("STORE_RETRY_TIMEOUT", "0")]);
         command
     }
 
@@ -271,14 +271,14 @@ fn a_connection_that_is_lost_is_made_again() {
     ] {
         bench.objects.set([Rule::new(method.clone(), part, Fault::Lose).times(2)]);
         let mut push = bench.faulty(&["push"]);
-        push.env("STORE_PATIENCE", "100");
+        push.env("STORE_RETRY_TIMEOUT", "100");
         let before = bench.objects.met();
         succeeds(push);
         assert_eq!(bench.objects.met(), before + 2, "{method} {part}");
         bench.objects.set([Rule::new(Method::GET, "16386.dump", Fault::Lose).times(2)]);
         let mut fetch = bench.faulty(&["fetch", A, "--into"]);
         let into = tempfile::tempdir().unwrap();
-        fetch.arg(into.path()).env("STORE_PATIENCE", "100");
+        fetch.arg(into.path()).env("STORE_RETRY_TIMEOUT", "100");
         succeeds(fetch);
         assert_eq!(contents(&into.path().join(A)), contents(&bench.dumps().join(A)));
         fs::remove_dir_all(bench.objects.file(PREFIX)).unwrap();
@@ -289,7 +289,7 @@ fn a_connection_that_is_lost_is_made_again() {
 fn half_an_upload_is_no_dump_and_says_why() {
     let bench = Bench::new();
     make(bench.dumps(), A, ("7", 1), &random(20 << 20));
-    let later = "The dump stays on its volume, and the next one takes it along";
+    let later = "The dump stays on its volume, and is uploaded with the next one";
     let put = |part: &str, fault| Rule::new(Method::PUT, part, fault);
     let full = Fault::Answer(StatusCode::INSUFFICIENT_STORAGE);
     let forbidden = Fault::Answer(StatusCode::FORBIDDEN);
@@ -481,10 +481,10 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
         ("STORE_CA_FILE", &missing, &["cannot read", "missing"]),
         ("STORE_CA_FILE", &not_pem, &["a PEM file with certificates is expected"]),
         ("DUMPS", &missing, &["missing", "No such file"]),
-        ("DUMPS", none.path().to_str().unwrap(), &["there is no whole dump in"]),
+        ("DUMPS", none.path().to_str().unwrap(), &["there is no complete dump in"]),
     ] {
         let mut push = bench.store(&["push"]);
-        push.env(variable, value).env("STORE_PATIENCE", "0");
+        push.env(variable, value).env("STORE_RETRY_TIMEOUT", "0");
         let sentence = fails(push);
         for part in parts {
             assert!(sentence.contains(part), "{variable}: {part} is not in {sentence}");
@@ -496,7 +496,7 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
         ("STORE_PREFIX", "../x"),
         ("STORE_RECIPIENT", "age1canary"),
         ("STORE_KEEP_LAST", "-1"),
-        ("STORE_PATIENCE", "long"),
+        ("STORE_RETRY_TIMEOUT", "long"),
     ] {
         let mut push = bench.store(&["push"]);
         let refused = push.env(variable, value).output().unwrap();
@@ -523,7 +523,7 @@ fn a_certificate_of_ones_own() {
     let bench = Bench { objects: Objects::start_with_tls().unwrap(), volume: tempfile::tempdir().unwrap() };
     small(bench.dumps(), A);
     let mut push = bench.store(&["push"]);
-    push.env("STORE_PATIENCE", "0");
+    push.env("STORE_RETRY_TIMEOUT", "0");
     let sentence = fails(push);
     assert!(sentence.contains("cannot be reached") && sentence.contains("certificate"), "{sentence}");
     let mut push = bench.store(&["push"]);

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Order, Place, Room};
+use super::super::{BackupTargets, Order, Place};
 use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona, quantity};
 
 /// The first repository for backups, of the four that Percona allows.
@@ -22,8 +22,8 @@ const KEPT: i32 = 2;
 const QUEUE: f64 = 0.25;
 const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 
-/// The room that a cluster is to have; else why it would be another than it has.
-pub(super) fn room(order: &Order, found: Option<&Room>) -> Result<Room, String> {
+/// Where the backups of a cluster are to go; else why that would be another place than today's.
+pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
     let there = found.cloned().unwrap_or_default();
     let options = order.postgres.percona.as_ref();
     let wanted = options.and_then(|options| options.repository.as_ref()).map(|repository| {
@@ -40,7 +40,7 @@ pub(super) fn room(order: &Order, found: Option<&Room>) -> Result<Room, String> 
         ));
     }
     let on_volume = order.before_upgrades || options.is_some_and(PerconaOptions::backs_up);
-    Ok(Room { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
+    Ok(BackupTargets { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
 }
 
 /// What a new cluster is bootstrapped from.
@@ -71,21 +71,21 @@ pub(super) fn source(postgres: &Postgres) -> Option<Value> {
 }
 
 /// The repository that backups go to; WAL goes to each.
-pub(super) fn in_use(room: &Room) -> &'static str {
-    if room.volume && room.repository.is_some() { SECOND } else { FIRST }
+pub(super) fn in_use(targets: &BackupTargets) -> &'static str {
+    if targets.volume && targets.repository.is_some() { SECOND } else { FIRST }
 }
 
 /// The block `backups` of a cluster. The schema asks for it; with backups disabled no pgBackRest, and so no image of it, is needed.
-pub(super) fn block(postgres: &Postgres, room: &Room, claim: &Value) -> Value {
+pub(super) fn block(postgres: &Postgres, targets: &BackupTargets, claim: &Value) -> Value {
     let options = postgres.percona.clone().unwrap_or_default();
-    let name = in_use(room);
+    let name = in_use(targets);
     let mut repos = Vec::new();
     let mut pgbackrest = json!({"image": PGBACKREST_IMAGE});
-    if room.volume {
+    if targets.volume {
         // A volume as large as the data's, which pgBackRest packs.
         repos.push(json!({"name": FIRST, "volume": {"volumeClaimSpec": claim}}));
     }
-    if let (Some(place), Some(repository)) = (&room.repository, &options.repository) {
+    if let (Some(place), Some(repository)) = (&targets.repository, &options.repository) {
         repos.push(storage(name, repository));
         pgbackrest["configuration"] = configuration(repository);
         pgbackrest["global"][format!("{name}-path")] = json!(place.path);
@@ -136,19 +136,19 @@ fn own_path(Order { app, uid, .. }: &Order) -> String {
 }
 
 /// Where the backups of a cluster go by now.
-pub(super) fn seen(pgbackrest: Option<&Value>) -> Room {
+pub(super) fn seen(pgbackrest: Option<&Value>) -> BackupTargets {
     let repos = pgbackrest.and_then(|pgbackrest| pgbackrest["repos"].as_array());
-    let mut room = Room::default();
+    let mut targets = BackupTargets::default();
     for repo in repos.into_iter().flatten() {
         match percona::store(repo) {
             Some(store) => {
                 let option = format!("{}-path", repo["name"].as_str().unwrap_or_default());
                 let path = pgbackrest.and_then(|pgbackrest| pgbackrest["global"][option].as_str());
                 let endpoint = repo["s3"]["endpoint"].as_str().map(str::to_owned);
-                room.repository = Some(Place { store, endpoint, path: path.unwrap_or_default().to_owned() });
+                targets.repository = Some(Place { store, endpoint, path: path.unwrap_or_default().to_owned() });
             }
-            None => room.volume = true,
+            None => targets.volume = true,
         }
     }
-    room
+    targets
 }

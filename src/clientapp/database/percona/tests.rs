@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{DatabaseObject, DatabaseState, Place, Provider as _, Room},
+    super::{BackupTargets, DatabaseObject, DatabaseState, Place, Provider as _},
     Percona, read,
 };
 use crate::{
@@ -32,9 +32,9 @@ fn stored(spec: &Value) -> Desired {
     desired(&app, None, &config()).unwrap()
 }
 
-fn applied(desired: &Desired, found: Option<&Room>) -> Value {
+fn applied(desired: &Desired, found: Option<&BackupTargets>) -> Value {
     let object = desired.database_object().unwrap();
-    object.document(&object.room(found).unwrap()).object
+    object.document(&object.targets(found).unwrap()).object
 }
 
 /// What is read of an applied document, once it is stored.
@@ -55,7 +55,7 @@ fn backups_in_a_repository() {
     let document =
         applied(&stored(&spec(json!({"repository": s3(json!({})), "schedules": schedules, "keep": 4}))), None);
     insta::assert_snapshot!(serde_yaml::to_string(&document).unwrap());
-    assert_eq!(stored_as(&document).room, Room { volume: false, repository: place(OWN) });
+    assert_eq!(stored_as(&document).targets, BackupTargets { volume: false, repository: place(OWN) });
     for (kind, repository) in [
         ("gcs", json!({"gcs": {"bucket": "b"}, "secretName": "s", "path": "/a/b"})),
         ("azure", json!({"azure": {"container": "c"}, "secretName": "s", "path": "/a/b"})),
@@ -67,7 +67,7 @@ fn backups_in_a_repository() {
             "repo1-path": "/a/b", "repo1-retention-full": "2", "archive-push-queue-max": (1 << 28).to_string(),
         });
         assert_eq!(pgbackrest["global"], global);
-        assert_eq!(stored_as(&document).room.repository.unwrap().path, "/a/b");
+        assert_eq!(stored_as(&document).targets.repository.unwrap().path, "/a/b");
     }
 }
 
@@ -88,11 +88,11 @@ fn backups_on_a_volume_from_the_beginning() {
 fn backups_in_both() {
     let schedules = json!({"full": "@weekly"});
     let desired = stored(&spec(json!({"repository": s3(json!({})), "schedules": schedules, "keep": 4})));
-    let on_volume = Room { volume: true, repository: None };
+    let on_volume = BackupTargets { volume: true, repository: None };
     let document = applied(&desired, Some(&on_volume));
     insta::assert_snapshot!(serde_yaml::to_string(&document["spec"]["backups"]).unwrap());
-    let both = Room { volume: true, repository: place(OWN) };
-    assert_eq!(stored_as(&document).room, both);
+    let both = BackupTargets { volume: true, repository: place(OWN) };
+    assert_eq!(stored_as(&document).targets, both);
     assert_eq!(applied(&desired, Some(&both)), document, "it stays as it is");
 }
 
@@ -104,7 +104,7 @@ fn a_backup_before_an_upgrade_is_full() {
     }))
     .unwrap();
     let app = crate::runtime::key::Key::new("tenants", "acme");
-    let (.., patch) = Percona.back_up(&app, &record, &Room { volume: true, repository: None });
+    let (.., patch) = Percona.back_up(&app, &record, &BackupTargets { volume: true, repository: None });
     let kube::api::Patch::Apply(backup) = patch else { panic!("{patch:?}") };
     let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1", "options": ["--type=full"]});
     assert_eq!(backup["spec"], spec);
@@ -113,8 +113,8 @@ fn a_backup_before_an_upgrade_is_full() {
 #[test]
 fn room_is_never_taken_away_or_moved() {
     let of = |percona: Value, volume: bool, path: Option<&str>| {
-        let found = Room { volume, repository: path.and_then(place) };
-        stored(&spec(percona)).database_object().unwrap().room(Some(&found))
+        let found = BackupTargets { volume, repository: path.and_then(place) };
+        stored(&spec(percona)).database_object().unwrap().targets(Some(&found))
     };
     let other = json!({"repository": s3(json!({"s3": {"bucket": "b", "endpoint": "e", "region": "r"}}))});
     let elsewhere = json!({"repository": s3(json!({"s3": {"bucket": "backups", "endpoint": "e", "region": "r"}}))});
@@ -145,11 +145,11 @@ fn room_is_never_taken_away_or_moved() {
         ("adopted by an app that names none", json!({}), true, Some("/a"), Err("names none: they do not move")),
     ] {
         match (of(percona, volume, path), kept) {
-            (Ok(room), Ok((volume, path))) => {
-                assert_eq!(room, Room { volume, repository: path.and_then(place) }, "{what}");
+            (Ok(targets), Ok((volume, path))) => {
+                assert_eq!(targets, BackupTargets { volume, repository: path.and_then(place) }, "{what}");
             }
             (Err(problem), Err(words)) => assert!(problem.contains(words), "{what}: {problem}"),
-            (room, _) => panic!("{what}: {room:?}"),
+            (targets, _) => panic!("{what}: {targets:?}"),
         }
     }
 }
@@ -175,8 +175,8 @@ fn what_it_was_made_from_is_said_again() {
     let desired = want(&spec(json!({"dataSource": {"cluster": "other-pg"}})));
     let object = desired.database_object().unwrap();
     assert_eq!(
-        object.document(&Room::default()),
-        want(&json!({})).database_object().unwrap().document(&Room::default())
+        object.document(&BackupTargets::default()),
+        want(&json!({})).database_object().unwrap().document(&BackupTargets::default())
     );
     let mut document = applied(&desired, None);
     assert_eq!(document["spec"].get("dataSource"), None);

@@ -9,7 +9,7 @@ use crate::{
 
 /// What becomes of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// It goes.
     Deleted,
     /// It was the app's own and stays, to be found and adopted.
@@ -51,14 +51,14 @@ pub struct Deletion {
 impl Piece {
     /// What becomes of it once the deletion is carried out; a suspended ClientApp's is when it is resumed.
     #[must_use]
-    pub fn fate(self, Deletion { policy, orphans }: Deletion) -> Fate {
+    pub fn outcome(self, Deletion { policy, orphans }: Deletion) -> Outcome {
         match (self, policy) {
-            (Piece::ExternalDatabase | Piece::GivenSecret, _) => Fate::Untouched,
-            _ if orphans => Fate::Retained,
-            (Piece::Release | Piece::RedisSecret, _) => Fate::Deleted,
+            (Piece::ExternalDatabase | Piece::GivenSecret, _) => Outcome::Untouched,
+            _ if orphans => Outcome::Retained,
+            (Piece::Release | Piece::RedisSecret, _) => Outcome::Deleted,
             (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, policy) => match policy {
-                DeletionPolicy::Delete => Fate::Deleted,
-                DeletionPolicy::Retain => Fate::Retained,
+                DeletionPolicy::Delete => Outcome::Deleted,
+                DeletionPolicy::Retain => Outcome::Retained,
             },
         }
     }
@@ -70,7 +70,7 @@ pub struct Told {
     /// The piece.
     pub piece: Piece,
     /// What becomes of it.
-    pub fate: Fate,
+    pub outcome: Outcome,
     /// The piece by its kind and name, and what that means for what is in it.
     pub sentence: String,
 }
@@ -83,10 +83,10 @@ pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> V
     let deletion = Deletion { policy: spec.deletion_policy, orphans };
     let adopted = if spec.postgres.adopt { ", what it has adopted included" } else { "" };
     let retained = format!("; labelled {}={}", label::RETAINED_FROM, key.name);
-    let data = move |piece: Piece, what: String| match piece.fate(deletion) {
-        Fate::Deleted => format!("{what}, and all data in them{adopted}"),
-        Fate::Retained if !orphans => format!("{what}{adopted}{retained}"),
-        Fate::Retained | Fate::Untouched => what,
+    let data = move |piece: Piece, what: String| match piece.outcome(deletion) {
+        Outcome::Deleted => format!("{what}, and all data in them{adopted}"),
+        Outcome::Retained if !orphans => format!("{what}{adopted}{retained}"),
+        Outcome::Retained | Outcome::Untouched => what,
     };
     let mut pieces = vec![
         (Piece::Release, format!("Helm release {} with its workloads and Services", key.name)),
@@ -113,13 +113,13 @@ pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> V
     });
     pieces.push((Piece::RedisSecret, format!("Secret {}", key.redis_secret())));
     let namespace = |condition: &str| (Piece::Namespace, format!("namespace {}, {condition}", key.namespace));
-    match (namespace_made, Piece::Namespace.fate(deletion)) {
-        (Some(true), Fate::Deleted) => pieces.push(namespace("made for it, when nothing else is in it")),
-        (None, Fate::Deleted) => pieces.push(namespace("if it was made for it, when nothing else is in it")),
+    match (namespace_made, Piece::Namespace.outcome(deletion)) {
+        (Some(true), Outcome::Deleted) => pieces.push(namespace("made for it, when nothing else is in it")),
+        (None, Outcome::Deleted) => pieces.push(namespace("if it was made for it, when nothing else is in it")),
         (Some(true), _) => pieces.push(namespace("made for it, with what stays in it")),
         (Some(false) | None, _) => {}
     }
-    pieces.into_iter().map(|(piece, sentence)| Told { piece, fate: piece.fate(deletion), sentence }).collect()
+    pieces.into_iter().map(|(piece, sentence)| Told { piece, outcome: piece.outcome(deletion), sentence }).collect()
 }
 
 #[cfg(test)]
@@ -134,8 +134,8 @@ mod tests {
         let [delete, retain] =
             [DeletionPolicy::Delete, DeletionPolicy::Retain].map(|policy| Deletion { policy, orphans: false });
         let orphan = Deletion { orphans: true, ..delete };
-        let (gone, kept, untouched) = (Fate::Deleted, Fate::Retained, Fate::Untouched);
-        for (piece, fates) in [
+        let (gone, kept, untouched) = (Outcome::Deleted, Outcome::Retained, Outcome::Untouched);
+        for (piece, outcomes) in [
             (Piece::Release, [gone, gone, kept]),
             (Piece::Volumes, [gone, kept, kept]),
             (Piece::Database, [gone, kept, kept]),
@@ -145,7 +145,7 @@ mod tests {
             (Piece::RedisSecret, [gone, gone, kept]),
             (Piece::Namespace, [gone, kept, kept]),
         ] {
-            assert_eq!([delete, retain, orphan].map(|deletion| piece.fate(deletion)), fates, "{piece:?}");
+            assert_eq!([delete, retain, orphan].map(|deletion| piece.outcome(deletion)), outcomes, "{piece:?}");
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn what_a_person_is_told() {
         let told = |what: &str, spec: Value, orphans: bool, namespace_made: Option<bool>| {
             let pieces = pieces(&app(&spec), orphans, namespace_made);
-            let lines = pieces.iter().map(|Told { fate, sentence, .. }| format!("  {fate:?}: {sentence}\n"));
+            let lines = pieces.iter().map(|Told { outcome, sentence, .. }| format!("  {outcome:?}: {sentence}\n"));
             format!("{what}\n{}", lines.collect::<String>())
         };
         let external = json!({"provider": "external", "external": {"secretName": "theirs"}});
