@@ -26,7 +26,7 @@ const HELM_MEMORY: u64 = 2 << 30;
 pub struct ChartArgs {
     /// Name of the chart that every ClientApp gets.
     #[arg(long, env = "CLIENTAPP_CHART", default_value = "nextcloud", value_name = "NAME")]
-    pub chart: ChartName,
+    pub(crate) chart: ChartName,
     /// File with base values for the chart, in place of the built-in ones.
     #[arg(long, env = "CLIENTAPP_BASE_VALUES", value_name = "FILE")]
     pub base_values: Option<PathBuf>,

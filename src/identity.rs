@@ -9,7 +9,7 @@ use crate::runtime::key::hex;
 
 /// This process: host, process id, and what tells it from another one of that number. At most 63 characters of `[-A-Za-z0-9.]`, as
 /// in the value of a label.
-pub fn identity() -> String {
+pub(crate) fn identity() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}.{}.{:08x}", host_label(host.trim()), process::id(), rand::rng().random::<u32>())
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
 /// instruction, before any of its timers or requests tell it.
 #[derive(Clone, Debug)]
-pub struct Lead {
+pub(crate) struct Lead {
     /// When the term is over, in milliseconds of [`since_boot`].
     ends: Arc<AtomicU64>,
     /// Cancelled when it is ended before its time.
@@ -23,26 +23,26 @@ pub struct Lead {
 }
 
 impl Lead {
-    pub fn until(end: Duration) -> Lead {
+    pub(crate) fn until(end: Duration) -> Lead {
         Lead { ends: Arc::new(AtomicU64::new(millis(end))), ended: CancellationToken::new() }
     }
 
     #[cfg(test)]
-    pub fn assured() -> Lead {
+    pub(crate) fn assured() -> Lead {
         Lead::until(Duration::MAX)
     }
 
     /// Whether no other process leads at this moment.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         millis(since_boot()) < self.ends.load(Ordering::SeqCst)
     }
 
-    pub fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         Duration::from_millis(self.ends.load(Ordering::SeqCst).saturating_sub(millis(since_boot())))
     }
 
     /// Returns when the lead is over.
-    pub async fn over(&self) {
+    pub(crate) async fn over(&self) {
         loop {
             let left = self.left();
             if left.is_zero() {
@@ -57,13 +57,13 @@ impl Lead {
     }
 
     /// Extends the term, and says whether the lead holds. What has ended once stays so: another may have led since.
-    pub fn extend(&self, end: Duration) -> bool {
+    pub(crate) fn extend(&self, end: Duration) -> bool {
         let now = millis(since_boot());
         let later = |ends: u64| (now < ends).then_some(ends.max(millis(end)));
         self.ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).is_ok() && self.holds()
     }
 
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ends.store(0, Ordering::SeqCst);
         self.ended.cancel();
     }
@@ -76,7 +76,7 @@ fn millis(time: Duration) -> u64 {
 /// The clock of the lead: it is never set, and goes on while the process is stopped and while the machine is suspended.
 /// `CLOCK_MONOTONIC`, which is `Instant` and the clock of every timer, stands still with the machine: after it, a term
 /// that is long over would seem to have just begun.
-pub fn since_boot() -> Duration {
+pub(crate) fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
 }
 

@@ -96,17 +96,17 @@ impl Error {
 
 impl Lease {
     /// The Lease of this namespace. `client` must not try again by itself: a failure that it hides is time that passes.
-    pub fn new(client: Client, namespace: &str, identity: String) -> Lease {
+    pub(crate) fn new(client: Client, namespace: &str, identity: String) -> Lease {
         let place = format!("{namespace}/{NAME}");
         Lease { api: Api::namespaced(client, namespace), place, identity }
     }
 
     /// Looks whether it could be had.
-    pub async fn look(&self) -> Result<(), Error> {
+    pub(crate) async fn look(&self) -> Result<(), Error> {
         self.get(REQUEST_TIMEOUT).await.map(|_| ())
     }
 
-    pub async fn acquire(&self) -> Held {
+    pub(crate) async fn acquire(&self) -> Held {
         let mut sight = Sight::default();
         let mut failing = Failing::default();
         loop {
@@ -141,7 +141,7 @@ impl Lease {
     }
 
     /// Keeps the lock until it is lost, which ends the lead, and says why. May be dropped at any moment, and called again.
-    pub async fn keep(&self, held: &mut Held) -> String {
+    pub(crate) async fn keep(&self, held: &mut Held) -> String {
         let lost = self.renewed(held).await;
         held.lead.end();
         lost
@@ -202,7 +202,7 @@ impl Lease {
     }
 
     /// Ends the lead, and frees the lock for the next.
-    pub async fn release(&self, mut held: Held) {
+    pub(crate) async fn release(&self, mut held: Held) {
         held.lead.end();
         let written = async {
             let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());

@@ -11,6 +11,8 @@ pub mod api;
 pub mod cli;
 pub mod clientapp;
 pub mod config;
+// What derives of the kinds make is public in private modules.
+#[allow(unreachable_pub)]
 pub mod crd;
 pub(crate) mod destroy;
 pub(crate) mod health;

@@ -20,7 +20,7 @@ type Backups = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
 
 /// The counters. Cheap to update, and not labelled by app: a thousand apps are not a thousand series. Only of dumps by schedule it
 /// has to be known whose they are.
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
     reconciles: Histogram,
     failures: Family<Labels<1>, Counter>,
@@ -62,7 +62,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Times one reconcile until the guard is dropped.
-    pub fn reconcile(&self) -> impl Drop + use<> {
+    pub(crate) fn reconcile(&self) -> impl Drop + use<> {
         struct Timer(Instant, Histogram);
         impl Drop for Timer {
             fn drop(&mut self) {
@@ -72,32 +72,32 @@ impl Metrics {
         Timer(Instant::now(), self.reconciles.clone())
     }
 
-    pub fn reconcile_failed(&self, reason: Reason) {
+    pub(crate) fn reconcile_failed(&self, reason: Reason) {
         self.failures.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
-    pub fn helm_run(&self, command: &'static str, succeeded: bool, took: Duration) {
+    pub(crate) fn helm_run(&self, command: &'static str, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "failure" };
         self.helm_runs.get_or_create(&[("command", command), ("result", result)]).observe(took.as_secs_f64());
     }
 
     /// This operator's newest lead; whether it holds is looked up whenever it is asked for.
-    pub fn leads(&self, lead: Lead) {
+    pub(crate) fn leads(&self, lead: Lead) {
         *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = Some(lead);
     }
 
     /// Where state and reason of each ClientApp are to be had; `None`: this operator does not control them any more.
-    pub fn apps(&self, states: Option<States>) {
+    pub(crate) fn apps(&self, states: Option<States>) {
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
     /// Where the times of the last dumps are to be had; `None`: this operator does not control the Postgresqls any more.
-    pub fn backups(&self, backups: Option<Backups>) {
+    pub(crate) fn backups(&self, backups: Option<Backups>) {
         *self.backups.lock().unwrap_or_else(PoisonError::into_inner) = backups;
     }
 
     /// Everything, in the OpenMetrics text format.
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.leader.set(lead.is_some_and(|lead| lead.holds()).into());
         self.apps.clear();

@@ -30,7 +30,7 @@ use crate::{
     shutdown,
 };
 
-pub async fn run(args: &RunArgs) -> Result<()> {
+pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
     let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 ///
 /// # Errors
 /// When the signals cannot be caught.
-pub fn on_signals() -> std::io::Result<CancellationToken> {
+pub(crate) fn on_signals() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let cancel = stop.clone();

@@ -11,7 +11,7 @@ use crate::runtime::panic::words;
 const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=off";
 
 /// Starts logging to standard error, panics included: where they were is what a report of them needs.
-pub fn init() {
+pub(crate) fn init() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string);
         tracing::error!(at, "panic: {}", words(panic.payload()));

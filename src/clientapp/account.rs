@@ -20,7 +20,7 @@ use crate::runtime::{
 
 /// What has come of a helm run, and why. That the operator may not impersonate the account is "kubernetes cluster unreachable:
 /// unknown" to helm: the API server is asked for its own sentence then.
-pub async fn explained(
+pub(super) async fn explained(
     client: &Client,
     (namespace, account): (&str, &AccountName),
     failed: (Refusal, String),
@@ -41,7 +41,7 @@ pub async fn explained(
 }
 
 /// Creates a part of the deployer, and says so where it is made `again`. One that is there is never touched.
-pub async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {
+pub(super) async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {
     let namespace = &app.key.namespace;
     let made = match part {
         Part::ServiceAccount => create_one(ctx, namespace, &deployer::service_account(namespace)).await,

@@ -36,7 +36,7 @@ const RESTART_MANAGER: &str = "clientapp-operator/restart";
 ///
 /// # Errors
 /// The first step that failed. What helm and the chart have to say is no failure of a step.
-pub async fn act(
+pub(crate) async fn act(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,

@@ -12,7 +12,7 @@ use crate::crd::{Attempt, ClientAppStatus, InstalledChart};
 
 /// An attempt that begins now. Failures are counted as long as the same is asked for; one that left its lock, and no word of its
 /// end, was cut off, and is one.
-pub fn begun(
+pub(crate) fn begun(
     desired: &Desired,
     recorded: &ClientAppStatus,
     chart: Option<&Target>,
@@ -38,7 +38,7 @@ pub fn begun(
 }
 
 /// The same, which has failed. `unit` is uniform in `[0, 1)`.
-pub fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestamp, unit: f64) -> Attempt {
+pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestamp, unit: f64) -> Attempt {
     let failures = attempt.failures + 1;
     let delay = refusal.disposition(failures).retry.delay(failures);
     let retry_at = delay.map(|delay| Time(now + error::jittered(delay, unit)));
@@ -46,7 +46,7 @@ pub fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestam
 }
 
 /// The sentence for a chart that is not the one this version was installed from before.
-pub fn digest_changed(installed: Option<&InstalledChart>, chart: &Target) -> Option<String> {
+pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &Target) -> Option<String> {
     let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
     let Target { chart, version, app_version: _, digest } = chart;
     (*before == version.to_string() && installed != digest).then(|| {

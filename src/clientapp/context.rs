@@ -36,9 +36,9 @@ use crate::{
 };
 
 /// The ClientApp of one reconcile.
-pub type App<'a> = Subject<'a, ClientApp, ClientAppStatus>;
+pub(crate) type App<'a> = Subject<'a, ClientApp, ClientAppStatus>;
 
-pub struct Ctx {
+pub(crate) struct Ctx {
     pub client: Client,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
@@ -58,12 +58,12 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    pub fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
+    pub(crate) fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
         self.memory.statuses.subject(key, guard, guard.status(|app| &app.status))
     }
 
     /// What shall exist for an app, or why that cannot be told.
-    pub fn desired(&self, app: &App<'_>) -> Result<Desired, Invalid> {
+    pub(crate) fn desired(&self, app: &App<'_>) -> Result<Desired, Invalid> {
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
         desired(app, profile.as_deref(), &self.config)
@@ -71,7 +71,7 @@ impl Ctx {
     }
 
     /// Takes notice of a change of an app, before it is reconciled: the change may free a hostname that other apps wait for.
-    pub fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
+    pub(crate) fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
         let app = match event {
             Event::Apply(app) => {
                 self.hostnames.seen(app);
@@ -96,7 +96,7 @@ impl Ctx {
     }
 
     /// What claims hosts for the Ingresses of an app's release.
-    pub fn claim(&self, app: &App<'_>) -> Claim {
+    pub(crate) fn claim(&self, app: &App<'_>) -> Claim {
         let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
         Box::new(move |host| {
             let taken = |holder| format!("host {host} belongs to ClientApp {holder}: take it out of spec.values");
@@ -106,26 +106,26 @@ impl Ctx {
 
     /// Puts the finalizer on, or takes it off. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also
     /// waits, which is no failure.
-    pub async fn seal(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
+    pub(crate) async fn seal(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
         let what = if on { "add the finalizer to" } else { "take the finalizer off" };
         let written = app.seal(&self.client, FINALIZER, on).await;
         written.map(sealed).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
     }
 
-    pub fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         self.helm_runs.forget(key);
         self.memory.forget(key);
     }
 }
 
 /// Why there is nothing that shall be.
-pub struct Invalid {
+pub(crate) struct Invalid {
     pub reason: Reason,
     pub message: String,
 }
 
 /// What a generated object says of the ClientApp it belongs to.
-pub fn owner_reference(app: &App<'_>) -> OwnerReference {
+pub(crate) fn owner_reference(app: &App<'_>) -> OwnerReference {
     let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
     OwnerReference { block_owner_deletion: Some(true), ..owner }
 }

@@ -33,7 +33,7 @@ const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 /// By then every API server goes by a RoleBinding that was made.
 const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
-pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
+pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     // A field that is added to the observed has to be thought about here.
     let Observed {
         hostname_holder,
@@ -145,7 +145,7 @@ pub fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Time
 }
 
 /// A RoleBinding is where that of the deployer has to be.
-pub fn deployer_taken(key: &Key) -> Hold {
+pub(crate) fn deployer_taken(key: &Key) -> Hold {
     let namespace = &key.namespace;
     let message = format!(
         "RoleBinding {DEPLOYER} in namespace {namespace} was changed or made by another client: it has to bind ClusterRole {DEPLOYER} to ServiceAccount {DEPLOYER} and to nothing else, and is not overwritten; `kubectl delete rolebinding {DEPLOYER} -n {namespace}`, and it is recreated, or name an account of your own in spec.serviceAccountName"

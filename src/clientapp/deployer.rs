@@ -20,13 +20,13 @@ use crate::{crd::label, runtime::account::DEPLOYER};
 
 /// One of its two objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     ServiceAccount,
     RoleBinding,
 }
 
 impl Part {
-    pub fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         match self {
             Part::ServiceAccount => "ServiceAccount",
             Part::RoleBinding => "RoleBinding",
@@ -36,7 +36,7 @@ impl Part {
 
 /// Of one of them what a watch keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     pub uid: String,
     pub created: Option<Timestamp>,
     /// helm may act by it: what the operator would make says the same.
@@ -47,41 +47,41 @@ pub struct Found {
 
 /// What there is of it in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deployer {
+pub(crate) struct Deployer {
     pub account: Option<Found>,
     pub binding: Option<Found>,
 }
 
 impl Deployer {
     /// There is a RoleBinding of its name that says something else.
-    pub fn is_taken(&self) -> bool {
+    pub(crate) fn is_taken(&self) -> bool {
         self.binding.as_ref().is_some_and(|binding| !binding.fits)
     }
 
     /// What is to be made, in this order: a binding without its account would be there for the client that makes that.
-    pub fn missing(&self) -> Vec<Part> {
+    pub(crate) fn missing(&self) -> Vec<Part> {
         let missing = |found: &Option<Found>, part| (found.is_none() && !self.is_taken()).then_some(part);
         let parts = [missing(&self.account, Part::ServiceAccount), missing(&self.binding, Part::RoleBinding)];
         parts.into_iter().flatten().collect()
     }
 
     /// Whether helm can act as it.
-    pub fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         !self.is_taken() && self.missing().is_empty()
     }
 
     /// Since when it is there.
-    pub fn since(&self) -> Option<Timestamp> {
+    pub(crate) fn since(&self) -> Option<Timestamp> {
         [&self.account, &self.binding].into_iter().flatten().filter_map(|found| found.created).max()
     }
 
     /// Whether an object is one that the operator has made, as it made it.
-    pub fn has_made(&self, uid: Option<&String>) -> bool {
+    pub(crate) fn has_made(&self, uid: Option<&String>) -> bool {
         [&self.account, &self.binding].into_iter().flatten().any(|found| found.made && Some(&found.uid) == uid)
     }
 }
 
-pub fn service_account(namespace: &str) -> ServiceAccount {
+pub(crate) fn service_account(namespace: &str) -> ServiceAccount {
     ServiceAccount {
         metadata: metadata(namespace),
         // It is impersonated: no pod needs its token.
@@ -90,7 +90,7 @@ pub fn service_account(namespace: &str) -> ServiceAccount {
     }
 }
 
-pub fn role_binding(namespace: &str) -> RoleBinding {
+pub(crate) fn role_binding(namespace: &str) -> RoleBinding {
     RoleBinding {
         metadata: metadata(namespace),
         role_ref: RoleRef {
@@ -117,11 +117,11 @@ fn metadata(namespace: &str) -> ObjectMeta {
 }
 
 /// An account is told by its name alone.
-pub fn account(found: &impl Resource) -> Found {
+pub(crate) fn account(found: &impl Resource) -> Found {
     self::found(found, true)
 }
 
-pub fn binding(found: &RoleBinding) -> Found {
+pub(crate) fn binding(found: &RoleBinding) -> Found {
     let RoleBinding { metadata: _, role_ref, subjects } = role_binding(&found.namespace().unwrap_or_default());
     // The API server writes what is left out.
     let same = |subject: &Subject| Subject {

@@ -20,7 +20,7 @@ use crate::{
 
 /// The kinds that are watched, by group. A volume is none of them: made again it would be an empty one. Nor is what ends by itself,
 /// such as a Job.
-pub const WATCHED: [(&str, &str); 8] = [
+pub(super) const WATCHED: [(&str, &str); 8] = [
     ("", "ConfigMap"),
     ("", "Secret"),
     ("", "Service"),
@@ -37,7 +37,7 @@ const SOON: SignedDuration = SignedDuration::from_secs(1);
 const NAMED: usize = 3;
 
 /// See [`Found`]; `None`: it is as it shall be, and the watch was late.
-pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
+pub(super) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
     let Some(meta) = object else { return Some(Found::Nothing) };
     let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
     let (label, manager) = MANAGED_BY;
@@ -58,7 +58,7 @@ pub fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
 }
 
 /// What no watch shows of what the release has, by its inventory, of the kinds that are watched.
-pub fn unseen(
+pub(super) fn unseen(
     inventory: &Inventory,
     release: &ReleaseView,
     app: &Key,
@@ -78,7 +78,7 @@ fn watched(object: &ReleaseObject) -> Option<&'static str> {
 }
 
 /// What follows, where the release is as it shall be but for what is missing.
-pub fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
+pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
     let Observed { missing, repairs, .. } = observed;
     let hold = |objects: &[&Missing], says: &str| {
         let message = format!("{} of release {}{says}", names(objects.iter().copied()), desired.key.name);
@@ -145,13 +145,13 @@ fn blocked(missing: &Missing) -> Option<(String, bool)> {
 }
 
 /// Objects in a sentence.
-pub fn names<'a>(missing: impl IntoIterator<Item = &'a Missing>) -> String {
+pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a Missing>) -> String {
     few(missing.into_iter().map(|Missing { object, .. }| format!("{} {}", object.kind, object.name)), NAMED)
 }
 
 /// A document of the manifest as helm applies it: with the marks of its release (helm.sh/helm/v4/pkg/action/validate.go,
 /// `setMetadataVisitor`).
-pub fn applied(mut document: Value, release: &Key) -> Value {
+pub(super) fn applied(mut document: Value, release: &Key) -> Value {
     let Value::Object(marks) = marks(release)["metadata"].take() else { return document };
     if !document["metadata"].is_object() {
         return document;
@@ -167,7 +167,7 @@ pub fn applied(mut document: Value, release: &Key) -> Value {
 }
 
 /// The marks alone, for an object that is there.
-pub fn marks(release: &Key) -> Value {
+pub(super) fn marks(release: &Key) -> Value {
     let (label, manager) = MANAGED_BY;
     let annotations = json!({RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace});
     json!({"metadata": {"labels": {label: manager}, "annotations": annotations}})

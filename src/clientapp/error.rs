@@ -30,13 +30,13 @@ pub struct InvalidSpec {
     pub problem: String,
 }
 
-pub fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
+pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidSpec {
     InvalidSpec { reason: Reason::InvalidSpec, field, problem: problem.into() }
 }
 
 /// A failure of one reconcile that helm has no part in.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{operation}: {}", api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
     /// A release's storage Secret could not be read or rewritten.
@@ -64,7 +64,7 @@ impl From<destroy::Error> for Error {
 }
 
 impl Error {
-    pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+    pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 }
@@ -98,7 +98,7 @@ impl Failure for Error {
 
 /// Why a release is not as desired after helm was asked, as the conditions call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The chart, or the values with it, can never work: not found, does not render, fails its schema.
     ChartInvalid,
     /// The chart archive of this version is not the one that was installed before.
@@ -123,7 +123,7 @@ impl Refusal {
     ];
 
     /// The reason in the condition and in `status.lastAttempt`.
-    pub fn reason(self) -> Reason {
+    pub(crate) fn reason(self) -> Reason {
         match self {
             Refusal::ChartInvalid => Reason::ChartInvalid,
             Refusal::ChartDigestChanged => Reason::ChartDigestChanged,
@@ -136,7 +136,7 @@ impl Refusal {
     }
 
     /// Design, section 4: what follows from it.
-    pub fn disposition(self, failures: u32) -> Disposition {
+    pub(crate) fn disposition(self, failures: u32) -> Disposition {
         let retry = match self {
             Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::After(30 * MINUTE),
             Refusal::AccessDenied => Retry::After(5 * MINUTE),
@@ -152,7 +152,7 @@ impl Refusal {
         Disposition { condition: Some(kind::RELEASED), state: State::False, reason: self.reason(), stalled, retry }
     }
 
-    pub fn of_helm(failure: &HelmFailure) -> Refusal {
+    pub(crate) fn of_helm(failure: &HelmFailure) -> Refusal {
         match failure {
             HelmFailure::ChartInvalid
             | HelmFailure::ChartNotFound
@@ -178,7 +178,7 @@ impl Refusal {
 }
 
 /// Class and sentence of an error of the helm process, or `None` where the operator itself stopped it.
-pub fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
+pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     let refusal = match error {
         HelmError::NotStarted { .. } | HelmError::Cancelled { .. } => return None,
         HelmError::Deadline { .. } => Refusal::Timeout,
@@ -191,12 +191,12 @@ pub fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
 }
 
 /// Class and sentence of a helm run that has panicked.
-pub fn panicked() -> (Refusal, String) {
+pub(crate) fn panicked() -> (Refusal, String) {
     (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())
 }
 
 /// Class and sentence of a chart that could not be had, or `None` where the operator itself stopped the attempt.
-pub fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
+pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {
         ChartError::Pull { source, .. } => match of_helm_error(source)?.0 {
             // What went wrong on the way to a chart says nothing about the cluster.
@@ -228,7 +228,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// A reason read back from `status.lastAttempt`, and whether it stalls the app.
-pub fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, bool) {
+pub(crate) fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, bool) {
     let reason = reason.and_then(Reason::parse);
     let refusal =
         Refusal::ALL.into_iter().find(|refusal| Some(refusal.reason()) == reason).unwrap_or(Refusal::UpgradeFailed);
@@ -236,7 +236,7 @@ pub fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, bool) {
 }
 
 /// The same for timestamps.
-pub fn jittered(delay: Duration, unit: f64) -> SignedDuration {
+pub(crate) fn jittered(delay: Duration, unit: f64) -> SignedDuration {
     SignedDuration::try_from(jitter(delay, unit)).unwrap_or(SignedDuration::MAX)
 }
 

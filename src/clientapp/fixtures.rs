@@ -18,23 +18,23 @@ use crate::{
     runtime::feeder::Availability,
 };
 
-pub fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
 /// With a deadline for helm of 430 s.
-pub fn config() -> Config {
+pub(super) fn config() -> Config {
     Config::for_tests()
 }
 
 /// A map with the fields of another put over its own.
-pub fn with(mut base: Value, more: &Value) -> Value {
+pub(super) fn with(mut base: Value, more: &Value) -> Value {
     base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     base
 }
 
 /// The ClientApp `tenants/acme`, with these fields of its spec.
-pub fn app(spec: &Value) -> ClientApp {
+pub(super) fn app(spec: &Value) -> ClientApp {
     serde_json::from_value(json!({
         "apiVersion": "apps.bnerd-operator.local/v1alpha1",
         "kind": "ClientApp",
@@ -44,31 +44,31 @@ pub fn app(spec: &Value) -> ClientApp {
     .expect("the spec decodes")
 }
 
-pub fn want(spec: &Value) -> Desired {
+pub(super) fn want(spec: &Value) -> Desired {
     desired(&app(spec), None, &config()).unwrap()
 }
 
-pub fn keys(keys: &[&str]) -> SecretView {
+pub(super) fn keys(keys: &[&str]) -> SecretView {
     SecretView::Present { keys: keys.iter().map(|key| (*key).to_owned()).collect() }
 }
 
-pub fn own(uid: &str) -> SecretView {
+pub(super) fn own(uid: &str) -> SecretView {
     SecretView::Own { uid: uid.to_owned() }
 }
 
 /// What is installed: chart and app.
-pub fn chart(version: &str, app: Option<&str>) -> InstalledChart {
+pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
     let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
     InstalledChart { name, version: version.to_owned(), app_version: app.map(str::to_owned), digest }
 }
 
 /// What is to be installed.
-pub fn target(version: &str, app: Option<&str>) -> Target {
+pub(super) fn target(version: &str, app: Option<&str>) -> Target {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
     Target { chart, version: version.parse().unwrap(), app_version, digest }
 }
 
-pub fn attempt(digest: &str) -> Attempt {
+pub(super) fn attempt(digest: &str) -> Attempt {
     Attempt {
         digest: digest.to_owned(),
         started_at: Time(now()),
@@ -80,7 +80,7 @@ pub fn attempt(digest: &str) -> Attempt {
     }
 }
 
-pub fn release(digest: &str) -> ReleaseView {
+pub(super) fn release(digest: &str) -> ReleaseView {
     ReleaseView {
         revision: 3,
         secret: "sh.helm.release.v1.acme.v3".to_owned(),
@@ -94,12 +94,12 @@ pub fn release(digest: &str) -> ReleaseView {
 }
 
 /// The account that helm acts as, made at this time.
-pub fn deployer(created: Timestamp) -> Deployer {
+pub(super) fn deployer(created: Timestamp) -> Deployer {
     let found = |uid: &str| Some(Found { uid: uid.to_owned(), created: Some(created), fits: true, made: true });
     Deployer { account: found("account-uid"), binding: found("binding-uid") }
 }
 
-pub fn database(desired: &Desired) -> Option<DatabaseObject> {
+pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
     let object = desired.database_object()?;
     let targets = object.targets(None).unwrap();
     Some(DatabaseObject {
@@ -123,7 +123,7 @@ pub fn database(desired: &Desired) -> Option<DatabaseObject> {
 }
 
 /// Everything is there and as it should be.
-pub fn settled(desired: &Desired) -> Observed {
+pub(super) fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
         hostname_holder: None,

@@ -21,7 +21,7 @@ use crate::{crd::Attempt, helm::gateway::record::Recorded, runtime::key::Key};
 
 /// How far an app's run is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum HelmRun {
+pub(crate) enum HelmRun {
     /// There is none, though one may wait for its turn.
     #[default]
     Idle,
@@ -37,7 +37,7 @@ pub enum HelmRun {
 
 /// An attempt to upgrade that has ended, be it for lack of a chart.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Upgraded {
+pub(crate) struct Upgraded {
     /// As it is to be put on record.
     pub attempt: Attempt,
     /// The revision that helm was to make; `None`: it did not run. What has become of it is proven by storage alone.
@@ -49,7 +49,7 @@ pub struct Upgraded {
     pub wrote: Recorded,
 }
 
-pub struct HelmRuns {
+pub(crate) struct HelmRuns {
     state: Mutex<State>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -85,7 +85,7 @@ impl Entry {
 }
 
 /// Leave to run one helm, for as long as it lives.
-pub struct Slot(Arc<HelmRuns>);
+pub(crate) struct Slot(Arc<HelmRuns>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
@@ -95,7 +95,7 @@ impl Drop for Slot {
 
 impl HelmRuns {
     /// No run, and so many slots. The tasks end with `stop`.
-    pub fn new(
+    pub(crate) fn new(
         slots: usize,
         tasks: TaskTracker,
         stop: CancellationToken,
@@ -106,7 +106,7 @@ impl HelmRuns {
     }
 
     /// How far the run of the app with this uid is. The helm of an earlier app of the name is at work on the same release.
-    pub fn state(&self, key: &Key, uid: &str) -> HelmRun {
+    pub(crate) fn state(&self, key: &Key, uid: &str) -> HelmRun {
         match self.lock().runs.get(key) {
             Some(entry) if entry.uid == uid => entry.run.clone(),
             Some(entry) if entry.is_alive() => HelmRun::Upgrading,
@@ -115,7 +115,7 @@ impl HelmRuns {
     }
 
     /// A slot, if one is free or offered to this app. Else the app is in the queue from now on.
-    pub fn slot(self: &Arc<Self>, key: &Key) -> Option<Slot> {
+    pub(crate) fn slot(self: &Arc<Self>, key: &Key) -> Option<Slot> {
         let mut state = self.lock();
         if !state.offers.remove(key) {
             if state.free == 0 || !state.queue.is_empty() {
@@ -130,12 +130,12 @@ impl HelmRuns {
     }
 
     /// Whether a slot is offered to this app.
-    pub fn is_offered(&self, key: &Key) -> bool {
+    pub(crate) fn is_offered(&self, key: &Key) -> bool {
         self.lock().offers.contains(key)
     }
 
     /// Takes back an offer that a reconcile has not taken.
-    pub fn withdraw_offer(&self, key: &Key) {
+    pub(crate) fn withdraw_offer(&self, key: &Key) {
         let offered = self.lock().offers.remove(key);
         if offered {
             self.free();
@@ -144,7 +144,7 @@ impl HelmRuns {
 
     /// Begins a run, in place of an earlier one of the app, which is cancelled. `work` gets the token by which it is cancelled, and
     /// returns what it has come to; `panicked` is that if it does not.
-    pub fn begin<F>(
+    pub(crate) fn begin<F>(
         self: &Arc<Self>,
         (key, uid): (&Key, &str),
         run: HelmRun,
@@ -185,19 +185,19 @@ impl HelmRuns {
     }
 
     /// Ends each run at once, and its helm with it.
-    pub fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.lock().runs.values().for_each(|entry| entry.task.abort());
     }
 
     /// Asks the app's run to stop.
-    pub fn cancel(&self, key: &Key) {
+    pub(crate) fn cancel(&self, key: &Key) {
         if let Some(entry) = self.lock().runs.get(key) {
             entry.cancel.cancel();
         }
     }
 
     /// Forgets a run that has ended, now that what came of it is on record.
-    pub fn settle(&self, key: &Key) {
+    pub(crate) fn settle(&self, key: &Key) {
         let mut state = self.lock();
         if state.runs.get(key).is_some_and(|entry| matches!(entry.run, HelmRun::Upgraded(_) | HelmRun::Uninstalled(_)))
         {
@@ -206,7 +206,7 @@ impl HelmRuns {
     }
 
     /// Forgets an app that is gone, with its place in the queue; a helm that runs for it is stopped, and forgotten at its end.
-    pub fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         self.cancel(key);
         let mut state = self.lock();
         match state.runs.get_mut(key).filter(|entry| entry.is_alive()) {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Default)]
-pub struct Hostnames(Mutex<Index>);
+pub(crate) struct Hostnames(Mutex<Index>);
 
 #[derive(Default)]
 struct Index {
@@ -111,7 +111,7 @@ impl Hostnames {
     }
 
     /// What an app claims by now.
-    pub fn seen(&self, app: &Guard<ClientApp>) {
+    pub(crate) fn seen(&self, app: &Guard<ClientApp>) {
         let status = app.status(|app| &app.status).unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
         let spec = spec.map(|host| {
@@ -129,17 +129,17 @@ impl Hostnames {
         index.put(&key, Some(Claims { uid, created, waits, spec, carried, written }));
     }
 
-    pub fn gone(&self, key: &Key) {
+    pub(crate) fn gone(&self, key: &Key) {
         self.lock().put(key, None);
     }
 
     /// The apps that wait for a host which another app has.
-    pub fn waiters(&self) -> BTreeSet<Key> {
+    pub(crate) fn waiters(&self) -> BTreeSet<Key> {
         self.lock().waiters.clone()
     }
 
     /// Another ClientApp that has a host: the app that serves it already, else the oldest that asks for it.
-    pub fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
+    pub(crate) fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
         let index = self.lock();
         let own = index.apps.get(key).filter(|claims| claims.uid == uid).map(|claims| claims.rank(host));
         let first = index.others(host, uid).min_by(|(_, a), (_, b)| a.rank(host).cmp(&b.rank(host)));
@@ -152,7 +152,7 @@ impl Hostnames {
     ///
     /// # Errors
     /// The ClientApp that has it.
-    pub fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
+    pub(crate) fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
         let mut index = self.lock();
         let own = index.apps.get(key).filter(|claims| claims.uid == uid);
         let own = own.filter(|claims| claims.has(host));
@@ -168,7 +168,7 @@ impl Hostnames {
     }
 
     /// What helm has written is on record: the release has these hosts, whether or not the watch shows that already.
-    pub fn settled(&self, key: &Key, hosts: &[String]) {
+    pub(crate) fn settled(&self, key: &Key, hosts: &[String]) {
         let mut index = self.lock();
         if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
             claims.written.clear();

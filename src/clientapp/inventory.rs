@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The policy that leaves it.
-pub const KEEP: &str = "keep";
+pub(crate) const KEEP: &str = "keep";
 
 /// Bytes of a document; the API server takes no request that is larger (k8s.io/apiserver, `MaxRequestBodyBytes`).
 const MAX_OBJECT: usize = 3 << 20;
@@ -28,7 +28,7 @@ const MAX_OBJECT: usize = 3 << 20;
 ///
 /// # Errors
 /// The manifest is no YAML, or an object in it has no kind or name.
-pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
+pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
     each(stored, |document| {
         if ingress::is_ingress(document) {
@@ -50,7 +50,7 @@ pub fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
 }
 
 /// What Helm has stored of each of these objects, as helm reads it; or why that cannot be said.
-pub fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<Value, String>> {
+pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<Value, String>> {
     let missing = |object: &ReleaseObject| Err(format!("what Helm stored has no {} {}", object.kind, object.name));
     let mut found: Vec<_> = objects.iter().map(missing).collect();
     let place = |document: &Value| {
@@ -151,12 +151,12 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
 }
 
 /// What of a release is in the app's own namespace.
-pub fn own<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a ReleaseObject> {
+pub(crate) fn own<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a ReleaseObject> {
     inventory.objects.iter().filter(move |object| object.namespace.as_deref().is_none_or(|own| own == namespace))
 }
 
 /// The part of an inventory that makes this claim: the claim itself, or the StatefulSet with a template for it.
-pub fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> Option<&'a ReleaseObject> {
+pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> Option<&'a ReleaseObject> {
     own(inventory, namespace).find(|object| match object.kind.as_str() {
         "PersistentVolumeClaim" => object.name == claim,
         // k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`.
@@ -169,7 +169,7 @@ pub fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> O
 }
 
 /// Why `helm uninstall` would take a claim along that shall stay, with this object; `None`: it takes none.
-pub fn danger(object: &ReleaseObject) -> Option<String> {
+pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     let ReleaseObject { kind, name, .. } = object;
     match kind.as_str() {
         "StatefulSet" if object.takes_claims && !object.claim_templates.is_empty() => Some(format!(
@@ -183,16 +183,16 @@ pub fn danger(object: &ReleaseObject) -> Option<String> {
 }
 
 /// The release's own claims that the chart does not ask Helm to keep.
-pub fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
     let unkept = |object: &&ReleaseObject| object.kind == "PersistentVolumeClaim" && !object.kept;
     own(inventory, namespace).filter(unkept).map(|object| object.name.as_str())
 }
 
 /// What a workload waits for that is not there.
-pub const MISSING: &str = "is not there";
+pub(crate) const MISSING: &str = "is not there";
 
 /// The release's workloads: those that are seen, and those that are not there, although the release has them.
-pub fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
+pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
     for object in inventory.into_iter().flat_map(|inventory| own(inventory, &app.namespace)) {
         let kind = match object.kind.as_str() {
             "Deployment" => "Deployment",
@@ -210,14 +210,14 @@ pub fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Work
 }
 
 /// Label and annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
-pub const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
+pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
 /// The name of that release.
-pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// The namespace of that release.
-pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 /// The release that an object says it is of. It speaks for its own namespace only: annotations are whatever a user writes.
-pub fn release_of(meta: &ObjectMeta) -> Option<Key> {
+pub(crate) fn release_of(meta: &ObjectMeta) -> Option<Key> {
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
     let own = meta.namespace.as_ref()?;
     let says = annotation(RELEASE_NAMESPACE)? == own;

@@ -29,31 +29,31 @@ use crate::{
 };
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
-pub async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
+pub(super) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
     let found = unless_gone(destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
     let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
     Ok(found.map(|found| found.metadata))
 }
 
 /// A Secret, as a watch would bring it.
-pub async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
+pub(super) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
     Ok(found.as_ref().map(watches::secret_meta))
 }
 
 /// Whether the app is gone, as the API server has it now.
-pub async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
+pub(super) async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_gone(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
 /// Whether the app is what this reconcile has seen of it, and is to stay, as the API server has it now.
-pub async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
+pub(super) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
 /// The pods that a label selector means, asked with the rights of this account.
-pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Vec<Pod>, Error> {
+pub(super) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
     let found = api.list(&ListParams::default().labels(selector).limit(MOST)).await;
@@ -61,12 +61,12 @@ pub async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -
 }
 
 /// Reads what a stored revision consists of; inside, what is wrong with it.
-pub async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
+pub(super) async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
     payload(ctx, key, secret, inventory::read).await
 }
 
 /// Reads each of these objects as it is in a stored revision; inside, why that cannot be.
-pub async fn objects(
+pub(super) async fn objects(
     ctx: &Ctx,
     key: &Key,
     secret: &str,
@@ -78,14 +78,14 @@ pub async fn objects(
 }
 
 /// Objects of the kind of one of the release, with the rights of this account.
-pub fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
+pub(super) fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
     let (group, version) = object.group_version();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
     Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
 }
 
 /// What there is under the name of an object of the release that no watch shows.
-pub async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
+pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
     match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {
         Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
         Err(error) => Some(Found::Unknown(api_sentence(&error))),
@@ -109,7 +109,7 @@ async fn payload<T: Send + 'static>(
 }
 
 /// What unpacks a revision, one at a time: a large one takes much memory, and its time.
-pub async fn unpacked<T: Send + 'static>(
+pub(super) async fn unpacked<T: Send + 'static>(
     ctx: &Ctx,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -118,7 +118,7 @@ pub async fn unpacked<T: Send + 'static>(
 }
 
 /// The stored revisions of a release, asked of the API server.
-pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
+pub(super) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));
     let secrets =
@@ -128,7 +128,7 @@ pub async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta
 }
 
 /// Whether a Job has neither ended nor begun to go; asked with the rights of this account.
-pub async fn job_runs(ctx: &Ctx, key: &Key, account: &AccountName, name: &str) -> Result<bool, Error> {
+pub(super) async fn job_runs(ctx: &Ctx, key: &Key, account: &AccountName, name: &str) -> Result<bool, Error> {
     let api: Api<Job> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
     let found = api.get_opt(name).await.map_err(Error::api(format!("look for Job {}/{name}", key.namespace)))?;
     let Some(job) = found.filter(|job| job.metadata.deletion_timestamp.is_none()) else { return Ok(false) };

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::observed::{Phase, ReleaseView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lock {
+pub(super) enum Lock {
     Free,
     /// A helm that is gone has left its lock.
     Left,
@@ -18,7 +18,7 @@ pub enum Lock {
 }
 
 /// Who holds a release of which the newest revision is this. `timeout`: how long another Helm client's lock is respected.
-pub fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> Lock {
+pub(super) fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> Lock {
     if !matches!(release.phase, Phase::Pending | Phase::Uninstalling) {
         return Lock::Free;
     }
@@ -31,7 +31,7 @@ pub fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timesta
 }
 
 /// What a hold says of another Helm client's lock.
-pub fn held(release: &ReleaseView, name: &str) -> String {
+pub(super) fn held(release: &ReleaseView, name: &str) -> String {
     let by = match release.phase {
         Phase::Uninstalling => "another Helm client, or an uninstall that was cut off",
         _ => "another Helm client",

@@ -17,7 +17,7 @@ use crate::{
 
 /// Per app or Secret, for the life of the process.
 #[derive(Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Which keys of a Secret have a value, for one version of it.
     pub secret_keys: Memo<Key, (String, BTreeSet<String>)>,
     /// uid of the storage Secret of a revision that cannot be read.
@@ -45,18 +45,18 @@ pub struct Memory {
 
 impl Memory {
     /// Remembers an object that was just made for an app.
-    pub fn put_made(&self, key: &Key, uid: &str, object: Owned) {
+    pub(crate) fn put_made(&self, key: &Key, uid: &str, object: Owned) {
         let mut made = self.made(key, uid);
         owned::put(&mut made, object);
         self.made.put(key.clone(), (uid.to_owned(), made));
     }
 
     /// What this process has made for an app.
-    pub fn made(&self, key: &Key, uid: &str) -> Vec<Owned> {
+    pub(crate) fn made(&self, key: &Key, uid: &str) -> Vec<Owned> {
         self.made.get(key).filter(|(of, _)| of == uid).map(|(_, made)| made).unwrap_or_default()
     }
 
-    pub fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         self.unreadable.take(key);
         self.orphaned.take(key);
         self.unburdened.take(key);

@@ -3,7 +3,7 @@
 //! A namespace takes everything in it along, so it is deleted only where it carries the mark of having been made for an
 //! app ([`label::INSTANCE`]) and nothing is in it that could be a user's.
 
-pub mod contents;
+pub(crate) mod contents;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -25,8 +25,8 @@ use crate::{
 };
 
 /// Name of the NetworkPolicy that a namespace gets when it is made, and of the ResourceQuota, if any.
-pub const POLICY: &str = "clientapp-isolation";
-pub const QUOTA: &str = "clientapp-quota";
+pub(crate) const POLICY: &str = "clientapp-isolation";
+pub(crate) const QUOTA: &str = "clientapp-quota";
 
 /// Objects in one answer; most namespaces have fewer of each kind.
 const PAGE: u32 = 100;
@@ -37,7 +37,7 @@ const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 /// What has become of a namespace.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It was not made for an app, or is gone already.
     NotOurs,
     Deleting,
@@ -49,7 +49,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// What to tell about the app that was deleted.
-    pub fn note(self, namespace: &str) -> Option<Note> {
+    pub(crate) fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
             Outcome::NotOurs | Outcome::Deleting => return None,
             Outcome::Kept(object) => format!("{object} is in it"),
@@ -62,7 +62,7 @@ impl Outcome {
 
 /// Deletes the namespace of an app that is taken down but for its finalizer. The app keeps the namespace until the
 /// finalizer goes, so that a crash between the two loses neither.
-pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> {
+pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
@@ -75,14 +75,14 @@ pub async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> 
 }
 
 /// Whether a namespace is gone, or on its way out, and all that is in it.
-pub async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
+pub(crate) async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
     let found = Api::<Namespace>::all(ctx.client.clone()).get_opt(name).await;
     let found = found.map_err(Error::api(format!("look at namespace {name}")))?;
     Ok(found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
 }
 
 /// Deletes a namespace again that was made for an app which was refused then.
-pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Error> {
+pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Error> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
     match found.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) if namespace.uid().as_deref() == Some(uid) => {
@@ -94,7 +94,7 @@ pub async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Err
 
 /// Deletes the namespaces whose app never came to be, since an operator ended while it made it. At the start, and again
 /// when those that are young then have had their time.
-pub async fn sweep(ctx: &Ctx) {
+pub(crate) async fn sweep(ctx: &Ctx) {
     ctx.listed.wait().await;
     ctx.watches.synced().await;
     loop {

@@ -39,7 +39,7 @@ use crate::{
 
 /// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record
 /// says so, and its end, or the watch, asks for the next reconcile.
-pub fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> {
+pub(crate) fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> {
     let cached = || release_view(&ctx.watches.revisions(app.key));
     match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading => Some(Action::await_change()),
@@ -66,7 +66,12 @@ fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) ->
 }
 
 /// Looks at everything that decisions about this app depend on; without a valid spec, at what needs none.
-pub async fn observe(ctx: &Ctx, app: &App<'_>, desired: Option<&Desired>, now: Timestamp) -> Result<Observed, Error> {
+pub(crate) async fn observe(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: Option<&Desired>,
+    now: Timestamp,
+) -> Result<Observed, Error> {
     let key = app.key;
     let run = ctx.helm_runs.state(key, app.uid());
     let mut recorded = app.before.clone();
@@ -236,7 +241,7 @@ async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) 
 }
 
 /// What holds or opens data and is the app's own by now: what is on record, and what is seen.
-pub fn owned(ctx: &Ctx, app: &App<'_>, inventory: Option<&Inventory>) -> Vec<Owned> {
+pub(crate) fn owned(ctx: &Ctx, app: &App<'_>, inventory: Option<&Inventory>) -> Vec<Owned> {
     let seen = Seen {
         app: app.meta(),
         inventory,
@@ -276,7 +281,7 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
 }
 
 /// What the release consists of: as recorded for this revision, else read from what Helm stored.
-pub async fn inventory(
+pub(crate) async fn inventory(
     ctx: &Ctx,
     key: &Key,
     release: Option<&ReleaseView>,
@@ -360,7 +365,7 @@ async fn release(
 }
 
 /// The newest of the stored revisions. **Pure.**
-pub fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
+pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
     let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
     // Helm hands labels on: after another client's upgrade or rollback the newest revision carries our digest too, but
     // not the number that was stamped for it.

@@ -25,7 +25,7 @@ use crate::{
 
 /// Everything that decisions depend on, as it was at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Observed {
+pub(crate) struct Observed {
     /// Another ClientApp that has the hostname.
     pub hostname_holder: Option<Key>,
     /// A Job that still runs, of the hooks of a revision that an operator's helm has left pending.
@@ -67,7 +67,7 @@ pub struct Observed {
 
 /// A Secret, by what of it may be looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum SecretView {
+pub(crate) enum SecretView {
     #[default]
     Absent,
     /// There is one, but it goes away with an object that is not this ClientApp.
@@ -113,7 +113,7 @@ pub(crate) struct DatabaseView {
 
 /// A backup, as it is wanted and as it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BackupView {
+pub(crate) struct BackupView {
     /// What is, or will be, on record.
     pub record: BackupRecord,
     /// `None`: it has not been asked for yet.
@@ -122,7 +122,7 @@ pub struct BackupView {
 
 /// A chart, as far as it decides whether it may be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     pub chart: String,
     pub version: Version,
     pub app_version: Option<String>,
@@ -142,7 +142,7 @@ impl From<&Chart> for Target {
 
 /// Something that outlived a ClientApp.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Retained {
+pub(crate) struct Retained {
     pub kind: Kind,
     pub name: String,
     pub uid: String,
@@ -154,14 +154,14 @@ pub struct Retained {
 
 /// An object of the release that no watch shows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Missing {
+pub(crate) struct Missing {
     pub object: ReleaseObject,
     pub found: Found,
 }
 
 /// What the API server has under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub(crate) enum Found {
     Nothing,
     /// It is being deleted.
     Going,
@@ -175,7 +175,7 @@ pub enum Found {
 
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReleaseView {
+pub(crate) struct ReleaseView {
     pub revision: i64,
     /// Name of the storage Secret.
     pub secret: String,
@@ -192,19 +192,19 @@ pub struct ReleaseView {
 
 impl ReleaseView {
     /// Whether it is deployed exactly as this digest asks.
-    pub fn is_deployed_as(&self, digest: &str) -> bool {
+    pub(crate) fn is_deployed_as(&self, digest: &str) -> bool {
         self.phase == Phase::Deployed && self.stamp.as_ref().is_some_and(|stamp| stamp.digest == digest)
     }
 
     /// Whether an operator's helm has left its lock: asked only while none of this process runs for the release.
-    pub fn is_left_locked(&self) -> bool {
+    pub(crate) fn is_left_locked(&self) -> bool {
         self.phase == Phase::Pending && self.stamp.is_some()
     }
 }
 
 /// What a release's status means to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// `deployed`
     Deployed,
     /// `failed`, and whatever else leaves an upgrade possible
@@ -219,7 +219,7 @@ pub enum Phase {
 
 impl Phase {
     /// Reads Helm's `status` label (helm.sh/helm/v4/pkg/release/common, `Status`).
-    pub fn parse(status: &str) -> Phase {
+    pub(crate) fn parse(status: &str) -> Phase {
         match status {
             "deployed" => Phase::Deployed,
             "uninstalling" => Phase::Uninstalling,
@@ -232,14 +232,14 @@ impl Phase {
 
 /// What the operator stamps on a revision it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     /// Digest of what was asked of helm.
     pub digest: String,
 }
 
 /// A Deployment or StatefulSet of the release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// `Deployment` or `StatefulSet`.
     pub kind: &'static str,
     pub name: String,
@@ -257,7 +257,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    pub fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         let resource = match self.kind {
             "Deployment" => ApiResource::erase::<Deployment>(&()),
             _ => ApiResource::erase::<StatefulSet>(&()),

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The label by which charts tell their releases apart, and which a StatefulSet's claims take over.
-pub const INSTANCE: &str = "app.kubernetes.io/instance";
+pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
 impl Owner for ClientApp {
     fn wish(&self) -> Wish {
@@ -50,7 +50,7 @@ fn has_data(app: &ClientApp) -> bool {
 }
 
 /// The operator has made it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
-pub fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
+pub(crate) fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let uid = app.uid.as_ref();
     let stamp = target.annotations.as_ref().and_then(|annotations| annotations.get(annotation::OWNER_UID));
     uid.is_some() && (stamp == uid || target.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid))
@@ -70,7 +70,7 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
 }
 
 /// What is seen of an app's objects that hold or open data.
-pub struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     pub app: &'a ObjectMeta,
     pub inventory: Option<&'a Inventory>,
     pub claims: &'a [Arc<ObjectMeta>],
@@ -82,7 +82,7 @@ pub struct Seen<'a> {
 
 /// The record: what is on it, and what is seen to be the app's own by now. An entry goes only when another object has its
 /// name: a cache that is late shows nothing where something is.
-pub fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
+pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let Seen { app, inventory, claims, made, named } = seen;
     let namespace = app.namespace.as_deref().unwrap_or_default();
     let of_release = claims.iter().map(AsRef::as_ref).filter(|claim| {
@@ -109,7 +109,7 @@ pub fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
 }
 
 /// Puts an object on record, in place of another one of its name.
-pub fn put(owned: &mut Vec<Owned>, object: Owned) {
+pub(crate) fn put(owned: &mut Vec<Owned>, object: Owned) {
     match owned.iter_mut().find(|entry| entry.kind == object.kind && entry.name == object.name) {
         Some(entry) => *entry = object,
         None => owned.push(object),
@@ -117,12 +117,12 @@ pub fn put(owned: &mut Vec<Owned>, object: Owned) {
 }
 
 /// The uid on record for an object.
-pub fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
+pub(crate) fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
 
 /// Whether the app, or what was begun for it, knows the Secret of this name by what is in it.
-pub fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
+pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
     uid(&recorded.owned, Kind::Secret, secret).is_some()
         || recorded.last_attempt.is_some()
         || recorded.installed.is_some()

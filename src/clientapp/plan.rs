@@ -14,13 +14,13 @@ use super::{
 use crate::crd::{BackupRecord, Reason};
 
 /// How long a database object may stay without any status before that itself is reported.
-pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
+pub(crate) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// A hold is ended by a watch; this is the net under it.
-pub const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
+pub(crate) const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 
 /// How a database object is applied.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Apply {
+pub(crate) struct Apply {
     /// With these targets of its backups.
     pub(crate) targets: BackupTargets,
     /// What it is made from, or was: said again in the same words, since Percona may be at it still.
@@ -32,7 +32,7 @@ pub struct Apply {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Create what is missing of the account that helm acts as.
     CreateDeployer {
         part: deployer::Part,
@@ -72,14 +72,14 @@ pub enum Step {
 
 impl Step {
     /// Whether it makes credentials, or the account that helm acts as.
-    pub fn makes_credentials(&self) -> bool {
+    pub(crate) fn makes_credentials(&self) -> bool {
         matches!(self, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
     }
 }
 
 /// Why a release is upgraded though the spec did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Because {
+pub(crate) enum Because {
     /// Another Helm client wrote the newest revision.
     ChangedByOthers { revision: i64 },
     /// Another Helm client uninstalled it.
@@ -90,7 +90,7 @@ pub enum Because {
 }
 
 /// The first of many for a sentence, at most so many, and how many more there are.
-pub fn few(words: impl IntoIterator<Item = String>, most: usize) -> String {
+pub(crate) fn few(words: impl IntoIterator<Item = String>, most: usize) -> String {
     let mut words: Vec<_> = words.into_iter().collect();
     let more = words.len().saturating_sub(most);
     words.truncate(most);
@@ -100,7 +100,7 @@ pub fn few(words: impl IntoIterator<Item = String>, most: usize) -> String {
 
 /// Why the plan ends before the app is as desired.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hold {
+pub(crate) struct Hold {
     /// The condition that says it.
     pub condition: &'static str,
     pub reason: Reason,
@@ -114,20 +114,20 @@ pub struct Hold {
 
 impl Hold {
     /// A hold as its reason has it, without a time.
-    pub fn new(reason: Reason, message: impl Into<String>) -> Hold {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
         let message = message.into();
         Hold { condition: reason.condition(), reason, message, stalled: reason.stalled(), until: None }
     }
 
     /// The same, looked at again at this time.
-    pub fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
+    pub(crate) fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
         Hold { until: until.into(), ..self }
     }
 }
 
 /// What to do now, and what to wait for after it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Steps, in order; the first failure ends them.
     pub steps: Vec<Step>,
     /// What the rest waits for.
@@ -138,7 +138,7 @@ pub struct Plan {
 
 impl Plan {
     /// When to look again, were no watch to say so earlier.
-    pub fn requeue(&self, now: Timestamp) -> Action {
+    pub(crate) fn requeue(&self, now: Timestamp) -> Action {
         // No watch tells of an adopted volume.
         let adopted =
             self.steps.iter().any(|step| matches!(step, Step::Adopt(_))).then_some(SignedDuration::from_secs(1));
@@ -154,15 +154,15 @@ impl Plan {
     }
 
     /// Whether it only makes credentials and the deployer, which is told together with what they are made for.
-    pub fn only_makes_credentials(&self) -> bool {
+    pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }
 
-    pub fn runs_helm(&self) -> bool {
+    pub(crate) fn runs_helm(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::HelmUpgrade { .. }))
     }
 
-    pub fn hold(mut self, hold: Hold) -> Plan {
+    pub(crate) fn hold(mut self, hold: Hold) -> Plan {
         self.hold = Some(hold);
         self
     }

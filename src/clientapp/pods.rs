@@ -15,13 +15,13 @@ use crate::crd::{
 };
 
 /// A workload that was only just applied is given so long before its pods are asked for: most need no more.
-pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const GRACE: SignedDuration = SignedDuration::from_secs(10);
 /// Between two looks at most.
 const SELDOM: SignedDuration = SignedDuration::from_secs(300);
 
 /// What was seen of the pods of an app.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
+pub(crate) struct Look {
     /// When they are looked at again.
     pub until: Timestamp,
     /// Why they are not ready, by uid and generation of their workload.
@@ -29,14 +29,14 @@ pub struct Look {
 }
 
 /// Since when the workloads are not ready, by what is on record.
-pub fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
+pub(super) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     let condition = find(&recorded.conditions, kind::WORKLOADS_READY)?;
     let is_waiting = condition.status == "False" && condition.reason != Reason::NoRelease.as_str();
     is_waiting.then_some(condition.last_transition_time.0)
 }
 
 /// When pods are asked for next, of what has not been ready since then: the longer, the more seldom. No watch tells of them.
-pub fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
+pub(super) fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
     let waited = now.duration_since(since);
     match waited < GRACE {
         true => since + GRACE,
@@ -45,14 +45,14 @@ pub fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
 }
 
 /// For a list of the pods; `None`: it cannot be said in a request.
-pub fn selector(selector: &LabelSelector) -> Option<String> {
+pub(super) fn selector(selector: &LabelSelector) -> Option<String> {
     let labels = selector.match_labels.as_ref().filter(|labels| !labels.is_empty())?;
     let is_plain = selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
     is_plain.then(|| labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
 /// The worst of what keeps one of these pods from being ready. What needs a user or a cluster admin goes before what may pass.
-pub fn why(pods: &[Pod]) -> Option<String> {
+pub(super) fn why(pods: &[Pod]) -> Option<String> {
     let mut found: Vec<_> =
         pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).filter_map(of_pod).collect();
     found.sort();

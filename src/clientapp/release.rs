@@ -28,7 +28,7 @@ use crate::{
 
 /// Rewrites a revision that a dead helm left pending as failed, as helm itself would have on a polite signal. Deleting
 /// it would lose the record of what it had created already.
-pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(), Error> {
+pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
     let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
@@ -52,7 +52,7 @@ pub async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result
 }
 
 /// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
-pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
+pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.chart_version.clone();
     let attempt = attempt::begun(desired, &observed.recorded, None, false, clock::now());
     let installed = upgrade::installed(&observed.recorded);
@@ -80,7 +80,7 @@ pub fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
 }
 
 /// Begins to run helm, if it is the app's turn; else the app is in the queue.
-pub async fn upgrade(
+pub(super) async fn upgrade(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,

@@ -30,7 +30,7 @@ const HELM: &str = "helm";
 ///
 /// # Errors
 /// The API server could not be asked whether all is still as it was.
-pub async fn repair(
+pub(super) async fn repair(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// So long a watch may take to show what helm has made.
-pub const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
+pub(super) const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 /// Between two tries at most.
 const SELDOM: SignedDuration = SignedDuration::from_mins(5);
 /// From one try to the next, where another client undoes it, or it is refused.
@@ -20,7 +20,7 @@ const FORGOTTEN: SignedDuration = SignedDuration::from_mins(15);
 
 /// What was done for an app of late.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repairs {
+pub(crate) struct Repairs {
     /// Until then a watch may not show yet what helm has made.
     shown: Option<Timestamp>,
     /// By kind and name of the object.
@@ -29,7 +29,7 @@ pub struct Repairs {
 
 /// An object that was recreated, or could not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repaired {
+pub(crate) struct Repaired {
     /// So often in a row it was tried.
     pub times: u32,
     /// It is not tried again before.
@@ -40,7 +40,7 @@ pub struct Repaired {
 
 /// Why an object cannot be recreated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub(crate) struct Refused {
     pub sentence: String,
     /// Nothing goes on until a user or a cluster admin changes something.
     pub stalled: bool,
@@ -48,12 +48,12 @@ pub struct Refused {
 
 impl Repairs {
     /// helm has ended at this time.
-    pub fn after_helm(self, at: Timestamp) -> Repairs {
+    pub(crate) fn after_helm(self, at: Timestamp) -> Repairs {
         Repairs { shown: Some(at + WATCH_LAG), ..self }
     }
 
     /// This was tried now.
-    pub fn tried(&mut self, object: &ReleaseObject, refused: Option<Refused>, now: Timestamp) {
+    pub(crate) fn tried(&mut self, object: &ReleaseObject, refused: Option<Refused>, now: Timestamp) {
         self.objects.retain(|_, repaired| now < repaired.not_before + FORGOTTEN);
         let times = self.of(object).map_or(0, |repaired| repaired.times) + 1;
         let pause = RETRY.delay(times).unwrap_or_default();
@@ -61,17 +61,17 @@ impl Repairs {
     }
 
     /// When it was tried last.
-    pub fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
+    pub(crate) fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
         self.objects.get(&kind_and_name(object))
     }
 
     /// Why it is not made again now, if it is not.
-    pub fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
+    pub(crate) fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
         self.of(object).filter(|repaired| is_awaited(repaired.not_before, now, SELDOM))
     }
 
     /// When it is known whether what seems to be missing is so.
-    pub fn shown(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn shown(&self, now: Timestamp) -> Option<Timestamp> {
         self.shown.filter(|shown| is_awaited(*shown, now, SELDOM))
     }
 }

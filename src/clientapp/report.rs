@@ -33,10 +33,10 @@ use crate::{
 };
 
 /// This many workloads that are not ready are named; the rest is counted.
-pub const NAMED_WORKLOADS: usize = 3;
+pub(crate) const NAMED_WORKLOADS: usize = 3;
 
 /// What a reconcile has come to, before it acts.
-pub struct Pass<'a> {
+pub(crate) struct Pass<'a> {
     pub key: &'a Key,
     pub generation: Option<i64>,
     /// The validated spec, or why there is none.
@@ -46,7 +46,7 @@ pub struct Pass<'a> {
 }
 
 /// The status that tells the truth about a reconcile, and what it is about to do.
-pub fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
+pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
     let mut status =
@@ -121,7 +121,7 @@ fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus) -> bool {
 }
 
 /// The status while something takes its time.
-pub fn progress(
+pub(crate) fn progress(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
     reason: Reason,
@@ -139,7 +139,12 @@ pub fn progress(
 
 /// The status after a pass that failed half way: what it would have looked at stays as it was reported last, and
 /// `observedGeneration` does not move.
-pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error, now: Timestamp) -> ClientAppStatus {
+pub(crate) fn failed(
+    recorded: &ClientAppStatus,
+    generation: Option<i64>,
+    error: &Error,
+    now: Timestamp,
+) -> ClientAppStatus {
     let disposition = error.disposition();
     let Some(condition) = disposition.condition else { return recorded.clone() };
     let verdict = disposition.verdict(error);
@@ -153,7 +158,12 @@ pub fn failed(recorded: &ClientAppStatus, generation: Option<i64>, error: &Error
 }
 
 /// The status while a ClientApp is taken down.
-pub fn deleting(recorded: &ClientAppStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> ClientAppStatus {
+pub(crate) fn deleting(
+    recorded: &ClientAppStatus,
+    generation: Option<i64>,
+    hold: &Hold,
+    now: Timestamp,
+) -> ClientAppStatus {
     let verdict = |holds| Verdict::yes(hold.reason, &hold.message).that(holds);
     let waits = hold.stalled || hold.reason == Reason::Suspended;
     let verdicts = vec![
@@ -368,7 +378,7 @@ fn backup(
 }
 
 /// Puts a status on record, and publishes what in it is new.
-pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     let Pass { desired, observed, plan, .. } = pass;
     if *status != app.before {
         let because = plan.steps.iter().find_map(|step| match step {
@@ -394,14 +404,14 @@ pub async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAp
     Ok(())
 }
 
-pub async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
+pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
     // As it was put on record since the reconcile began.
     let app = ctx.app(app.key, app.guard);
     tell(ctx, &app, &failed(&app.before, app.meta().generation, error, clock::now())).await
 }
 
 /// Writes a status, if it is another than the object has, and publishes what in it is new.
-pub async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+pub(crate) async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     write(ctx, app, status).await?;
     publish(ctx, app, &transitions(&app.before, status)).await;
     Ok(())
@@ -416,7 +426,7 @@ async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(),
 }
 
 /// The events that a change of status is worth: transitions only. **Pure.**
-pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
+pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
     let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
     let then = find(&before.conditions, kind::READY);
     let same = then.is_some_and(|then| then.status == now.status && then.reason == now.reason);
@@ -433,7 +443,7 @@ pub fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Not
 }
 
 /// The event that tells why a release is upgraded though its spec did not change. **Pure.**
-pub fn because(because: &Because, key: &Key) -> Note {
+pub(crate) fn because(because: &Because, key: &Key) -> Note {
     let name = &key.name;
     let (Because::ChangedByOthers { revision } | Because::Uninstalled { revision }) = because;
     let message = match because {
@@ -448,7 +458,7 @@ pub fn because(because: &Because, key: &Key) -> Note {
 }
 
 /// The event that tells why workloads were restarted. **Pure.**
-pub fn restarted(secret: &str) -> Note {
+pub(crate) fn restarted(secret: &str) -> Note {
     let message = format!(
         "Secret {secret} was deleted and recreated with another password: the workloads that hold the old one are restarted"
     );
@@ -456,7 +466,7 @@ pub fn restarted(secret: &str) -> Note {
 }
 
 /// The event that tells that the account which helm acts as was put back. **Pure.**
-pub fn deployer_replaced(part: Part, namespace: &str) -> Note {
+pub(crate) fn deployer_replaced(part: Part, namespace: &str) -> Note {
     let message = format!(
         "{} {DEPLOYER}, by which helm acts in namespace {namespace}, was missing and is recreated",
         part.kind()
@@ -465,7 +475,7 @@ pub fn deployer_replaced(part: Part, namespace: &str) -> Note {
 }
 
 /// The event that names what a deletion has kept. **Pure.**
-pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
+pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     const NAMED: usize = 4;
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let more = kept.len().checked_sub(NAMED).filter(|more| *more > 0);
@@ -475,7 +485,7 @@ pub fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
 }
 
 /// The event about an app that is deleted with `--cascade=orphan`; or, `None`, may be. **Pure.**
-pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<Note> {
+pub(crate) fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<Note> {
     let how = match orphaned {
         Some(false) => return None,
         Some(true) => "with --cascade=orphan".to_owned(),
@@ -492,7 +502,7 @@ pub fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<No
 }
 
 /// Publishes events; a failure to publish is logged and never stops a reconcile.
-pub async fn publish(ctx: &Ctx, app: &App<'_>, notes: &[Note]) {
+pub(crate) async fn publish(ctx: &Ctx, app: &App<'_>, notes: &[Note]) {
     publish_by(&ctx.recorder, &app.reference(), notes).await;
 }
 

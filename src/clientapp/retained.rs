@@ -25,7 +25,12 @@ use crate::{
 
 /// What was left: by the caches, and of volumes by the API server, for an app that has no release yet. What a cache does not
 /// show yet would become the new app's, and whatever is left has volumes.
-pub async fn find(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
+pub(crate) async fn find(
+    ctx: &Ctx,
+    desired: &Desired,
+    uid: &str,
+    recorded: &ClientAppStatus,
+) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
     let mut found = match recorded.release {
         None => volumes(ctx, desired, uid, recorded).await?,
@@ -99,7 +104,7 @@ fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&
 }
 
 /// What is on record once an adoption has begun: all that is the app's own from then on, and which chart its data are of.
-pub fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatus {
+pub(crate) fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatus {
     let mut status = recorded.clone();
     if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
         status.installed = Some(installed);
@@ -116,7 +121,12 @@ pub fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatu
 
 /// Takes over what was left, in the order in which it was found: the database last, so that an adoption which is cut off
 /// is begun again.
-pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: &[Retained]) -> Result<(), Error> {
+pub(crate) async fn adopt(
+    ctx: &Ctx,
+    owner: &OwnerReference,
+    desired: &Desired,
+    found: &[Retained],
+) -> Result<(), Error> {
     let key = &desired.key;
     for Retained { kind, name, uid, of_database, installed: _ } in found {
         let mut metadata =
@@ -141,7 +151,7 @@ pub async fn adopt(ctx: &Ctx, owner: &OwnerReference, desired: &Desired, found: 
 }
 
 /// An app whose data outlive it.
-pub struct Leaving<'a> {
+pub(crate) struct Leaving<'a> {
     pub key: &'a Key,
     pub uid: &'a str,
     /// The chart its data are of.
@@ -150,7 +160,7 @@ pub struct Leaving<'a> {
 
 /// Leaves an object behind: without an ownerReference to this app, so that nothing collects it, and labelled, so that it can
 /// be found. Other owners stay: they are left behind as well.
-pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &ObjectMeta) -> Result<(), Error> {
+pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &ObjectMeta) -> Result<(), Error> {
     let Leaving { key, uid, installed } = leaving;
     let name = target.name.as_deref().unwrap_or_default();
     if target.labels.as_ref().and_then(|labels| labels.get(label::RETAINED_FROM)) == Some(&key.name) {
@@ -182,7 +192,7 @@ pub async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &Object
 
 /// Merges a patch into an object; an object that is gone needs none. The patch has the uid of the object it is meant for,
 /// which the API server compares.
-pub async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
+pub(crate) async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
     let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);

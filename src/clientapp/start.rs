@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What the controller of ClientApps has besides what every controller has.
-pub struct Tools {
+pub(crate) struct Tools {
     pub config: Arc<Config>,
     pub helm: Helm,
     pub gateway: Gateway,
@@ -49,7 +49,7 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm have ended.
-pub async fn run(parts: Parts, Tools { config, helm, gateway, charts, holder }: Tools, stop: CancellationToken) {
+pub(crate) async fn run(parts: Parts, Tools { config, helm, gateway, charts, holder }: Tools, stop: CancellationToken) {
     let (apps, feed) = Objects::new();
     let tasks = TaskTracker::new();
     let watches = Watches::start(&parts.watch_client, apps.clone(), &tasks, &stop);

@@ -102,7 +102,7 @@ impl Going<'_> {
 ///
 /// # Errors
 /// A request or helm failed; the deletion is tried again.
-pub async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
+pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
         Progress::Done(kept) => {
             report::publish(ctx, app, report::data_kept(app.key, &kept).as_slice()).await;
@@ -176,7 +176,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
 
 /// Names what stays of an app that went without its teardown: its finalizer was edited out, or it was deleted while that was
 /// written, which the API server does not wait for. One that is there after all is looked at again.
-pub async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
+pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let key = app.key;
     if !live::is_gone(ctx, app).await? {
         return Ok(Action::requeue(WRONGLY_GONE));

@@ -31,7 +31,7 @@ const SKEW: SignedDuration = SignedDuration::from_mins(1);
 const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The chart that the app's data are of: as recorded, or as an operator before this one recorded it.
-pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
+pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let of_release = || {
         let Release { chart, chart_version, app_version, chart_digest, .. } = recorded.release.clone()?;
         let (name, version, digest) = (chart?, chart_version?, chart_digest?);
@@ -43,7 +43,7 @@ pub fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
 /// The same now: the chart of the last attempt, where storage shows that it has succeeded. The attempt was put down before helm
 /// began, so that nothing is forgotten by whom helm outlives; and it is looked at before anything is decided, as the spec may ask for
 /// another chart by then.
-pub fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
+pub(crate) fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let stamp = release.filter(|release| release.phase == Phase::Deployed).and_then(|release| release.stamp.as_ref());
     let attempt = recorded.last_attempt.as_ref();
     let attempt = attempt.filter(|attempt| stamp.is_some_and(|stamp| stamp.digest == attempt.digest));
@@ -53,7 +53,11 @@ pub fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) 
 /// The value of `spec.upgrade.allow` that does not count any more. It is given for one change to the version it names: with
 /// that version installed the change is made, and beside another `chartVersion` it is none of this change's. It stays spent
 /// while it is in the spec, where the user may have forgotten it.
-pub fn spent(desired: &Desired, installed: Option<&InstalledChart>, recorded: &ClientAppStatus) -> Option<String> {
+pub(crate) fn spent(
+    desired: &Desired,
+    installed: Option<&InstalledChart>,
+    recorded: &ClientAppStatus,
+) -> Option<String> {
     let allow = desired.upgrade.allow.as_ref()?;
     let text = allow.to_string();
     let made = installed.is_some_and(|installed| installed.version == text);
@@ -122,7 +126,7 @@ fn numbers(version: &str) -> Option<Vec<u64>> {
 /// The backup that has to succeed before helm may install another chart version: the one on record, where it counts for this
 /// very upgrade, else a new one. Its name follows from the object that asks for it and from the backup before it, so that it is
 /// asked for once, whichever process is killed, and is no other app's and no earlier request's.
-pub fn backup(
+pub(crate) fn backup(
     desired: &Desired,
     meta: &ObjectMeta,
     release: Option<&ReleaseView>,
@@ -183,7 +187,7 @@ fn is_failed_try(release: &ReleaseView) -> bool {
 }
 
 /// The record of a backup, as it is put down after a look at it.
-pub fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
+pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
     let BackupView { record, seen } = view;
     let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;
     let (state, _) = seen.as_ref()?;
@@ -195,14 +199,14 @@ pub fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) 
 
 /// What stands before an upgrade.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Before {
+pub(crate) struct Before {
     /// A backup to put on record, and then to ask for.
     pub back_up: Option<BackupRecord>,
     pub hold: Hold,
 }
 
 /// Looks whether helm may install the chart now; `None`: it may.
-pub fn before(desired: &Desired, observed: &Observed, target: &Target, now: Timestamp) -> Option<Before> {
+pub(crate) fn before(desired: &Desired, observed: &Observed, target: &Target, now: Timestamp) -> Option<Before> {
     if let Some(hold) = refusal(desired, target, &observed.recorded) {
         return Some(Before { back_up: None, hold });
     }

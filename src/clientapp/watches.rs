@@ -38,7 +38,7 @@ use crate::{
 
 /// Of any Secret: whose it is, and which version of it this is. Never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretMeta {
+pub(crate) struct SecretMeta {
     /// Tells it from a successor of the same name.
     pub uid: String,
     /// Changes with every write.
@@ -57,7 +57,7 @@ pub struct SecretMeta {
 
 /// One stored revision of a Helm release, by its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RevisionMeta {
+pub(crate) struct RevisionMeta {
     pub uid: String,
     pub revision: i64,
     /// Helm's `status`.
@@ -71,7 +71,7 @@ pub struct RevisionMeta {
 }
 
 /// The caches, and the way to ask for a reconcile.
-pub struct Watches {
+pub(crate) struct Watches {
     /// Every ClientApp, decodable or not.
     pub apps: Objects<ClientApp>,
     /// Every Secret's metadata; those of Helm are filed under their release.
@@ -96,7 +96,7 @@ pub struct Watches {
 
 impl Watches {
     /// Starts every watch but that of the ClientApps, which the controller drives. The watches end with `stop`.
-    pub fn start(
+    pub(crate) fn start(
         client: &Client,
         apps: Objects<ClientApp>,
         tasks: &TaskTracker,
@@ -135,7 +135,7 @@ impl Watches {
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         let Watches {
             apps,
             secrets,
@@ -177,19 +177,19 @@ impl Watches {
         self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
     }
 
-    pub fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
+    pub(crate) fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
         self.profiles.objects.get(&Key::new("", name))
     }
 
     /// The release's Deployments and StatefulSets.
-    pub fn workloads(&self, release: &Key) -> Vec<Workload> {
+    pub(crate) fn workloads(&self, release: &Key) -> Vec<Workload> {
         let deployments = self.deployments.group(release).into_iter();
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
     }
 
     /// Whether an object of a kind that is watched is there, with Helm's marks for this release; a Secret has its name alone. What is
     /// not watched yet, or cannot be, counts as there.
-    pub fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
+    pub(crate) fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
         let key = Key::new(&release.namespace, name);
         match kind {
             "Secret" => self.secrets.get(&key).is_some(),
@@ -199,16 +199,16 @@ impl Watches {
         }
     }
 
-    pub fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
+    pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
         self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
     }
 
-    pub fn deployer(&self, namespace: &str) -> Deployer {
+    pub(crate) fn deployer(&self, namespace: &str) -> Deployer {
         let name = Key::new(namespace, DEPLOYER);
         Deployer { account: self.accounts.get(&name), binding: self.bindings.get(&name) }
     }
 
-    pub fn revisions(&self, release: &Key) -> Vec<(String, RevisionMeta)> {
+    pub(crate) fn revisions(&self, release: &Key) -> Vec<(String, RevisionMeta)> {
         let secrets = self.secrets.group(release).into_iter();
         secrets.filter_map(|(key, secret)| Some((key.name, secret.revision?))).collect()
     }
@@ -250,7 +250,7 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     });
 }
 
-pub fn secret_meta(secret: &PartialObjectMeta<Secret>) -> SecretMeta {
+pub(crate) fn secret_meta(secret: &PartialObjectMeta<Secret>) -> SecretMeta {
     SecretMeta {
         uid: secret.uid().unwrap_or_default(),
         resource_version: secret.resource_version().unwrap_or_default(),
@@ -284,7 +284,7 @@ fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMet
 }
 
 /// A revision of a release by the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
-pub fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
+pub(crate) fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
     let labels = secret.labels();
     if labels.get("owner").map(String::as_str) != Some("helm") {
         return None;

@@ -35,7 +35,7 @@ fn is_harmless(of: &TypeMeta) -> bool {
 
 /// Deletes this object and no successor of its name, and in the background what it owns: the pods of a Job would stay
 /// otherwise. One that is gone, or of a kind that this is not for, is left alone: `false`.
-pub async fn delete<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool>
+pub(crate) async fn delete<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool>
 where
     K: Clone + DeserializeOwned + Debug,
 {

@@ -11,8 +11,8 @@
 //!
 //! No other module calls kube's `delete` (`.clippy.toml`); what loses nothing goes by [`harmless`].
 
-pub mod harmless;
-pub mod permit;
+pub(crate) mod harmless;
+pub(crate) mod permit;
 
 use k8s_openapi::{
     api::core::v1::{Namespace, PersistentVolumeClaim, Secret},
@@ -38,7 +38,7 @@ use crate::{
 const REVISION: &str = "sh.helm.release.v1.";
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{operation}: {}", crate::runtime::error::api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
     #[error("{operation}: this process does not lead any more, and deletes nothing")]
@@ -51,14 +51,14 @@ impl Error {
     }
 }
 
-pub struct Destroyer<'a> {
+pub(crate) struct Destroyer<'a> {
     pub client: &'a Client,
     pub lead: &'a Lead,
 }
 
 impl Destroyer<'_> {
     /// Asks the API server for an object, and judges whether its data go with it.
-    pub async fn mandate<K: Owner>(&self, key: &Key, uid: &str) -> Result<Result<Mandate<K>, Withheld>, Error> {
+    pub(crate) async fn mandate<K: Owner>(&self, key: &Key, uid: &str) -> Result<Result<Mandate<K>, Withheld>, Error> {
         let api: Api<Guard<K>> = Api::namespaced(self.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))?;
         Ok(permit::mandate(found.as_ref(), uid))
@@ -66,7 +66,7 @@ impl Destroyer<'_> {
 
     /// Deletes an object, a database with all that it has. One that is gone needs none, and one that is on its way out no
     /// more than that it takes its own along. A conflict: the object has changed since the judgement.
-    pub async fn delete(&self, permit: Permit) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, permit: Permit) -> Result<(), Error> {
         let Permit { kind, namespace, target } = permit;
         let name = target.name.clone().unwrap_or_default();
         let operation = format!("delete {} {namespace}/{name}", kind.as_str());
@@ -117,7 +117,7 @@ impl Destroyer<'_> {
     }
 
     /// Deletes a Secret in which Helm stores a revision. It opens nothing; without it the release cannot be told any more.
-    pub async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+    pub(crate) async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
         let operation = format!("delete Secret {namespace}/{name}, in which Helm stores a revision");
         if !name.starts_with(REVISION) {
             return Ok(());
@@ -131,7 +131,7 @@ impl Destroyer<'_> {
         Ok(())
     }
 
-    pub fn may(&self, operation: &str) -> Result<(), Error> {
+    pub(crate) fn may(&self, operation: &str) -> Result<(), Error> {
         match self.lead.holds() {
             true => Ok(()),
             false => Err(Error::NotLeading { operation: operation.to_owned() }),
@@ -140,11 +140,15 @@ impl Destroyer<'_> {
 }
 
 /// A namespace that was made for an app, and in which nothing is that would be missed: said by who has looked at all of it.
-pub struct Vacant<'a>(pub &'a Namespace);
+pub(crate) struct Vacant<'a>(pub &'a Namespace);
 
 /// Deletes a namespace, unless it has changed since it was looked at; `false`: it is gone. `lead` is that of a controller; the
 /// call that has just made the namespace needs none.
-pub async fn namespace(client: &Client, lead: Option<&Lead>, Vacant(namespace): Vacant<'_>) -> Result<bool, Error> {
+pub(crate) async fn namespace(
+    client: &Client,
+    lead: Option<&Lead>,
+    Vacant(namespace): Vacant<'_>,
+) -> Result<bool, Error> {
     let ObjectMeta { name, uid, resource_version, .. } = namespace.metadata.clone();
     let name = name.unwrap_or_default();
     let operation = format!("delete namespace {name}");
@@ -195,7 +199,7 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
 
 /// Has a database leave its volumes and Secrets again: a deletion that had asked for them may have been cut off, and the database
 /// stays now. It goes into a patch of that object.
-pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
+pub(crate) fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
     let asked = [percona::DELETE_PVC, percona::DELETE_SSL];
     match kind {
         Kind::Volume | Kind::Secret => {}
@@ -211,7 +215,7 @@ pub fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
     }
 }
 
-pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
+pub(crate) fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     let resource = match kind {
         Kind::Volume => ApiResource::erase::<PersistentVolumeClaim>(&()),
         Kind::Secret => ApiResource::erase::<Secret>(&()),

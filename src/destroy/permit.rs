@@ -18,7 +18,7 @@ const ORPHAN: &str = "orphan";
 
 /// What holds data, or opens them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     Volume,
     Secret,
     PerconaPGCluster,
@@ -26,7 +26,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Kind::Volume => "PersistentVolumeClaim",
             Kind::Secret => "Secret",
@@ -36,7 +36,7 @@ impl Kind {
     }
 
     /// The entry in an owner's status.
-    pub fn owned(self, target: &ObjectMeta) -> Owned {
+    pub(crate) fn owned(self, target: &ObjectMeta) -> Owned {
         Owned {
             kind: self.as_str().to_owned(),
             name: target.name.clone().unwrap_or_default(),
@@ -46,14 +46,14 @@ impl Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub(crate) enum Wish {
     Delete,
     Retain,
     Suspended,
 }
 
 /// An object with data of its own.
-pub trait Owner:
+pub(crate) trait Owner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + fmt::Debug + DeserializeOwned
 {
     fn wish(&self) -> Wish;
@@ -69,7 +69,7 @@ pub trait Owner:
 
 /// Why nothing at all may be destroyed for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Withheld {
+pub(crate) enum Withheld {
     /// Or another of its name is there.
     #[error("it is gone")]
     Gone,
@@ -86,7 +86,7 @@ pub enum Withheld {
 }
 
 /// That an object's data go with it. Made by [`mandate`] alone.
-pub struct Mandate<K> {
+pub(crate) struct Mandate<K> {
     meta: ObjectMeta,
     owned: Vec<Owned>,
     kind: PhantomData<fn() -> K>,
@@ -94,7 +94,7 @@ pub struct Mandate<K> {
 
 /// Leave to destroy one object. Made by [`Mandate::permit`] alone.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     pub(super) kind: Kind,
     pub(super) namespace: String,
     pub(super) target: ObjectMeta,
@@ -103,7 +103,7 @@ pub struct Permit {
 /// An object that stays, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} {name} {because}", kind.as_str())]
-pub struct Kept {
+pub(crate) struct Kept {
     pub kind: Kind,
     pub name: String,
     /// What follows on kind and name in a sentence.
@@ -111,7 +111,7 @@ pub struct Kept {
 }
 
 /// Whether the data of an object go with it: it is the one with this uid, as the API server has it now.
-pub fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
+pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
     let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(Withheld::Gone)?;
     if found.metadata.deletion_timestamp.is_none() {
         return Err(Withheld::Alive);
@@ -131,13 +131,13 @@ pub fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<
 }
 
 /// Whether an object is deleted with `--cascade=orphan`, as long as the garbage collector has not dealt with it.
-pub fn is_orphaned(meta: &ObjectMeta) -> bool {
+pub(crate) fn is_orphaned(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
 }
 
 impl<K: Owner> Mandate<K> {
     /// Whether this object may be destroyed.
-    pub fn permit(&self, kind: Kind, target: ObjectMeta) -> Result<Permit, Kept> {
+    pub(crate) fn permit(&self, kind: Kind, target: ObjectMeta) -> Result<Permit, Kept> {
         let name = target.name.clone().unwrap_or_default();
         let uid = target.uid.clone().unwrap_or_default();
         let owner = || format!("{} {}", K::kind(&()), self.meta.name.as_deref().unwrap_or_default());
@@ -169,7 +169,7 @@ fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
 }
 
 /// Whether an object is no older than its owner. Both times are the API server's.
-pub fn is_younger(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
+pub(crate) fn is_younger(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
     let created = |meta: &ObjectMeta| -> Option<Timestamp> { Some(meta.creation_timestamp.as_ref()?.0) };
     created(owner).zip(created(target)).is_some_and(|(owner, target)| target >= owner)
 }

@@ -29,7 +29,7 @@ pub(super) struct Metadata {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidArchive {
+pub(crate) enum InvalidArchive {
     #[error("it is not a gzipped tar archive")]
     Unreadable { source: io::Error },
     #[error("it is larger than a chart may be: {MAX_UNPACKED} bytes unpacked, {MAX_ENTRIES} entries")]

@@ -35,7 +35,7 @@ const PULLS: usize = 2;
 const KEPT: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chart {
+pub(crate) struct Chart {
     pub name: ChartName,
     pub version: Version,
     /// The version of the app it installs, as the chart puts it.
@@ -47,7 +47,7 @@ pub struct Chart {
 
 /// A chart version cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub enum ChartError {
+pub(crate) enum ChartError {
     #[error("cannot pull chart {chart} {version}: {source}")]
     Pull { chart: ChartName, version: Version, source: Box<HelmError> },
     #[error("there is no chart {}", path.display())]
@@ -66,13 +66,13 @@ pub enum ChartError {
 
 /// A packaged chart in a directory of its own, which is removed when this is dropped.
 #[derive(Debug)]
-pub struct Pulled {
+pub(crate) struct Pulled {
     pub path: PathBuf,
     pub(super) _dir: TempDir,
 }
 
 /// What pulls packaged charts: helm, or the fake of this module's tests.
-pub trait Pull: Send + Sync {
+pub(crate) trait Pull: Send + Sync {
     /// Nothing about the chart has been checked: that is [`ChartCache`]'s.
     fn pull(
         &self,
@@ -85,7 +85,7 @@ pub trait Pull: Send + Sync {
 
 /// Callers that ask for one version at a time share one pull. It is driven by one of them; where that one goes away, by the next,
 /// and with the last of them the helm process behind it is dropped.
-pub struct ChartCache<P> {
+pub(crate) struct ChartCache<P> {
     disk: Arc<Disk>,
     helm: P,
     shutdown: CancellationToken,
@@ -95,7 +95,13 @@ pub struct ChartCache<P> {
 
 impl<P: Pull> ChartCache<P> {
     /// A cache in a directory, which is made when it is first needed. Pulls end when `shutdown` is cancelled.
-    pub fn new(helm: P, source: ChartSource, chart: ChartName, dir: PathBuf, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(
+        helm: P,
+        source: ChartSource,
+        chart: ChartName,
+        dir: PathBuf,
+        shutdown: CancellationToken,
+    ) -> Self {
         let (ready, pulls) = (Cache::builder().build(), Semaphore::new(PULLS));
         Self { disk: Arc::new(Disk { source, chart, dir }), helm, shutdown, ready, pulls }
     }
@@ -103,7 +109,7 @@ impl<P: Pull> ChartCache<P> {
     /// The chart in a version, its content verified just now.
     ///
     /// It is pulled if it never was; callers that ask for it meanwhile wait for the same pull. Failures are not kept.
-    pub async fn get(&self, version: &Version) -> Result<Arc<Chart>, Arc<ChartError>> {
+    pub(crate) async fn get(&self, version: &Version) -> Result<Arc<Chart>, Arc<ChartError>> {
         if let Some(chart) = self.ready.get(version).await {
             let expected = Arc::clone(&chart);
             if self.on_disk(move |disk| disk.intact(&expected.digest)).await.is_some() {
@@ -116,12 +122,12 @@ impl<P: Pull> ChartCache<P> {
     }
 
     /// A version that has been had already, so that [`ChartCache::get`], which verifies it, will hardly take time.
-    pub async fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
+    pub(crate) async fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
         self.ready.get(version).await
     }
 
     /// Forgets what a version is, so that the source is asked again.
-    pub async fn forget(&self, version: &Version) {
+    pub(crate) async fn forget(&self, version: &Version) {
         self.ready.invalidate(version).await;
         let forgotten = version.clone();
         if let Err(error) = self.on_disk(move |disk| fs::remove_file(disk.record(&forgotten))).await

@@ -10,19 +10,19 @@ use super::source::ChartSource;
 use crate::runtime::{account::AccountName, key::is_label};
 
 /// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, the run.
-pub const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
-pub const HOLDER_LABEL: &str = "apps.bnerd-operator.local/holder";
-pub const OPERATION_LABEL: &str = "apps.bnerd-operator.local/operation";
+pub(crate) const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
+pub(crate) const HOLDER_LABEL: &str = "apps.bnerd-operator.local/holder";
+pub(crate) const OPERATION_LABEL: &str = "apps.bnerd-operator.local/operation";
 /// The label of Helm's storage Secret that holds the revision the run was expected to make.
 ///
 /// Helm hands the labels of a release on to later revisions: `upgrade` merges its own over those of the newest revision,
 /// `rollback` copies those of the revision it returns to. So after another Helm client's upgrade or rollback all of our labels
 /// are still there, and only this one tells: on a revision of ours it equals Helm's own `version` label.
-pub const REVISION_LABEL: &str = "apps.bnerd-operator.local/revision";
+pub(crate) const REVISION_LABEL: &str = "apps.bnerd-operator.local/revision";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} is not valid: {rule}")]
-pub struct InvalidArgument {
+pub(crate) struct InvalidArgument {
     what: &'static str,
     text: String,
     rule: &'static str,
@@ -32,11 +32,11 @@ macro_rules! argument {
     ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
-        pub struct $name(String);
+        pub(crate) struct $name(String);
 
         impl $name {
             #[allow(dead_code, reason = "a label goes out by its Display")]
-            pub fn as_str(&self) -> &str {
+            pub(crate) fn as_str(&self) -> &str {
                 &self.0
             }
         }
@@ -105,7 +105,7 @@ argument!(
 /// What the operator stamps on the storage Secret of a revision it makes.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 #[display("{DIGEST_LABEL}={digest},{HOLDER_LABEL}={holder},{OPERATION_LABEL}={operation},{REVISION_LABEL}={revision}")]
-pub struct ReleaseLabels {
+pub(crate) struct ReleaseLabels {
     /// The digest of chart, values and flags. A whole SHA-256 in hexadecimal is one character too long for a label.
     pub digest: LabelValue,
     pub holder: LabelValue,
@@ -115,7 +115,7 @@ pub struct ReleaseLabels {
 
 /// It has no `Debug`, and neither has its command, so that nothing prints the values.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Upgrade {
+pub(crate) struct Upgrade {
     pub release: ReleaseName,
     /// Its namespace, which must exist.
     pub namespace: Namespace,
@@ -129,7 +129,7 @@ pub struct Upgrade {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Uninstall {
+pub(crate) struct Uninstall {
     pub release: ReleaseName,
     pub namespace: Namespace,
     /// The ServiceAccount of that namespace whose rights helm has.
@@ -147,7 +147,7 @@ pub struct Flags {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
 #[display(rename_all = "lowercase")]
-pub enum Verb {
+pub(crate) enum Verb {
     Version,
     Upgrade,
     Uninstall,
@@ -156,14 +156,14 @@ pub enum Verb {
 
 /// The argv of one helm run, and what it reads on standard input.
 #[derive(Clone, PartialEq, Eq)]
-pub struct HelmCommand {
+pub(crate) struct HelmCommand {
     verb: Verb,
     args: Vec<OsString>,
     stdin: Option<String>,
 }
 
 impl HelmCommand {
-    pub fn version() -> Self {
+    pub(crate) fn version() -> Self {
         Self::new(Verb::Version).arg("--template").arg("{{.Version}}")
     }
 
@@ -171,7 +171,7 @@ impl HelmCommand {
     ///
     /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set`
     /// (it has a syntax of its own), no `--create-namespace` (the namespace is the tenant's, not the release's).
-    pub fn upgrade(request: &Upgrade, flags: Flags) -> Self {
+    pub(crate) fn upgrade(request: &Upgrade, flags: Flags) -> Self {
         let Upgrade { release, namespace, account: _, chart, values, labels } = request;
         let mut command = Self::new(Verb::Upgrade)
             .arg("--install")
@@ -205,7 +205,7 @@ impl HelmCommand {
     ///
     /// Background cascade: with foreground the objects linger, terminating, and a new release of the same name would adopt
     /// them just before they vanish.
-    pub fn uninstall(request: &Uninstall, flags: Flags) -> Self {
+    pub(crate) fn uninstall(request: &Uninstall, flags: Flags) -> Self {
         let Uninstall { release, namespace, account: _ } = request;
         Self::new(Verb::Uninstall)
             .arg(release.as_str())
@@ -215,7 +215,12 @@ impl HelmCommand {
     }
 
     /// Pulls a packaged chart into a directory; `None` for a source that needs no helm.
-    pub fn pull(source: &ChartSource, chart: &ChartName, version: &semver::Version, into: &Path) -> Option<Self> {
+    pub(crate) fn pull(
+        source: &ChartSource,
+        chart: &ChartName,
+        version: &semver::Version,
+        into: &Path,
+    ) -> Option<Self> {
         let command = Self::new(Verb::Pull);
         let command = match source {
             ChartSource::Repository(url) => command.arg(chart.as_str()).option("--repo", url),
@@ -241,7 +246,7 @@ impl HelmCommand {
         self.arg(name).arg(value)
     }
 
-    pub fn verb(&self) -> Verb {
+    pub(crate) fn verb(&self) -> Verb {
         self.verb
     }
 

@@ -6,7 +6,7 @@ use super::{HelmFailure, ProcessError, Verb};
 
 /// A helm run did not do what it was for. Whatever it did nevertheless, Helm's storage tells.
 #[derive(Debug, thiserror::Error)]
-pub enum HelmError {
+pub(crate) enum HelmError {
     #[error("helm {verb} was not started, because of shutdown")]
     NotStarted { verb: Verb },
     #[error("cannot run helm {verb}: {source}")]
@@ -28,7 +28,7 @@ pub enum HelmError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum HelmUnavailable {
+pub(crate) enum HelmUnavailable {
     #[error("helm is missing: there is no executable at {}", path.display())]
     Missing { path: PathBuf },
     #[error("helm cannot be executed: {} is not an executable file for this machine", path.display())]
@@ -45,7 +45,7 @@ pub enum HelmUnavailable {
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make a private directory in {}", path.display())]
-pub struct SetupError {
+pub(crate) struct SetupError {
     pub(super) path: PathBuf,
     pub(super) source: io::Error,
 }

@@ -11,7 +11,7 @@
 mod body;
 mod discovery;
 mod forward;
-pub mod record;
+pub(crate) mod record;
 mod rules;
 
 use std::{
@@ -52,11 +52,11 @@ const NAME: &str = "clientapp-operator";
 const NOT_LEADING: &str = "this operator does not lead any more";
 
 /// Claims a host for an Ingress of the release, or says who has it.
-pub type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+pub(crate) type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// It serves until it is dropped.
 #[derive(Debug)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     address: SocketAddr,
     shared: Arc<Shared>,
     _server: AbortOnDropHandle<()>,
@@ -159,7 +159,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When there is no port to be had on the loopback.
-    pub async fn open(client: Client, lead: Lead) -> io::Result<Self> {
+    pub(crate) async fn open(client: Client, lead: Lead) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared { client, lead, runs: Mutex::default() });

@@ -9,13 +9,13 @@ use super::storage::RESOURCE_POLICY;
 /// Other names of a host, by an annotation of ingress-nginx; what begins with `~` is a regular expression.
 const SERVER_ALIAS: &str = "nginx.ingress.kubernetes.io/server-alias";
 
-pub fn is_ingress(document: &Value) -> bool {
+pub(crate) fn is_ingress(document: &Value) -> bool {
     let group = |version: &str| version.contains("networking.k8s.io/");
     document["kind"] == "Ingress" && document["apiVersion"].as_str().is_some_and(group)
 }
 
 /// The hosts of an Ingress, or of a patch of one, in lower case.
-pub fn hosts(ingress: &Value) -> BTreeSet<String> {
+pub(crate) fn hosts(ingress: &Value) -> BTreeSet<String> {
     fn items(value: &Value) -> impl Iterator<Item = &Value> {
         value.as_array().into_iter().flatten()
     }
@@ -34,7 +34,7 @@ fn stays(ingress: &Value) -> bool {
 }
 
 /// Claims each host of an Ingress that is about to be written; or why it is not to be.
-pub fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
+pub(crate) fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
     if stays(ingress) {
         let why = "an Ingress that is a hook, or marked to be kept, would have its hosts longer than its release";
         return Err(why.to_owned());
@@ -43,7 +43,7 @@ pub fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String>) -> R
 }
 
 /// Whether both take requests for one and the same host; `*.` at the beginning is any one label.
-pub fn overlap(one: &str, other: &str) -> bool {
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let under = |wildcard: &str, host: &str| {
         let parent = wildcard.strip_prefix("*.");
         parent

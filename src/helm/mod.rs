@@ -12,24 +12,26 @@ use tokio_util::sync::CancellationToken;
 
 mod archive;
 mod chart;
-pub mod command;
+pub(crate) mod command;
 mod error;
-pub mod gateway;
-pub mod ingress;
+pub(crate) mod gateway;
+pub(crate) mod ingress;
 mod parse;
 mod private;
 mod process;
 pub(crate) mod sentence;
-pub mod source;
-pub mod storage;
-pub mod values;
+pub(crate) mod source;
+pub(crate) mod storage;
+pub(crate) mod values;
 
-pub use chart::{Chart, ChartError};
-pub use command::{ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb};
-pub use error::{HelmError, HelmUnavailable, SetupError};
-pub use parse::{HelmFailure, classify, left_behind};
-pub use process::{Cause, Finished, ProcessError};
-pub use source::{ChartSource, InvalidSource};
+pub(crate) use chart::{Chart, ChartError};
+pub(crate) use command::{
+    ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb,
+};
+pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
+pub(crate) use parse::{HelmFailure, classify, left_behind};
+pub(crate) use process::{Cause, Finished, ProcessError};
+pub(crate) use source::{ChartSource, InvalidSource};
 
 use chart::{Pull, Pulled};
 use gateway::{Claim, Gateway, Pass, record::Recorded};
@@ -81,13 +83,13 @@ pub struct HelmSettings {
 }
 
 /// The cache that helm fills.
-pub type ChartCache = chart::ChartCache<Helm>;
+pub(crate) type ChartCache = chart::ChartCache<Helm>;
 
 /// The helm command line. Clones share the private directory, which is removed with the last of them.
 ///
 /// Each run ends when its token is cancelled, politely, and at once when its future is dropped.
 #[derive(Debug, Clone)]
-pub struct Helm(Arc<Inner>);
+pub(crate) struct Helm(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -98,7 +100,7 @@ struct Inner {
 
 impl Helm {
     /// Prepares the private directory. Helm itself is not touched: see [`Helm::check`].
-    pub fn new(mut settings: HelmSettings) -> Result<Self, SetupError> {
+    pub(crate) fn new(mut settings: HelmSettings) -> Result<Self, SetupError> {
         // Resolved now, because helm's own PATH is not ours; if it cannot be, `check` says so.
         settings.binary = which::which(&settings.binary).unwrap_or(settings.binary);
         let setup = |source| SetupError { path: settings.private_dir.clone(), source };
@@ -156,7 +158,7 @@ impl Helm {
     }
 
     /// Whether there is a helm that can be used, and which.
-    pub async fn check(&self) -> Result<semver::Version, HelmUnavailable> {
+    pub(crate) async fn check(&self) -> Result<semver::Version, HelmUnavailable> {
         let path = || self.0.settings.binary.clone();
         let never = CancellationToken::new();
         match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
@@ -174,7 +176,7 @@ impl Helm {
     }
 
     /// Installs or upgrades a release, whose Ingresses may have the hosts that can be claimed; with it what helm has written, whatever has come of the run.
-    pub async fn upgrade(
+    pub(crate) async fn upgrade(
         &self,
         gateway: &Gateway,
         request: &Upgrade,
@@ -189,7 +191,7 @@ impl Helm {
     /// Uninstalls a release. One that does not exist is uninstalled.
     ///
     /// Helm's success does not mean that all objects are gone: see [`left_behind`].
-    pub async fn uninstall(
+    pub(crate) async fn uninstall(
         &self,
         gateway: &Gateway,
         request: &Uninstall,

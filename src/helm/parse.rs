@@ -10,7 +10,7 @@ use super::{
 use HelmFailure::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HelmFailure {
+pub(crate) enum HelmFailure {
     /// Another install, upgrade or rollback holds the release, or has just made the revision this one was to make.
     Locked,
     NotFound,
@@ -206,7 +206,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// The class of a failure and one redacted sentence about it, from a helm command's standard error.
-pub fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
+pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     let error = error_text(stderr);
     let failure = TABLE
         .iter()
@@ -238,7 +238,7 @@ fn forbidden(error: &str) -> HelmFailure {
 ///
 /// It exits with 0 all the same: for an object that it takes for another release's, and for an object that it could not even read
 /// (`deleteRelease` in `action/uninstall.go`). Objects kept by the chart's `helm.sh/resource-policy` are not among them.
-pub fn left_behind(stdout: &str) -> Vec<String> {
+pub(crate) fn left_behind(stdout: &str) -> Vec<String> {
     stdout
         .lines()
         .scan(false, |listing, line| {

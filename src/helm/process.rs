@@ -74,7 +74,7 @@ pub(super) struct Limits {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// The child ended of its own accord, or another process killed it.
     #[default]
     Itself,
@@ -84,7 +84,7 @@ pub enum Cause {
 
 /// A run that is over: the child is reaped and its group is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Finished {
+pub(crate) struct Finished {
     pub cause: Cause,
     /// How it ended. A child that was asked to stop may still have exited with 0.
     pub status: ExitStatus,
@@ -98,13 +98,13 @@ pub struct Finished {
 
 #[cfg(test)]
 impl Finished {
-    pub fn success(&self) -> bool {
+    pub(crate) fn success(&self) -> bool {
         self.cause == Cause::Itself && self.status.success()
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
+pub(crate) enum ProcessError {
     /// There is no such file (or it is a script whose interpreter is missing).
     #[error("there is no executable at {path}")]
     Missing { path: PathBuf, source: io::Error },

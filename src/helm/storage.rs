@@ -12,10 +12,10 @@ use serde_json::Value;
 const LIMIT: u64 = 16 << 20;
 
 /// On what Helm leaves when the release has it no more (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
-pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+pub(crate) const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
 #[derive(Debug, Default, Deserialize)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// The objects, as the chart rendered them: YAML documents.
     #[serde(default)]
     pub manifest: String,
@@ -27,7 +27,7 @@ pub struct Stored {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub struct Info {
+pub(crate) struct Info {
     /// When the release was installed, and when this revision of it was begun.
     pub first_deployed: Option<String>,
     pub last_deployed: Option<String>,
@@ -35,13 +35,13 @@ pub struct Info {
 
 impl Info {
     /// Whether it is of an installation (helm.sh/helm/v4/pkg/action/install.go, `createRelease`).
-    pub fn is_installation(&self) -> bool {
+    pub(crate) fn is_installation(&self) -> bool {
         self.first_deployed.is_some() && self.first_deployed == self.last_deployed
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub struct Hook {
+pub(crate) struct Hook {
     #[serde(default)]
     pub kind: String,
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct Hook {
 
 /// The last run of a hook.
 #[derive(Debug, Default, Deserialize)]
-pub struct Run {
+pub(crate) struct Run {
     /// `Succeeded`, where it is through.
     #[serde(default)]
     pub phase: String,
@@ -63,7 +63,7 @@ pub struct Run {
 
 impl Hook {
     /// Whether it is not through, and helm runs it with an installation and not at the same point of an upgrade.
-    pub fn is_left_out(&self) -> bool {
+    pub(crate) fn is_left_out(&self) -> bool {
         let has = |event: &str| self.events.contains(event);
         let only = (has("pre-install") && !has("pre-upgrade")) || (has("post-install") && !has("post-upgrade"));
         only && self.last_run.phase != "Succeeded"
@@ -71,12 +71,12 @@ impl Hook {
 }
 
 /// Reads what is stored under the key `release` of a storage Secret.
-pub fn read(payload: &[u8]) -> Result<Stored, String> {
+pub(crate) fn read(payload: &[u8]) -> Result<Stored, String> {
     unpack(payload)
 }
 
 /// The same revision as failed, as helm itself would have recorded it on a polite signal.
-pub fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
     let mut release: Value = unpack(payload)?;
     release["info"]["status"] = "failed".into();
     release["info"]["description"] = "the helm process ended before it could record a result".into();

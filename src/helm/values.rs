@@ -24,7 +24,7 @@ pub fn document(values: &Value) -> String {
 
 /// The first value that would not reach the chart as it is written, in one sentence.
 #[must_use]
-pub fn unfit(values: &Map<String, Value>) -> Option<String> {
+pub(crate) fn unfit(values: &Map<String, Value>) -> Option<String> {
     values.iter().find_map(|(key, value)| unfit_entry(key, key, value))
 }
 

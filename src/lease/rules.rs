@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// The Lease in the eyes of a standby.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sight {
+pub(crate) struct Sight {
     /// As it was last found; `None`: there is no Lease.
     record: Option<LeaseSpec>,
     /// Since when it has not changed, by the standby's own clock.
@@ -22,7 +22,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    pub fn look(self, record: Option<LeaseSpec>, now: Duration) -> Sight {
+    pub(crate) fn look(self, record: Option<LeaseSpec>, now: Duration) -> Sight {
         if self.record == record {
             return self;
         }
@@ -36,7 +36,7 @@ impl Sight {
     }
 
     /// Whether the lock may be taken by `identity`.
-    pub fn is_free(&self, identity: &str, now: Duration) -> bool {
+    pub(crate) fn is_free(&self, identity: &str, now: Duration) -> bool {
         holder(self.record.as_ref()) == Some(identity) || self.since + self.valid <= now
     }
 }
@@ -47,12 +47,12 @@ fn validity(spec: &LeaseSpec) -> Duration {
     seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, LONGEST)
 }
 
-pub fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
+pub(crate) fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
     spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
 /// The record of a lock that `identity` takes, or renews.
-pub fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
+pub(crate) fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
     let renewed = holder(found) == Some(identity);
     let acquired = found.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
     let transitions = found.and_then(|spec| spec.lease_transitions);
@@ -71,7 +71,7 @@ pub fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> Lease
 }
 
 /// The record of a lock that is free.
-pub fn released(found: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
+pub(crate) fn released(found: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: None,
         lease_duration_seconds: Some(1),

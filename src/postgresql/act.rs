@@ -35,7 +35,7 @@ const MANAGER: &str = "clientapp-operator/postgresql";
 /// Field manager of the sizes of volumes.
 const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 
-pub async fn act(
+pub(crate) async fn act(
     ctx: &Ctx,
     of: &Database<'_>,
     desired: &Desired,
@@ -79,7 +79,7 @@ async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: 
 }
 
 /// Creates a Secret, and never touches one that is there: its password is in use.
-pub async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
+pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
@@ -170,7 +170,7 @@ async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> 
 /// Applies an object. An object that no watch has shown may still have another owner, and none of our labels.
 ///
 /// By force: these names are the operator's, and the spec is where to say something else. What others add is left alone.
-pub async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
+pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
     let key = &desired.key;
     let (kind, name) = &object.id;
     let api = api(ctx, key, *kind);
@@ -239,7 +239,7 @@ fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
 }
 
 /// Deletes an object that holds no data, and in the background what it owns; what is gone needs none.
-pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
+pub(crate) async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
     let resource = kind.resource();
     let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
@@ -247,6 +247,6 @@ pub async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Resul
     deleted.map(|_| ()).map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))
 }
 
-pub fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
+pub(crate) fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
     Api::namespaced_with(ctx.client.clone(), &key.namespace, &kind.resource())
 }

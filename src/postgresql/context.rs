@@ -25,9 +25,9 @@ use crate::{
 };
 
 /// The Postgresql of one reconcile.
-pub type Database<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
+pub(crate) type Database<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
 
-pub struct Ctx {
+pub(crate) struct Ctx {
     pub client: Client,
     pub recorder: Recorder,
     pub watches: Arc<Watches>,
@@ -39,16 +39,16 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    pub fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
+    pub(crate) fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
         self.statuses.subject(key, guard, guard.status(|object| &object.status))
     }
 
     /// What shall be, as far as this operator can make it so.
-    pub fn desired(&self, object: &Postgresql) -> Result<Desired, String> {
+    pub(crate) fn desired(&self, object: &Postgresql) -> Result<Desired, String> {
         desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
 
-    pub fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         self.statuses.forget(key);
         self.credentials.take(key);
     }
@@ -68,7 +68,7 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
 }
 
 /// Runs the controller while the cluster knows the kind, until `stop`. Returns when its last reconcile has ended.
-pub async fn run(parts: Parts, image: Option<String>, stop: CancellationToken) {
+pub(crate) async fn run(parts: Parts, image: Option<String>, stop: CancellationToken) {
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(Postgresql::crd_name());
     let controller = async |stop: CancellationToken| {

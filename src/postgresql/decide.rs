@@ -3,8 +3,8 @@
 //! The first hold is the one that is told. Most of them do not end the plan: a Service that was deleted comes back though a
 //! password is disputed.
 
-pub mod dumps;
-pub mod volume;
+pub(crate) mod dumps;
+pub(crate) mod volume;
 
 use self::volume::Volume;
 use super::{
@@ -17,7 +17,7 @@ use crate::crd::{Reason, label, quantity};
 
 /// Where the password comes from that is put down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     Generated,
     Spec,
     /// The Secret for clients, which outlived the one it was made from.
@@ -25,7 +25,7 @@ pub enum Origin {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Create the Secret with the password in use, unless it exists.
     KeepPassword(Origin),
     /// Create the Secret with the standbys' password, unless it exists.
@@ -51,14 +51,14 @@ pub enum Step {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub(crate) struct Hold {
     pub reason: Reason,
     /// One sentence: what is missing, on which object, what to do.
     pub message: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Steps, in order; the first failure ends them.
     pub steps: Vec<Step>,
     pub hold: Option<Hold>,
@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-pub fn decide(desired: &Desired, observed: &Observed) -> Plan {
+pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // A field that is added to Observed has to be thought about here.
     let Observed { recorded, credentials: _, replication, secrets, objects, pods, dump_source: _ } = observed;
     let name = &desired.key.name;
@@ -356,7 +356,7 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
     }
 }
 
-pub fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView> {
+pub(crate) fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView> {
     let name = names::primary_pod(&desired.key.name);
     pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
 }

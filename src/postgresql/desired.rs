@@ -14,21 +14,21 @@ use crate::{
 
 const REPOSITORY: &str = "docker.io/library/postgres";
 /// The majors there are images of, and for which the scripts are written.
-pub const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
+pub(crate) const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
 /// Their minors. With another C library, text would be in another order than the one in which it was put into indexes.
 const IMAGES: [&str; 5] = ["14.23-trixie", "15.18-trixie", "16.14-trixie", "17.10-trixie", "18.4-trixie"];
 /// On a Postgresql: uid of the claim that is its data's from now on, in place of the one on record.
-pub const ACCEPT_VOLUME: &str = "apps.bnerd-operator.local/accept-volume";
+pub(crate) const ACCEPT_VOLUME: &str = "apps.bnerd-operator.local/accept-volume";
 
 #[derive(Clone, PartialEq)]
-pub enum PasswordSource {
+pub(crate) enum PasswordSource {
     Generated,
     Inline(String),
     Secret(PasswordSecret),
 }
 
 impl PasswordSource {
-    pub fn field(&self) -> &'static str {
+    pub(crate) fn field(&self) -> &'static str {
         match self {
             PasswordSource::Generated => "generated",
             PasswordSource::Inline(_) => "spec.password",
@@ -44,13 +44,13 @@ impl std::fmt::Debug for PasswordSource {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Size {
+pub(crate) struct Size {
     pub text: String,
     pub bytes: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredBackup {
+pub(crate) struct DesiredBackup {
     pub schedule: Option<String>,
     /// The word that asks for one now.
     pub request: Option<String>,
@@ -65,7 +65,7 @@ pub struct DesiredBackup {
 
 /// Where dumps go besides their volume.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredStore {
+pub(crate) struct DesiredStore {
     pub bucket: Bucket,
     /// With namespace and name at its end, which no other Postgresql has.
     pub prefix: String,
@@ -74,7 +74,7 @@ pub struct DesiredStore {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Desired {
+pub(crate) struct Desired {
     pub key: Key,
     pub uid: String,
     /// Owner of the database.
@@ -109,7 +109,7 @@ const SUPERUSERS: [&str; 2] = ["postgres", "replicator"];
 
 /// Checks and completes a spec; an error begins with the field at fault. The API server refuses most of these already, but not
 /// in an object that was stored under an older schema.
-pub fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
+pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let key = key_of(postgresql);
     let spec = &postgresql.spec;
     if key.name.len() > names::MAX {
@@ -202,7 +202,7 @@ fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
 }
 
 /// A password as PostgreSQL's image takes it, or what is wrong with it, without a word of it.
-pub fn usable(password: &[u8]) -> Result<&str, &'static str> {
+pub(crate) fn usable(password: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
     match text.chars().position(char::is_control) {
         _ if text.is_empty() => Err("is empty"),

@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{operation}: {}", api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
     /// An object of a name that is needed has another owner, and carries no label by which it could be watched.
@@ -42,11 +42,11 @@ pub enum Error {
 }
 
 impl Error {
-    pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+    pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 
-    pub fn destroy(error: destroy::Error) -> Error {
+    pub(crate) fn destroy(error: destroy::Error) -> Error {
         match error {
             destroy::Error::Api { operation, source } => Error::Api { operation, source },
             destroy::Error::NotLeading { operation } => Error::NotLeading { operation },

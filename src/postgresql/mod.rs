@@ -11,25 +11,25 @@
 //!
 //! This module is the driver: it runs the stages in order and knows nothing of what they decide.
 
-pub mod act;
-pub mod build;
-pub mod context;
-pub mod decide;
-pub mod desired;
-pub mod error;
-pub mod names;
-pub mod observe;
-pub mod observed;
-pub mod report;
-pub mod teardown;
-pub mod watches;
+pub(crate) mod act;
+pub(crate) mod build;
+pub(crate) mod context;
+pub(crate) mod decide;
+pub(crate) mod desired;
+pub(crate) mod error;
+pub(crate) mod names;
+pub(crate) mod observe;
+pub(crate) mod observed;
+pub(crate) mod report;
+pub(crate) mod teardown;
+pub(crate) mod watches;
 mod words;
 
 use std::time::Duration;
 
 use kube::runtime::controller::Action;
 
-pub use self::context::run;
+pub(crate) use self::context::run;
 use self::{
     context::{Ctx, Database},
     decide::{Hold, decide},

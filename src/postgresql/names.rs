@@ -7,12 +7,12 @@ use crate::runtime::key::hex;
 
 /// A `Postgresql`'s name can have this many characters: a StatefulSet's, which ends in `-standby`, is with a hash behind it
 /// a label of its pods, and those have 63.
-pub const MAX: usize = 44;
+pub(crate) const MAX: usize = 44;
 
 /// A function for each name.
 macro_rules! names {
     ($($(#[$doc:meta])* $function:ident = $name:literal;)*) => {
-        $($(#[$doc])* pub fn $function(name: &str) -> String {
+        $($(#[$doc])* pub(crate) fn $function(name: &str) -> String {
             format!($name, name = name)
         })*
     };
@@ -55,22 +55,22 @@ names! {
 }
 
 /// The Job that makes the database on the volume with this uid.
-pub fn initialize(name: &str, volume: &str) -> String {
+pub(crate) fn initialize(name: &str, volume: &str) -> String {
     format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
 }
 
 /// The Job that takes the dump which a request asks for. A request is as long as a label, so it is its digest that is in here.
-pub fn dump(name: &str, request: &str) -> String {
+pub(crate) fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
 }
 
-pub fn data_claim(set: &str, ordinal: i32) -> String {
+pub(crate) fn data_claim(set: &str, ordinal: i32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
 /// Whether a claim of this name is one that a Postgresql has: of a pod of its StatefulSets, or for its dumps. A cluster admin who
 /// scales the primary's makes more than one of that.
-pub fn is_claim(name: &str, claim: &str) -> bool {
+pub(crate) fn is_claim(name: &str, claim: &str) -> bool {
     let of = |set: String| {
         let ordinal = claim.strip_prefix(&format!("data-{set}-"));
         ordinal.is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|c| c.is_ascii_digit()))
@@ -78,7 +78,7 @@ pub fn is_claim(name: &str, claim: &str) -> bool {
     of(primary(name)) || of(standby(name)) || claim == backup(name)
 }
 
-pub fn secrets(name: &str) -> [String; 3] {
+pub(crate) fn secrets(name: &str) -> [String; 3] {
     [credentials(name), client_secret(name), replication(name)]
 }
 

@@ -20,7 +20,7 @@ use crate::{
     runtime::key::Key,
 };
 
-pub async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -> Result<Observed, Error> {
+pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -> Result<Observed, Error> {
     let key = &desired.key;
     Ok(Observed {
         credentials: credentials(ctx, desired).await?,
@@ -178,12 +178,12 @@ fn own(desired: &Desired, secret: SecretMeta) -> Option<OwnSecret> {
 }
 
 /// The password in a Secret; inside, what is wrong with it.
-pub async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
+pub(crate) async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
     let bytes = value(ctx, key, name, PASSWORD).await?;
     Ok(bytes.map_or(Err("is missing"), |bytes| usable(&bytes).map(str::to_owned)))
 }
 
-pub async fn value(ctx: &Ctx, key: &Key, name: &str, at: &str) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) async fn value(ctx: &Ctx, key: &Key, name: &str, at: &str) -> Result<Option<Vec<u8>>, Error> {
     let data = get(ctx, key, name).await?.and_then(|secret| secret.data);
     Ok(data.and_then(|mut data| data.remove(at)).map(|value| value.0))
 }

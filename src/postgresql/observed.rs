@@ -20,7 +20,7 @@ use super::desired::Desired;
 use crate::crd::{PostgresqlStatus, Reason, Restore};
 
 #[derive(Clone, Copy, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     ConfigMap,
     Service,
     StatefulSet,
@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub fn resource(self) -> ApiResource {
+    pub(crate) fn resource(self) -> ApiResource {
         match self {
             Kind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
             Kind::Service => ApiResource::erase::<Service>(&()),
@@ -47,10 +47,10 @@ impl Kind {
 }
 
 /// An object by kind and name, in the namespace at hand.
-pub type Id = (Kind, String);
+pub(crate) type Id = (Kind, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// This very `Postgresql`'s: it has its uid as owner or label.
     Ours,
     /// Another owner's, in words.
@@ -58,7 +58,7 @@ pub enum Owner {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObjectView {
+pub(crate) struct ObjectView {
     pub owner: Owner,
     pub uid: String,
     /// Digest of the document it was made from.
@@ -68,7 +68,7 @@ pub struct ObjectView {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Detail {
+pub(crate) enum Detail {
     None,
     StatefulSet {
         replicas: i32,
@@ -89,7 +89,7 @@ pub enum Detail {
 
 /// How far a Job is, in its own words.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobView {
+pub(crate) struct JobView {
     /// The request that it dumps for.
     pub request: Option<String>,
     /// The deletion that it takes the last dump for.
@@ -107,7 +107,7 @@ pub struct JobView {
 /// What a pod of a Postgresql is for: the value of its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub(crate) enum Role {
     Primary,
     Standby,
     Backup,
@@ -116,13 +116,13 @@ pub enum Role {
 }
 
 impl Role {
-    pub fn parse(label: &str) -> Option<Role> {
+    pub(crate) fn parse(label: &str) -> Option<Role> {
         serde_json::from_value(label.into()).ok()
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodView {
+pub(crate) struct PodView {
     pub name: String,
     pub uid: String,
     pub role: Option<Role>,
@@ -141,7 +141,7 @@ pub struct PodView {
 
 /// What a server finds on its volume, and leaves as it is; or what a restore does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub(crate) enum Refused {
     NoDatabase,
     OtherVersion,
     Dump,
@@ -149,7 +149,7 @@ pub enum Refused {
 
 /// The volume with the dump that the database is to be made from, or the Secret that opens the bucket with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DumpSource {
+pub(crate) enum DumpSource {
     #[default]
     Missing,
     Going,
@@ -159,7 +159,7 @@ pub enum DumpSource {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum SecretView {
+pub(crate) enum SecretView {
     #[default]
     Absent,
     NotOurs(String),
@@ -170,7 +170,7 @@ pub enum SecretView {
 
 /// Of any Secret: whose it is, and which version of it this is. Never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretMeta {
+pub(crate) struct SecretMeta {
     pub uid: String,
     pub resource_version: String,
     /// uid of the `Postgresql` it belongs to; or to whom else, in words.
@@ -182,14 +182,14 @@ pub struct SecretMeta {
 
 /// What a look at the passwords was based on.
 #[derive(Clone, PartialEq)]
-pub struct Basis {
+pub(crate) struct Basis {
     pub desired: Desired,
     pub secrets: [Option<SecretMeta>; 3],
 }
 
 /// What the spec gives as password, beside what is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Given {
+pub(crate) enum Given {
     #[default]
     Nothing,
     /// The Secret, or its key, is missing or of no use: reason and sentence.
@@ -202,7 +202,7 @@ pub enum Given {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ClientSecret {
+pub(crate) enum ClientSecret {
     #[default]
     Absent,
     NotOurs(String),
@@ -215,7 +215,7 @@ pub enum ClientSecret {
 
 /// The passwords, without a word of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CredentialsView {
+pub(crate) struct CredentialsView {
     pub kept: SecretView,
     /// It has no usable password: what is wrong with it.
     pub broken: Option<&'static str>,
@@ -224,14 +224,14 @@ pub struct CredentialsView {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnSecret {
+pub(crate) struct OwnSecret {
     pub uid: String,
     /// It still says that it belongs to another owner, or that it was left behind.
     pub unsettled: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
+pub(crate) struct Observed {
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
     pub replication: SecretView,

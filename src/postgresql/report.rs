@@ -27,11 +27,11 @@ use crate::{
     },
 };
 
-pub use crate::crd::reason::BACKED_UP;
+pub(crate) use crate::crd::reason::BACKED_UP;
 
 /// What is to be on record before any step is taken: on which volume the database is, what goes with the Postgresql, how its dumps
 /// went. Conditions stay as they were.
-pub fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
+pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
     let volume = volume::record(desired, observed);
     let mut owned = observed.recorded.owned.clone();
     for entry in owned_now(desired, observed, volume.as_ref()) {
@@ -92,7 +92,7 @@ fn backed_up(observed: &Observed) -> Verdict {
     }
 }
 
-pub fn build_status(
+pub(crate) fn build_status(
     generation: Option<i64>,
     desired: &Desired,
     observed: &Observed,
@@ -184,7 +184,12 @@ fn only_said(recorded: &PostgresqlStatus, generation: Option<i64>, hold: &Hold, 
 }
 
 /// The status after a pass that failed half way; `observedGeneration` does not move.
-pub fn failed(recorded: &PostgresqlStatus, generation: Option<i64>, error: &Error, now: Timestamp) -> PostgresqlStatus {
+pub(crate) fn failed(
+    recorded: &PostgresqlStatus,
+    generation: Option<i64>,
+    error: &Error,
+    now: Timestamp,
+) -> PostgresqlStatus {
     let disposition = error.disposition();
     if disposition.condition.is_none() {
         return recorded.clone();
@@ -217,18 +222,18 @@ fn amended(
 }
 
 /// Says why nothing is done but to say so.
-pub async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
+pub(crate) async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
     say(ctx, of, &only_said(&of.before, of.meta().generation, hold, clock::now())).await
 }
 
-pub async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
+pub(crate) async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
     // As it was put on record since the reconcile began.
     let of = ctx.database(of.key, of.guard);
     say(ctx, &of, &failed(&of.before, of.meta().generation, error, clock::now())).await
 }
 
 /// Writes the status, and publishes what in it is new.
-pub async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Result<(), Error> {
+pub(crate) async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Result<(), Error> {
     ctx.statuses.write(&ctx.client, of, status).await.map_err(|error| match is_gone(&error) {
         true => Error::Gone(of.key.clone()),
         false => Error::api(format!("write the status of Postgresql {}", of.key))(error),
@@ -238,7 +243,7 @@ pub async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Res
 }
 
 /// The events that a change of status is worth: transitions of Ready, and the ends of dumps on request. **Pure.**
-pub fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
+pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
     let turn = turn_of_ready("Reconcile", &before.conditions, &after.conditions);
     let of_dumps =
         [restored(before, after), dumped(before, after), dump_failed(before, after), drill_failed(before, after)];
@@ -291,12 +296,12 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     (!same).then(|| Note { action, warning, reason: reason.to_owned(), message })
 }
 
-pub fn kept(key: &Key, kept: &[Kept]) -> Note {
+pub(crate) fn kept(key: &Key, kept: &[Kept]) -> Note {
     let kept: Vec<_> = kept.iter().map(Kept::to_string).collect();
     Note::normal("Delete", Reason::Retained, format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")))
 }
 
-pub fn inline_password(key: &Key) -> Note {
+pub(crate) fn inline_password(key: &Key) -> Note {
     let message = format!(
         "spec.password of {} is in clear for every user who may read Postgresqls, and in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
         key.name

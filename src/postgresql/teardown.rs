@@ -41,7 +41,7 @@ use crate::{
 type Staying = (ObjectMeta, Kept);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Delete,
     Retain(String),
     /// All stays as it is, servers included.
@@ -49,7 +49,7 @@ pub enum Outcome {
 }
 
 /// What becomes of the data of a Postgresql that is deleted. What cannot be understood is kept. **Pure.**
-pub fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Outcome {
+pub(crate) fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Outcome {
     if orphaned || is_orphaned(meta) {
         return Outcome::Orphan;
     }
@@ -90,7 +90,7 @@ impl DataOwner for Postgresql {
 }
 
 /// Takes down what belongs to a deleted Postgresql, as far as it goes now. `Some`: it goes on, or does not, as this says.
-pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
+pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
     let outcome = outcome(of.meta(), of.object(), orphaned(ctx, of).await?);
     if outcome == Outcome::Orphan {
         let all = all_stay(ctx, of, "it was deleted with --cascade=orphan").await?;
@@ -121,7 +121,7 @@ pub async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Erro
 
 /// Names what stays of a Postgresql that went without its teardown: its finalizer was edited out, or it was deleted while that
 /// was written, which the API server does not wait for.
-pub async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
+pub(crate) async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     if !of.is_gone(&ctx.client).await.map_err(Error::api(format!("get Postgresql {}", of.key)))? {
         return Ok(Action::requeue(WRONGLY_GONE));
     }

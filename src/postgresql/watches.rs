@@ -48,7 +48,7 @@ struct Made {
     view: ObjectView,
 }
 
-pub struct Watches {
+pub(crate) struct Watches {
     postgresqls: Objects<Postgresql>,
     pub secrets: Arc<Cache<SecretMeta>>,
     pods: Arc<Cache<PodView>>,
@@ -57,7 +57,7 @@ pub struct Watches {
 
 impl Watches {
     /// Starts every watch but that of the Postgresqls, which the controller drives. The watches end with `stop`.
-    pub fn start(
+    pub(crate) fn start(
         client: &Client,
         postgresqls: Objects<Postgresql>,
         tasks: &TaskTracker,
@@ -121,7 +121,7 @@ impl Watches {
     }
 
     /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         let Watches { postgresqls, secrets, pods, made } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = postgresqls.store.wait_until_ready().await;
@@ -133,7 +133,7 @@ impl Watches {
     }
 
     /// What was made for a Postgresql, and what carries its name as label without being its own.
-    pub fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
+    pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
         let made = self.made.iter().flat_map(|cache| cache.group(key));
         made.map(|(_, Made { id, uid: whose, view })| {
             let owner = match whose {
@@ -146,7 +146,7 @@ impl Watches {
         .collect()
     }
 
-    pub fn pods(&self, key: &Key) -> Vec<PodView> {
+    pub(crate) fn pods(&self, key: &Key) -> Vec<PodView> {
         self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
     }
 }
@@ -168,7 +168,7 @@ fn group<K: Resource>(object: &K) -> Option<Key> {
 
 /// uid of the `Postgresql` that an object belongs to; or to whom else, in words. The label is enough: it is how a volume or
 /// a password is handed over.
-pub fn whose<K: Resource>(object: &K) -> Result<String, String> {
+pub(crate) fn whose<K: Resource>(object: &K) -> Result<String, String> {
     if let Some(uid) = object.labels().get(label::POSTGRESQL_UID) {
         return Ok(uid.clone());
     }

@@ -5,7 +5,7 @@ const LONGEST: usize = 600;
 
 /// Why PostgreSQL, or a script, has ended: of a log, the last line about what is fatal, with what PostgreSQL says to it; else the
 /// last line.
-pub fn sentence(log: &str) -> Option<String> {
+pub(super) fn sentence(log: &str) -> Option<String> {
     let mut lines = log.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().into_iter().rev();
     let mut comments = Vec::new();
     let last = lines.next()?;

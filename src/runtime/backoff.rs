@@ -17,11 +17,11 @@ use crate::crd::Reason;
 const PROBE: Duration = Duration::from_secs(3);
 
 /// The uid and generation of what was tried: a change of the spec, or a deletion, which is a new generation, is something else.
-pub type Attempt = (Option<String>, Option<i64>);
+pub(crate) type Attempt = (Option<String>, Option<i64>);
 
 /// The objects whose last reconcile failed.
 #[derive(Default)]
-pub struct Backoff(Mutex<State>);
+pub(crate) struct Backoff(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -39,14 +39,14 @@ struct Failing {
 
 impl Backoff {
     /// How long an attempt still has to wait.
-    pub fn left(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
+    pub(crate) fn left(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
         let state = self.lock();
         let failing = state.failing.get(key).filter(|failing| failing.attempt == *attempt)?;
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// Notes a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
-    pub fn failed(
+    pub(crate) fn failed(
         &self,
         key: &Key,
         attempt: Attempt,
@@ -78,7 +78,7 @@ impl Backoff {
     }
 
     /// Forgets an object that is well, or gone. Returns those that need not wait any longer.
-    pub fn succeeded(&self, key: &Key) -> Vec<Key> {
+    pub(crate) fn succeeded(&self, key: &Key) -> Vec<Key> {
         let mut state = self.lock();
         state.failing.remove(key);
         let over: Vec<_> = state.probes.iter().filter(|(_, probe)| *probe == key).map(|(reason, _)| *reason).collect();

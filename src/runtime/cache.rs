@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::key::Key;
 
-pub struct Entry<V> {
+pub(crate) struct Entry<V> {
     pub key: Key,
     pub group: Option<Key>,
     /// What decisions read of it; `None`: nothing, it counts as absent.
@@ -23,7 +23,7 @@ pub struct Entry<V> {
 }
 
 /// Objects of one kind.
-pub struct Cache<V> {
+pub(crate) struct Cache<V> {
     contents: Mutex<Contents<V>>,
     /// Counts changes; the first `InitDone` makes it greater than zero.
     version: watch::Sender<u64>,
@@ -81,7 +81,7 @@ impl<V> Default for Cache<V> {
 }
 
 /// What an event means to those who wait for changes.
-pub enum Change {
+pub(crate) enum Change {
     /// A (re)list is complete: anything may have changed.
     Everything,
     /// This object changed; it belongs to the first group, and belonged to the second, where that is another.
@@ -91,7 +91,7 @@ pub enum Change {
 
 impl<V: Clone> Cache<V> {
     /// Takes in one event of a watch. `entry` reduces the object.
-    pub fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
+    pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
         let change = {
             let mut contents = self.lock();
             match event {
@@ -128,31 +128,31 @@ impl<V: Clone> Cache<V> {
     }
 
     /// Forgets everything, as when the kind is gone from the cluster.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         *self.lock() = Contents { live: Index::default(), staged: None };
         self.version.send_modify(|version| *version += 1);
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lock().live.objects.is_empty()
     }
 
-    pub fn get(&self, key: &Key) -> Option<V> {
+    pub(crate) fn get(&self, key: &Key) -> Option<V> {
         self.lock().live.objects.get(key).map(|object| object.1.clone())
     }
 
     /// Whether an object is there, and filed under this group.
-    pub fn is_of(&self, key: &Key, group: &Key) -> bool {
+    pub(crate) fn is_of(&self, key: &Key, group: &Key) -> bool {
         self.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
     }
 
     /// All objects, in the order of their names.
-    pub fn all(&self) -> Vec<(Key, V)> {
+    pub(crate) fn all(&self) -> Vec<(Key, V)> {
         self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
     /// The objects of a group, in the order of their names.
-    pub fn group(&self, group: &Key) -> Vec<(Key, V)> {
+    pub(crate) fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
         let first = (group.clone(), Key::new("", ""));
         let members = contents.live.grouped.range(first..).take_while(|(of, _)| of == group);
@@ -160,21 +160,21 @@ impl<V: Clone> Cache<V> {
     }
 
     /// Tells of every change, without saying which.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         *self.version.borrow() > 0
     }
 
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         // The sender lives in self, so this cannot fail.
         let _ = self.version.subscribe().wait_for(|version| *version > 0).await;
     }
 
     /// Waits until `seen` finds what it looks for, or for `timeout`.
-    pub async fn wait_for<T>(&self, timeout: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
+    pub(crate) async fn wait_for<T>(&self, timeout: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let mut changes = self.version.subscribe();
         let found = async {
             loop {
@@ -195,7 +195,7 @@ impl<V: Clone> Cache<V> {
 }
 
 /// A value per key that lives as long as the process, such as what was last written.
-pub struct Memo<K, V>(Mutex<HashMap<K, V>>);
+pub(crate) struct Memo<K, V>(Mutex<HashMap<K, V>>);
 
 impl<K, V> Default for Memo<K, V> {
     fn default() -> Self {
@@ -204,13 +204,13 @@ impl<K, V> Default for Memo<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Memo<K, V> {
-    pub fn get(&self, key: &K) -> Option<V> {
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
         self.lock().get(key).cloned()
     }
-    pub fn put(&self, key: K, value: V) {
+    pub(crate) fn put(&self, key: K, value: V) {
         self.lock().insert(key, value);
     }
-    pub fn take(&self, key: &K) -> Option<V> {
+    pub(crate) fn take(&self, key: &K) -> Option<V> {
         self.lock().remove(key)
     }
     fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {

@@ -17,30 +17,30 @@ use crate::lead::Lead;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
 /// each watch after five.
-pub const WATCH_SILENCE: Duration = Duration::from_secs(300);
+pub(crate) const WATCH_SILENCE: Duration = Duration::from_secs(300);
 /// The header of requests that are made as another user.
-pub const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
+pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// A client for requests. Each has its own deadline: kube's read timeout counts from the last byte on a connection, which may
 /// have been idle for long.
-pub fn requests(config: &Config) -> kube::Result<Client> {
+pub(crate) fn requests(config: &Config) -> kube::Result<Client> {
     let config = without_retries(config, None);
     let deadlines =
         ServiceBuilder::new().layer(TimeoutLayer::new(DEADLINE)).layer(ResponseBodyTimeoutLayer::new(DEADLINE));
     Ok(ClientBuilder::try_from(config)?.with_layer(&deadlines.into_inner()).build())
 }
 
-pub fn watches(config: &Config) -> kube::Result<Client> {
+pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
     Client::try_from(without_retries(config, Some(WATCH_SILENCE)))
 }
 
 /// A client for what helm asks for: it waits for as long as the API server may take, and for a watch as long as it lasts.
-pub fn forwarding(config: &Config) -> kube::Result<Client> {
+pub(crate) fn forwarding(config: &Config) -> kube::Result<Client> {
     Client::try_from(without_retries(config, None))
 }
 
 /// The same client for as long as this operator leads. Then nothing is sent any more, and what is under way is cut off.
-pub fn led(client: &Client, lead: &Lead) -> Client {
+pub(crate) fn led(client: &Client, lead: &Lead) -> Client {
     let (client, lead, namespace) = (client.clone(), lead.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |request: Request<Body>| {
         let (client, lead) = (client.clone(), lead.clone());
@@ -57,7 +57,7 @@ pub fn led(client: &Client, lead: &Lead) -> Client {
 
 /// The same way to the API server, for requests with the rights of a ServiceAccount of this namespace, and not the operator's own.
 /// The groups of a ServiceAccount are added by the API server.
-pub fn impersonating(client: &Client, namespace: &str, account: &AccountName) -> Client {
+pub(crate) fn impersonating(client: &Client, namespace: &str, account: &AccountName) -> Client {
     let (of, user) = (client.clone(), account.user(namespace));
     let service = service_fn(move |mut request: Request<Body>| {
         let (client, user) = (of.clone(), HeaderValue::try_from(&user));

@@ -39,10 +39,10 @@ use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 const CONCURRENT: u16 = 32;
 /// When to look again at an object that an answer of the API server has told to be gone: the answer may be wrong, as while the
 /// API server starts, and of what is gone there is no reconcile.
-pub const WRONGLY_GONE: Duration = Duration::from_secs(3);
+pub(crate) const WRONGLY_GONE: Duration = Duration::from_secs(3);
 
 /// What follows a change of an object's own finalizers: the change brings the next reconcile, if the object was there.
-pub fn sealed(there: bool) -> Action {
+pub(crate) fn sealed(there: bool) -> Action {
     if there { Action::await_change() } else { Action::requeue(WRONGLY_GONE) }
 }
 
@@ -62,12 +62,12 @@ impl<K> Object for K where
 {
 }
 
-pub trait Failure: std::error::Error + Send + Sync + 'static {
+pub(crate) trait Failure: std::error::Error + Send + Sync + 'static {
     fn disposition(&self) -> Disposition;
     fn panicked(panic: Panic) -> Self;
 }
 
-pub trait Kind: Send + Sync + 'static {
+pub(crate) trait Kind: Send + Sync + 'static {
     type Object: Object;
     type Error: Failure;
 
@@ -104,7 +104,7 @@ pub trait Kind: Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub struct Parts {
+pub(crate) struct Parts {
     pub client: Client,
     /// The same for watches, which are silent for long.
     pub watch_client: Client,
@@ -114,7 +114,7 @@ pub struct Parts {
 }
 
 /// The objects of a kind, decodable or not, and the way to ask for a reconcile of some of them.
-pub struct Objects<K: Object> {
+pub(crate) struct Objects<K: Object> {
     pub store: Store<Guard<K>>,
     /// Their names, those of a namespace side by side: most changes concern objects of one namespace.
     names: Arc<Mutex<BTreeSet<Key>>>,
@@ -122,7 +122,7 @@ pub struct Objects<K: Object> {
 }
 
 /// What [`control`] fills [`Objects`] from.
-pub struct Feed<K: Object> {
+pub(crate) struct Feed<K: Object> {
     writer: Writer<Guard<K>>,
     triggered: mpsc::UnboundedReceiver<ObjectRef<Guard<K>>>,
 }
@@ -138,17 +138,17 @@ fn reference<K: Object>(key: &Key) -> ObjectRef<Guard<K>> {
 }
 
 impl<K: Object> Objects<K> {
-    pub fn new() -> (Objects<K>, Feed<K>) {
+    pub(crate) fn new() -> (Objects<K>, Feed<K>) {
         let (store, writer) = reflector::store();
         let (triggers, triggered) = mpsc::unbounded();
         (Objects { store, names: Arc::default(), triggers }, Feed { writer, triggered })
     }
 
-    pub fn get(&self, key: &Key) -> Option<Arc<Guard<K>>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Guard<K>>> {
         self.store.get(&reference(key))
     }
 
-    pub fn trigger(&self, key: &Key) {
+    pub(crate) fn trigger(&self, key: &Key) {
         // The receiver ends with the controller; then nothing is reconciled any more.
         let _ = self.triggers.unbounded_send(reference(key));
     }
@@ -158,7 +158,7 @@ impl<K: Object> Objects<K> {
     }
 
     /// Asks for a reconcile of the objects in a namespace of which this is true.
-    pub fn trigger_in(&self, namespace: &str, concerned: impl Fn(&Guard<K>) -> bool) {
+    pub(crate) fn trigger_in(&self, namespace: &str, concerned: impl Fn(&Guard<K>) -> bool) {
         let (names, first) = (self.names(), Key::new(namespace, ""));
         for key in names.range(first..).take_while(|key| key.namespace == namespace) {
             if self.get(key).is_some_and(|object| concerned(&object)) {
@@ -168,7 +168,7 @@ impl<K: Object> Objects<K> {
     }
 
     /// Asks for a reconcile of the objects of which this is true. The store waits while each of them is asked.
-    pub fn trigger_where(&self, concerned: impl Fn(&Guard<K>) -> bool) {
+    pub(crate) fn trigger_where(&self, concerned: impl Fn(&Guard<K>) -> bool) {
         for object in self.store.state_filter(concerned) {
             self.trigger(&key_of(object.as_ref()));
         }
@@ -186,7 +186,7 @@ struct Driver<K: Kind> {
 }
 
 /// Controls the objects of a kind until `stop`, and returns when the last reconcile has ended.
-pub async fn control<K: Kind>(
+pub(crate) async fn control<K: Kind>(
     kind: Arc<K>,
     Parts { watch_client, metrics, lead, .. }: Parts,
     (objects, Feed { writer, triggered }): (Objects<K::Object>, Feed<K::Object>),

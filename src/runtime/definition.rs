@@ -13,7 +13,7 @@ use super::{
     watch::keep,
 };
 
-pub struct Definition {
+pub(crate) struct Definition {
     name: &'static str,
     until_gone: bool,
     found: Cache<()>,
@@ -21,38 +21,38 @@ pub struct Definition {
 
 impl Definition {
     /// The definition of this name. The watch selects it alone, so permission for this name is enough.
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Definition { name, until_gone: false, found: Cache::default() }
     }
 
     /// The same, but a definition that is being deleted counts as there until it is gone: its objects are still served,
     /// and have to be let go by those who have a finalizer on them.
-    pub fn until_gone(name: &'static str) -> Self {
+    pub(crate) fn until_gone(name: &'static str) -> Self {
         Definition { until_gone: true, ..Self::new(name) }
     }
 
-    pub fn resource(&self) -> &'static str {
+    pub(crate) fn resource(&self) -> &'static str {
         self.name.split('.').next().unwrap_or(self.name)
     }
 
-    pub fn installed(&self) -> bool {
+    pub(crate) fn installed(&self) -> bool {
         !self.found.is_empty()
     }
 
     /// Returns once it is known whether the kind is there.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         self.found.synced().await;
     }
 
     /// Waits until the kind is there, or until it is gone.
-    pub async fn until(&self, installed: bool) {
+    pub(crate) async fn until(&self, installed: bool) {
         const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
         self.found.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
     }
 
     /// Runs a controller of the kind while the kind is there, until `stop`. Its token ends when the kind is gone, too. Returns
     /// when the last one has ended.
-    pub async fn control<F>(
+    pub(crate) async fn control<F>(
         &self,
         client: Client,
         stop: &CancellationToken,
@@ -80,7 +80,12 @@ impl Definition {
     }
 
     /// Watches for good, and tells of each change, and of each failure or its end.
-    pub async fn watch(&self, client: Client, changed: impl Fn(), failed: impl Fn(Option<&watcher::Error>) + Send) {
+    pub(crate) async fn watch(
+        &self,
+        client: Client,
+        changed: impl Fn(),
+        failed: impl Fn(Option<&watcher::Error>) + Send,
+    ) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only);
         let definitions = definitions.inspect(move |event| failed(event.as_ref().err()));

@@ -8,11 +8,11 @@ use crate::crd::{
     conditions::{State, Verdict, kind},
 };
 
-pub const SECOND: Duration = Duration::from_secs(1);
-pub const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The API server's own sentence where there is one: it names verb, resource and user of a refusal.
-pub fn api_sentence(error: &kube::Error) -> String {
+pub(crate) fn api_sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
@@ -20,7 +20,7 @@ pub fn api_sentence(error: &kube::Error) -> String {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
+pub(crate) enum Retry {
     /// When something changes; a watch tells.
     OnChange,
     /// After this time, the same every time.
@@ -31,7 +31,7 @@ pub enum Retry {
 
 impl Retry {
     /// The time to wait after this many failures in a row (1 is the first), before jitter.
-    pub fn delay(self, failures: u32) -> Option<Duration> {
+    pub(crate) fn delay(self, failures: u32) -> Option<Duration> {
         match self {
             Retry::OnChange => None,
             Retry::After(delay) => Some(delay),
@@ -44,7 +44,7 @@ impl Retry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disposition {
+pub(crate) struct Disposition {
     /// The condition that says it; `None`: no condition changes.
     pub condition: Option<&'static str>,
     /// Whether that condition is known not to hold, or unknown.
@@ -55,7 +55,7 @@ pub struct Disposition {
     pub retry: Retry,
 }
 
-pub const INTERNAL_ERROR: Disposition = Disposition {
+pub(crate) const INTERNAL_ERROR: Disposition = Disposition {
     condition: Some(kind::READY),
     state: State::Unknown,
     reason: Reason::InternalError,
@@ -65,18 +65,18 @@ pub const INTERNAL_ERROR: Disposition = Disposition {
 
 impl Disposition {
     /// Of what no condition says.
-    pub fn untold(reason: Reason, retry: Retry) -> Disposition {
+    pub(crate) fn untold(reason: Reason, retry: Retry) -> Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
     /// What the condition says of this failure.
-    pub fn verdict(&self, failure: &impl std::fmt::Display) -> Verdict {
+    pub(crate) fn verdict(&self, failure: &impl std::fmt::Display) -> Verdict {
         Verdict { state: self.state, reason: self.reason.into(), message: failure.to_string() }
     }
 }
 
 /// What follows from a failed request to the API server, whatever was asked of it.
-pub fn api_disposition(error: &kube::Error) -> Disposition {
+pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
     let (reason, stalled, retry) = match refusal(error) {
         Refusal::Conflict => return Disposition::untold(Reason::Conflict, Retry::After(SECOND)),
@@ -96,7 +96,7 @@ pub fn api_disposition(error: &kube::Error) -> Disposition {
 }
 
 /// ±20 %, so that a fleet that failed together does not retry together. `unit` is uniform in `[0, 1)`.
-pub fn jitter(delay: Duration, unit: f64) -> Duration {
+pub(crate) fn jitter(delay: Duration, unit: f64) -> Duration {
     delay.mul_f64(0.8 + 0.4 * unit)
 }
 

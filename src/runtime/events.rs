@@ -34,7 +34,7 @@ const SERIES_AT_ONCE: u64 = 4096;
 /// Publishes events, and counts those that are told again and again. kube's own recorder does the same, but keeps each event
 /// whole, and walks all of them for each that it publishes: at a thousand apps they were a quarter of the memory in use.
 #[derive(Clone)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     client: Client,
     /// This process.
     instance: String,
@@ -43,7 +43,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(client: Client, instance: String) -> Self {
+    pub(crate) fn new(client: Client, instance: String) -> Self {
         let told = Cache::builder().time_to_live(SERIES).max_capacity(SERIES_AT_ONCE);
         Recorder { client, instance, told: told.eviction_policy(EvictionPolicy::lru()).build() }
     }
@@ -91,7 +91,7 @@ impl Recorder {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     /// What was done about it. Events that differ in nothing but their sentence are counted as one, so the revision
     /// is in here.
     pub action: String,
@@ -103,11 +103,11 @@ pub struct Note {
 }
 
 impl Note {
-    pub fn normal(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
+    pub(crate) fn normal(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
         Note { action: action.into(), warning: false, reason: reason.into(), message }
     }
 
-    pub fn warning(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
+    pub(crate) fn warning(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
         Note { warning: true, ..Note::normal(action, reason, message) }
     }
 
@@ -119,7 +119,7 @@ impl Note {
 }
 
 /// What a change of conditions is worth, if it is a turn of `Ready`. **Pure.**
-pub fn turn_of_ready(action: &str, before: &[Condition], after: &[Condition]) -> Option<Note> {
+pub(crate) fn turn_of_ready(action: &str, before: &[Condition], after: &[Condition]) -> Option<Note> {
     let [then, now] = [before, after].map(|conditions| find(conditions, kind::READY));
     let now = now.filter(|now| then.is_none_or(|then| (&then.status, &then.reason) != (&now.status, &now.reason)))?;
     let note = Note::normal(action, &now.reason, now.message.clone());
@@ -127,7 +127,7 @@ pub fn turn_of_ready(action: &str, before: &[Condition], after: &[Condition]) ->
 }
 
 /// Publishes events; a failure to publish is logged and never stops a reconcile.
-pub async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
+pub(crate) async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
     for note in notes {
         let Note { action: _, warning, reason, message } = note;
         if *warning {

@@ -18,15 +18,15 @@ use super::{
 };
 
 /// Asks for a reconcile of the objects that a change concerns: of the group that what has changed is filed under, or else of itself.
-pub type Changed<K> = fn(&Objects<K>, &Key);
+pub(crate) type Changed<K> = fn(&Objects<K>, &Key);
 
 /// An object as a watch brings it.
-pub trait Seen: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+pub(crate) trait Seen: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
 
 impl<S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Seen for S {}
 
 /// Starts watches for the controller of a kind, for good.
-pub struct Feeder<'a, K: Object> {
+pub(crate) struct Feeder<'a, K: Object> {
     pub client: &'a Client,
     /// Those that are reconciled.
     pub objects: &'a Objects<K>,
@@ -40,7 +40,7 @@ impl<K: Object> Feeder<'_, K> {
     }
 
     /// Of a kind that every cluster has.
-    pub fn all<S: Seen, V: Clone + Send + 'static>(
+    pub(crate) fn all<S: Seen, V: Clone + Send + 'static>(
         &self,
         resource: &'static str,
         config: watcher::Config,
@@ -56,7 +56,7 @@ impl<K: Object> Feeder<'_, K> {
     }
 
     /// Of a kind that a cluster may do without.
-    pub fn optional<S: Seen, V: Clone + Send + 'static>(
+    pub(crate) fn optional<S: Seen, V: Clone + Send + 'static>(
         &self,
         definition: &'static str,
         entry: fn(S) -> Entry<V>,
@@ -81,7 +81,7 @@ fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
 
 /// Whether the objects of a kind can be told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Availability {
+pub(crate) enum Availability {
     /// The cluster does not know the kind.
     #[default]
     Missing,
@@ -91,7 +91,7 @@ pub enum Availability {
 }
 
 /// A kind that a cluster may do without: whether it is there, and its objects while it is.
-pub struct Optional<V> {
+pub(crate) struct Optional<V> {
     definition: Definition,
     pub objects: Cache<V>,
     /// Why they cannot be seen, while RBAC refuses that. Only what needs them waits for it.
@@ -107,7 +107,7 @@ impl<V: Clone + Send> Optional<V> {
         }
     }
 
-    pub fn availability(&self) -> Availability {
+    pub(crate) fn availability(&self) -> Availability {
         match &*self.refused.borrow() {
             Some(sentence) => Availability::Refused(sentence.clone()),
             None if self.definition.installed() => Availability::Installed,
@@ -116,7 +116,7 @@ impl<V: Clone + Send> Optional<V> {
     }
 
     /// Returns once it is known whether the kind is there, and its objects are, or that they cannot be seen.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         let known = async {
             self.definition.synced().await;
             if self.definition.installed() {

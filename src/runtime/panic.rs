@@ -13,17 +13,17 @@ const LENGTH: usize = 300;
 #[error(
     "internal error of the operator: {words}; it is tried again, and other objects are not affected: report it with the operator's log"
 )]
-pub struct Panic {
+pub(crate) struct Panic {
     words: String,
 }
 
-pub fn words(payload: &(dyn Any + Send)) -> &str {
+pub(crate) fn words(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
 }
 
 /// Runs one reconcile, and returns a panic in it as an error.
-pub async fn caught<T, E>(
+pub(crate) async fn caught<T, E>(
     reconcile: impl Future<Output = Result<T, E>>,
     failure: impl FnOnce(Panic) -> E,
 ) -> Result<T, E> {
@@ -39,7 +39,7 @@ pub async fn caught<T, E>(
 }
 
 /// What a thread for work that blocks has come to; if it has panicked, so does this.
-pub async fn joined<T>(work: JoinHandle<T>) -> T {
+pub(crate) async fn joined<T>(work: JoinHandle<T>) -> T {
     work.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 

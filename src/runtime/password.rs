@@ -11,7 +11,7 @@ const PASSWORD_LENGTH: usize = 32;
 ///
 /// # Panics
 /// When the operating system has no randomness to give: no password is better than a guessable one.
-pub fn password() -> ByteString {
+pub(crate) fn password() -> ByteString {
     let mut random = UnwrapErr(SysRng);
     ByteString((0..PASSWORD_LENGTH).map(|_| random.sample(Alphanumeric)).collect())
 }

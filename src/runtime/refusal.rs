@@ -4,7 +4,7 @@
 use kube::core::Status;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// Another client has changed or created the object first, or its uid is another one.
     Conflict,
     /// Another field manager owns a field that was applied without force.
@@ -26,7 +26,7 @@ pub enum Refusal {
     Unavailable,
 }
 
-pub fn refusal(error: &kube::Error) -> Refusal {
+pub(crate) fn refusal(error: &kube::Error) -> Refusal {
     let kube::Error::Api(status) = error else { return Refusal::Unavailable };
     let says = |text| status.message.contains(text);
     match status.code {

@@ -11,7 +11,7 @@ use super::{api::unless_gone, controller::Object, key::Key};
 use crate::crd::Guard;
 
 /// Whether an object has this finalizer.
-pub fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
+pub(crate) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
 }
 

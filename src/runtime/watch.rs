@@ -20,12 +20,12 @@ use super::cache::{Cache, Change, Entry};
 const PAGE: u32 = 100;
 
 /// What every watch is begun with.
-pub fn in_pages(config: watcher::Config) -> watcher::Config {
+pub(crate) fn in_pages(config: watcher::Config) -> watcher::Config {
     config.page_size(PAGE)
 }
 
 /// Takes one watch into a cache for good, and tells of each change.
-pub async fn keep<K, V: Clone>(
+pub(crate) async fn keep<K, V: Clone>(
     resource: &str,
     stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     cache: &Cache<V>,
@@ -42,7 +42,7 @@ pub async fn keep<K, V: Clone>(
 }
 
 /// Drives a controller of these objects until it ends, which it does after `stop`.
-pub async fn driven<K>(controller: impl Future<Output = ()>, objects: &Store<K>, stop: &CancellationToken)
+pub(crate) async fn driven<K>(controller: impl Future<Output = ()>, objects: &Store<K>, stop: &CancellationToken)
 where
     K: Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,
@@ -64,7 +64,7 @@ where
 /// the list is complete. Asked for earlier, as with kube's `applied_objects`, an object of the first page of a new list would be
 /// reconciled as it was before, or not at all. A change that was `wrote` by this operator comes not at all; but a list brings all,
 /// since what was between its versions and those of the watch before is not known.
-pub fn stored_objects<K>(
+pub(crate) fn stored_objects<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store<K>,
     wrote: impl Fn(&K) -> bool,
@@ -92,7 +92,7 @@ where
 }
 
 /// Says that a watch was interrupted, and why. It is resumed by itself, with backoff.
-pub fn interrupted(resource: &str, error: &watcher::Error) {
+pub(crate) fn interrupted(resource: &str, error: &watcher::Error) {
     tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
 }
 
@@ -108,7 +108,7 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
 }
 
 /// The API server's sentence, if it is RBAC that refuses the watch.
-pub fn forbidden(error: &watcher::Error) -> Option<String> {
+pub(crate) fn forbidden(error: &watcher::Error) -> Option<String> {
     answer(error).filter(|status| status.code == 403).map(|status| status.message.clone())
 }
 
@@ -124,7 +124,7 @@ fn watch_sentence(error: &watcher::Error) -> String {
 }
 
 /// Kind, name and uid of the controlling or first owner.
-pub fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
+pub(crate) fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
     let owners = object.owner_references();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
     Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))

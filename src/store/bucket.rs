@@ -36,7 +36,7 @@ const SMALL: u64 = 1 << 20;
 const LIST: usize = 256 << 20;
 
 #[derive(Debug)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     storage: Arc<AmazonS3>,
     /// For people.
     name: String,
@@ -44,7 +44,7 @@ pub struct Bucket {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub(crate) struct Object {
     /// Without the prefix.
     pub key: String,
     pub size: u64,
@@ -52,14 +52,14 @@ pub struct Object {
 }
 
 /// What an object consists of, as it is written.
-pub enum Piece {
+pub(crate) enum Piece {
     Part(Vec<u8>),
     /// Without it, what was written is not whole.
     End,
 }
 
 /// Parts of what becomes so large are so large.
-pub fn part_size(whole: u64) -> u64 {
+pub(crate) fn part_size(whole: u64) -> u64 {
     PART.max((whole / (PARTS - 1) + 1).next_multiple_of(1 << 20))
 }
 
@@ -136,7 +136,7 @@ impl Bucket {
     }
 
     /// An object, for people.
-    pub fn place(&self, key: &str) -> String {
+    pub(crate) fn place(&self, key: &str) -> String {
         format!("s3://{}/{}/{key}", self.name, self.prefix)
     }
 
@@ -148,7 +148,7 @@ impl Bucket {
         Error::storage(operation, self.place(key))
     }
 
-    pub async fn list(&self) -> Result<Vec<Object>, Error> {
+    pub(crate) async fn list(&self) -> Result<Vec<Object>, Error> {
         let below = format!("{}/", self.prefix);
         let listed = self.storage.list(Some(&Path::from(self.prefix.as_str())));
         let listed = listed.try_filter_map(async |found| {
@@ -169,12 +169,12 @@ impl Bucket {
     }
 
     /// A small object.
-    pub async fn get(&self, key: &str) -> Result<Bytes, Error> {
+    pub(crate) async fn get(&self, key: &str) -> Result<Bytes, Error> {
         self.get_small(key).await.map_err(self.failed("read", key))
     }
 
     /// A small object; `None`: it is not there.
-    pub async fn get_opt(&self, key: &str) -> Result<Option<Bytes>, Error> {
+    pub(crate) async fn get_opt(&self, key: &str) -> Result<Option<Bytes>, Error> {
         match self.get_small(key).await {
             Ok(text) => Ok(Some(text)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -191,11 +191,11 @@ impl Bucket {
         found.bytes().await
     }
 
-    pub async fn put(&self, key: &str, text: Vec<u8>) -> Result<(), Error> {
+    pub(crate) async fn put(&self, key: &str, text: Vec<u8>) -> Result<(), Error> {
         self.storage.put(&self.path(key), text.into()).await.map(|_| ()).map_err(self.failed("write", key))
     }
 
-    pub async fn delete(&self, key: &str) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), Error> {
         match self.storage.delete(&self.path(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.failed("delete", key)(error)),
@@ -203,7 +203,7 @@ impl Bucket {
     }
 
     /// Writes an object of the pieces that come. It is there when all of them are, or not at all.
-    pub async fn upload(
+    pub(crate) async fn upload(
         &self,
         key: &str,
         mut pieces: mpsc::Receiver<Piece>,
@@ -266,7 +266,7 @@ impl Bucket {
     }
 
     /// How large an object is; `None`: it is not there.
-    pub async fn size(&self, key: &str) -> Result<Option<u64>, Error> {
+    pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, Error> {
         match self.storage.head(&self.path(key)).await {
             Ok(found) => Ok(Some(found.size)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -275,7 +275,7 @@ impl Bucket {
     }
 
     /// Reads so much of an object, in order.
-    pub async fn download(&self, key: &str, size: u64, to: &mpsc::Sender<Bytes>) -> Result<(), Error> {
+    pub(crate) async fn download(&self, key: &str, size: u64, to: &mpsc::Sender<Bytes>) -> Result<(), Error> {
         let path = self.path(key);
         let ranges = (0..size).step_by(PART as usize).map(|start| start..size.min(start + PART));
         let parts = ranges.map(|range| self.storage.get_range(&path, range));
@@ -287,7 +287,7 @@ impl Bucket {
     }
 
     /// The sum of so much of an object, as it is read.
-    pub async fn sum(&self, key: &str, size: u64) -> Result<String, Error> {
+    pub(crate) async fn sum(&self, key: &str, size: u64) -> Result<String, Error> {
         let (sender, mut parts) = mpsc::channel::<Bytes>(1);
         let summed = tokio::task::spawn_blocking(move || {
             let mut sum = Sha256::new();

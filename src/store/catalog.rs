@@ -14,7 +14,7 @@ use super::{
 };
 
 /// What this version writes and reads.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// At the end of the name of each archive.
 const ARCHIVE: &str = ".tar.gz";
 /// How many are read at the same time.
@@ -25,7 +25,7 @@ const LONGEST: usize = 256;
 /// What is written when all files of a dump are in the bucket, and were read back. It is public as the bucket is: names of
 /// databases and sums of what is encrypted are not in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub format: u32,
     pub name: Name,
     #[serde(flatten)]
@@ -41,38 +41,38 @@ pub struct Entry {
 
 /// A file as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub(crate) struct Stored {
     pub name: String,
     pub size: u64,
     pub sha256: String,
 }
 
 impl Entry {
-    pub fn new(dump: &dump::Dump, folder: String, recipient: Option<String>, files: Vec<Stored>) -> Entry {
+    pub(crate) fn new(dump: &dump::Dump, folder: String, recipient: Option<String>, files: Vec<Stored>) -> Entry {
         let (name, about, bytes) = (dump.name.clone(), dump.about.clone(), dump.bytes());
         Entry { format: FORMAT, name, about, bytes, recipient, folder, files }
     }
 
     /// The key of a file.
-    pub fn key_of(&self, file: &Stored) -> String {
+    pub(crate) fn key_of(&self, file: &Stored) -> String {
         file_key(&self.name, &self.folder, &file.name, self.recipient.is_some())
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = String> {
         self.files.iter().map(|file| self.key_of(file))
     }
 
     /// Whether it has the files of volumes, and no database.
-    pub fn is_of_files(&self) -> bool {
+    pub(crate) fn is_of_files(&self) -> bool {
         !self.files.is_empty() && self.files.iter().all(|file| volume(&file.name).is_some())
     }
 
     /// The last words of a pod that has archived or restored it: name, bytes and number of files.
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         format!("{} {} {}", self.name, self.bytes, self.about.tables)
     }
 
-    pub fn candidate(&self) -> Candidate {
+    pub(crate) fn candidate(&self) -> Candidate {
         candidate(&self.name, &self.about)
     }
 
@@ -100,17 +100,17 @@ impl Entry {
     }
 }
 
-pub fn candidate(name: &Name, about: &About) -> Candidate {
+pub(crate) fn candidate(name: &Name, about: &About) -> Candidate {
     Candidate { name: name.clone(), system: about.system.clone(), has_data: about.tables > 0 }
 }
 
 /// The name of the archive of a volume.
-pub fn archive(volume: &str) -> String {
+pub(crate) fn archive(volume: &str) -> String {
     format!("{volume}{ARCHIVE}")
 }
 
 /// The volume that an archive is of. What a bucket says is not believed: such names become paths.
-pub fn volume(archive: &str) -> Option<&str> {
+pub(crate) fn volume(archive: &str) -> Option<&str> {
     let fits = |name: &&str| {
         name.starts_with(|c: char| c.is_ascii_alphanumeric())
             && name.len() <= 253
@@ -120,18 +120,18 @@ pub fn volume(archive: &str) -> Option<&str> {
 }
 
 /// The key of what says that a dump is complete.
-pub fn entry_key(name: &Name) -> String {
+pub(crate) fn entry_key(name: &Name) -> String {
     format!("{name}.json")
 }
 
 /// The key of a file. Its suffix is for who opens it without the operator.
-pub fn file_key(name: &Name, folder: &str, file: &str, encrypted: bool) -> String {
+pub(crate) fn file_key(name: &Name, folder: &str, file: &str, encrypted: bool) -> String {
     format!("{name}/{folder}/{file}{}", if encrypted { ".age" } else { "" })
 }
 
 /// What is in the bucket.
 #[derive(Debug, Default)]
-pub struct Catalog {
+pub(crate) struct Catalog {
     /// Complete dumps, newest first, without their files: a user who may write to the bucket decides how many each has.
     pub entries: Vec<Entry>,
     pub damaged: Vec<Damaged>,
@@ -141,13 +141,13 @@ pub struct Catalog {
 
 impl Catalog {
     /// The newest one with data; or where none has any, the newest one.
-    pub fn latest(&self) -> Option<&Entry> {
+    pub(crate) fn latest(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.about.tables > 0).or(self.entries.first())
     }
 }
 
 /// Reads them all. A few are in memory at the same time.
-pub async fn read(bucket: &Bucket) -> Result<Catalog, Error> {
+pub(crate) async fn read(bucket: &Bucket) -> Result<Catalog, Error> {
     let objects = bucket.list().await?;
     let names: Vec<_> = objects.iter().filter_map(|object| Name::parse(object.key.strip_suffix(".json")?)).collect();
     let mut sorting = Sorting::of(objects);
@@ -166,7 +166,7 @@ async fn read_one(bucket: &Bucket, name: Name) -> Result<(Name, Result<Entry, St
 }
 
 /// Reads one; `None`: it is not there.
-pub async fn one(bucket: &Bucket, name: &Name) -> Result<Option<Entry>, Error> {
+pub(crate) async fn one(bucket: &Bucket, name: &Name) -> Result<Option<Entry>, Error> {
     let key = entry_key(name);
     let Some(text) = bucket.get_opt(&key).await? else { return Ok(None) };
     let damaged = |problem| Error::Damaged { place: bucket.place(&key), problem };

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::runtime::key::hex;
 
 /// The file that names all others.
-pub const SUMS: &str = "SHA256SUMS";
+pub(crate) const SUMS: &str = "SHA256SUMS";
 /// What is read of a file at once.
 const CHUNK: usize = 1 << 16;
 
@@ -78,7 +78,7 @@ impl From<Name> for String {
 
 /// What a dump's MANIFEST says of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub(crate) struct About {
     /// Identifier of the server.
     pub system: String,
     /// Version of PostgreSQL.
@@ -90,7 +90,7 @@ pub struct About {
 impl About {
     /// A database may have a line break in its name: what is written before them is looked for from the beginning, and what is
     /// written after them from the end.
-    pub fn parse(manifest: &str) -> Option<About> {
+    pub(crate) fn parse(manifest: &str) -> Option<About> {
         let first = |word: &str| manifest.lines().find_map(|line| line.strip_prefix(word)).map(str::to_owned);
         let tables = manifest.lines().rev().find_map(|line| line.strip_prefix("tables "))?;
         Some(About { system: first("system ")?, postgres: first("version ")?, tables: tables.parse().ok()? })
@@ -98,10 +98,10 @@ impl About {
 }
 
 /// What says that it is a dump, and is not whole; and why.
-pub type Damaged = (Name, String);
+pub(crate) type Damaged = (Name, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dump {
+pub(crate) struct Dump {
     pub name: Name,
     pub path: PathBuf,
     pub about: About,
@@ -109,7 +109,7 @@ pub struct Dump {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub(crate) struct File {
     pub name: String,
     pub size: u64,
     /// `None` of [`SUMS`] itself.
@@ -117,13 +117,13 @@ pub struct File {
 }
 
 impl Dump {
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
 }
 
 /// The dumps in a directory, newest first, and what is wrong with those that are not whole.
-pub fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<Damaged>)> {
+pub(crate) fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<Damaged>)> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         names.extend(entry?.file_name().to_str().and_then(Name::parse));
@@ -140,7 +140,7 @@ pub fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<Damaged>)> {
 }
 
 /// A dump that is all there, as far as that costs nothing; or what is wrong with it.
-pub fn read(path: &Path, name: &Name) -> Result<Dump, String> {
+pub(crate) fn read(path: &Path, name: &Name) -> Result<Dump, String> {
     let text = |file: &str| fs::read_to_string(path.join(file)).map_err(|error| format!("{file}: {error}"));
     let about = About::parse(&text("MANIFEST")?).ok_or("MANIFEST does not say what it is of")?;
     let sums = sums(&text(SUMS)?)?;
@@ -159,7 +159,7 @@ pub fn read(path: &Path, name: &Name) -> Result<Dump, String> {
 }
 
 /// What is wrong with a directory that should be this dump, sums included.
-pub fn verify(path: &Path, name: &Name) -> Result<Dump, String> {
+pub(crate) fn verify(path: &Path, name: &Name) -> Result<Dump, String> {
     let dump = read(path, name)?;
     for file in &dump.files {
         let found = sum_of(&dump.path.join(&file.name)).map_err(|error| format!("{}: {error}", file.name))?;
@@ -196,7 +196,7 @@ fn sums(text: &str) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// Whether a dump has files of this name. What a bucket says is not believed: such names become paths.
-pub fn is_file(name: &str) -> bool {
+pub(crate) fn is_file(name: &str) -> bool {
     let numbered =
         || name.strip_suffix(".dump").is_some_and(|oid| !oid.is_empty() && oid.bytes().all(|c| c.is_ascii_digit()));
     ["MANIFEST", "SIZES", "globals.sql", SUMS].contains(&name) || numbered()

@@ -13,7 +13,7 @@ use super::dump::Name;
 const LATER: &str = "The dump stays on its volume, and is uploaded with the next one";
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{0}")]
     Settings(String),
     #[error("cannot {operation} {}: {source}", path.display())]
@@ -67,12 +67,12 @@ pub enum Error {
 }
 
 impl Error {
-    pub fn file(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    pub(crate) fn file(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::File { operation, path, source }
     }
 
-    pub fn storage(operation: &'static str, place: String) -> impl FnOnce(object_store::Error) -> Error {
+    pub(crate) fn storage(operation: &'static str, place: String) -> impl FnOnce(object_store::Error) -> Error {
         move |source| Error::Storage { operation, place, source: Box::new(source) }
     }
 }

@@ -11,7 +11,7 @@ use super::dump::Name;
 
 /// How many are kept of each age. The newest of a day, a week or a month stands for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub(crate) struct Keep {
     pub last: u32,
     pub daily: u32,
     pub weekly: u32,
@@ -23,7 +23,7 @@ type Rule = (u32, fn(Date) -> String);
 
 /// What is decided on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     pub name: Name,
     /// The server's identifier.
     pub system: String,
@@ -31,7 +31,7 @@ pub struct Candidate {
 }
 
 /// Those that stay.
-pub fn kept(all: &[Candidate], keep: Keep) -> BTreeSet<Name> {
+pub(crate) fn kept(all: &[Candidate], keep: Keep) -> BTreeSet<Name> {
     let servers: BTreeSet<_> = all.iter().map(|candidate| &candidate.system).collect();
     let of_each = servers.into_iter().flat_map(|server| {
         let mut its: Vec<_> = all.iter().filter(|candidate| candidate.system == *server).collect();
@@ -50,7 +50,7 @@ pub fn kept(all: &[Candidate], keep: Keep) -> BTreeSet<Name> {
 }
 
 /// Of the server of these dumps, those that go.
-pub fn goes(all: &[Candidate], server: &str, keep: Keep) -> Vec<Name> {
+pub(crate) fn goes(all: &[Candidate], server: &str, keep: Keep) -> Vec<Name> {
     let kept = kept(all, keep);
     let goes = |candidate: &&Candidate| candidate.system == server && !kept.contains(&candidate.name);
     all.iter().filter(goes).map(|candidate| candidate.name.clone()).collect()

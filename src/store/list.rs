@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{bucket::Bucket, catalog, error::Error};
 
-pub async fn list(bucket: &Bucket) -> Result<(), Error> {
+pub(crate) async fn list(bucket: &Bucket) -> Result<(), Error> {
     let found = catalog::read(bucket).await?;
     let mut text = String::new();
     for entry in &found.entries {

@@ -18,20 +18,20 @@
 //! | [`bucket`], [`mod@send`], [`mod@receive`] | the storage | effects |
 //! | [`mod@push`], [`mod@fetch`], [`mod@list`], [`mod@archive`], [`mod@extract`] | the commands | effects |
 
-pub mod archive;
-pub mod bucket;
-pub mod catalog;
-pub mod dump;
-pub mod error;
-pub mod extract;
-pub mod fetch;
-pub mod keep;
-pub mod list;
-pub mod push;
-pub mod receive;
-pub mod seal;
-pub mod send;
-pub mod settings;
+pub(crate) mod archive;
+pub(crate) mod bucket;
+pub(crate) mod catalog;
+pub(crate) mod dump;
+pub(crate) mod error;
+pub(crate) mod extract;
+pub(crate) mod fetch;
+pub(crate) mod keep;
+pub(crate) mod list;
+pub(crate) mod push;
+pub(crate) mod receive;
+pub(crate) mod seal;
+pub(crate) mod send;
+pub(crate) mod settings;
 
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ use crate::shutdown;
 /// Runs one of the commands. What it has to say goes to standard output, and why it failed, in one line, to standard error: that is
 /// what the Job's pod says at its end.
 #[must_use]
-pub fn main(args: &StoreArgs) -> ExitCode {
+pub(crate) fn main(args: &StoreArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),

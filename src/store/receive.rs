@@ -16,7 +16,7 @@ use super::{
 use crate::runtime::{key::hex, panic::joined};
 
 /// What is asked for, where there is a key for it.
-pub async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) -> Result<Entry, Error> {
+pub(crate) async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) -> Result<Entry, Error> {
     let (found, which) = match which {
         Which::Named(name) => (catalog::one(bucket, name).await?, name.to_string()),
         Which::Latest => {
@@ -37,7 +37,7 @@ pub async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) 
 
 /// Has a file of an entry read to its end. Whether it is what was stored shows when all of it was read: what was made of it counts only
 /// then.
-pub async fn receive<F>(
+pub(crate) async fn receive<F>(
     bucket: &Bucket,
     entry: &Entry,
     file: &Stored,

@@ -12,7 +12,7 @@ use super::error::Error;
 
 /// A public key.
 #[derive(Clone)]
-pub struct Recipient(age::x25519::Recipient);
+pub(crate) struct Recipient(age::x25519::Recipient);
 
 impl FromStr for Recipient {
     type Err = &'static str;
@@ -36,7 +36,7 @@ impl fmt::Debug for Recipient {
 
 /// A secret key. It does not print.
 #[derive(Clone)]
-pub struct Identity(age::x25519::Identity);
+pub(crate) struct Identity(age::x25519::Identity);
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,25 +46,25 @@ impl fmt::Debug for Identity {
 
 impl Identity {
     /// From a file as `age-keygen` writes it, with comments.
-    pub fn parse(text: &str) -> Option<Identity> {
+    pub(crate) fn parse(text: &str) -> Option<Identity> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.next()?.parse().ok().map(Identity)
     }
 
     /// The public key that belongs to it.
-    pub fn recipient(&self) -> String {
+    pub(crate) fn recipient(&self) -> String {
         self.0.to_public().to_string()
     }
 }
 
 /// Writes encrypted, or as it is.
-pub enum Sealed<W: Write> {
+pub(crate) enum Sealed<W: Write> {
     Plain(W),
     For(Box<age::stream::StreamWriter<W>>),
 }
 
 impl<W: Write> Sealed<W> {
-    pub fn new(output: W, recipient: Option<&Recipient>) -> Result<Sealed<W>, Error> {
+    pub(crate) fn new(output: W, recipient: Option<&Recipient>) -> Result<Sealed<W>, Error> {
         let Some(Recipient(recipient)) = recipient else { return Ok(Sealed::Plain(output)) };
         let encrypt = |error: &dyn fmt::Display| Error::Encrypt(error.to_string());
         let encryptor = age::Encryptor::with_recipients(iter::once(recipient as _)).map_err(|error| encrypt(&error))?;
@@ -72,7 +72,7 @@ impl<W: Write> Sealed<W> {
     }
 
     /// Without it, what is encrypted has no end.
-    pub fn finish(self) -> io::Result<W> {
+    pub(crate) fn finish(self) -> io::Result<W> {
         match self {
             Sealed::Plain(output) => Ok(output),
             Sealed::For(stream) => stream.finish(),
@@ -97,14 +97,14 @@ impl<W: Write> Write for Sealed<W> {
 }
 
 /// Why nothing is read.
-pub enum Closed {
+pub(crate) enum Closed {
     /// It is of another key, or its beginning is damaged.
     Key(String),
     Read(io::Error),
 }
 
 /// What is read is decrypted, if there is a key.
-pub fn open<'a, R: Read + 'a>(input: R, identity: Option<&Identity>) -> Result<Box<dyn Read + 'a>, Closed> {
+pub(crate) fn open<'a, R: Read + 'a>(input: R, identity: Option<&Identity>) -> Result<Box<dyn Read + 'a>, Closed> {
     let Some(Identity(identity)) = identity else { return Ok(Box::new(input)) };
     let closed = |error: age::DecryptError| match error {
         age::DecryptError::Io(error) => Closed::Read(error),
@@ -115,7 +115,7 @@ pub fn open<'a, R: Read + 'a>(input: R, identity: Option<&Identity>) -> Result<B
 }
 
 /// How large something becomes at most: a header of one recipient, and sixteen bytes for each 64 KiB begun.
-pub fn size(plain: u64, recipient: Option<&Recipient>) -> u64 {
+pub(crate) fn size(plain: u64, recipient: Option<&Recipient>) -> u64 {
     match recipient {
         None => plain,
         Some(_) => plain + (plain / (64 << 10) + 1) * 16 + 1024,

@@ -15,7 +15,7 @@ use super::{
 use crate::runtime::panic::joined;
 
 /// What is to be written.
-pub struct Source<F> {
+pub(crate) struct Source<F> {
     /// Its name, without what says that it is encrypted.
     pub name: String,
     /// How large it becomes; it may be a few hundredths more.
@@ -25,7 +25,7 @@ pub struct Source<F> {
 }
 
 /// Writes an object, and reads it back.
-pub async fn send<F>(
+pub(crate) async fn send<F>(
     bucket: &Bucket,
     key: &str,
     source: Source<F>,
@@ -116,7 +116,7 @@ async fn verified(bucket: &Bucket, key: &str, sent: Stored) -> Result<Stored, Er
 }
 
 /// Says that all of it is there, as the last thing.
-pub async fn complete(bucket: &Bucket, entry: &Entry) -> Result<(), Error> {
+pub(crate) async fn complete(bucket: &Bucket, entry: &Entry) -> Result<(), Error> {
     let key = catalog::entry_key(&entry.name);
     bucket.put(&key, serde_json::to_vec(entry).map_err(|error| Error::Settings(error.to_string()))?).await?;
     match catalog::one(bucket, &entry.name).await? {
@@ -127,7 +127,7 @@ pub async fn complete(bucket: &Bucket, entry: &Entry) -> Result<(), Error> {
 
 /// No more than politeness after a failure: what it cannot take away is no dump, and goes a day later. What says that it is one goes
 /// first.
-pub async fn withdraw(bucket: &Bucket, entry_key: &str, keys: &[String]) {
+pub(crate) async fn withdraw(bucket: &Bucket, entry_key: &str, keys: &[String]) {
     if bucket.delete(entry_key).await.is_ok() {
         for key in keys {
             let _ = bucket.delete(key).await;

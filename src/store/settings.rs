@@ -19,7 +19,7 @@ use super::{
 
 /// Dumps in S3-compatible storage.
 #[derive(Args, Clone, Debug)]
-pub struct StoreArgs {
+pub(crate) struct StoreArgs {
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -195,7 +195,7 @@ pub(super) struct Fetch {
 
 /// Which dump is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub(crate) enum Which {
     Latest,
     Named(Name),
 }
@@ -209,20 +209,20 @@ impl KeepArgs {
 }
 
 impl PushArgs {
-    pub fn checked(&self) -> Push {
+    pub(super) fn checked(&self) -> Push {
         Push { dumps: self.dumps.clone(), recipient: self.recipient.clone(), keep: self.keep.checked() }
     }
 }
 
 impl ArchiveArgs {
-    pub fn checked(&self) -> Archive {
+    pub(super) fn checked(&self) -> Archive {
         let ArchiveArgs { place: _, volumes, of, pod, recipient, report, keep } = self.clone();
         Archive { volumes, of, pod, recipient, report, keep: keep.checked() }
     }
 }
 
 impl ExtractArgs {
-    pub fn checked(&self) -> Result<Extract, Error> {
+    pub(super) fn checked(&self) -> Result<Extract, Error> {
         let ExtractArgs { place: _, which, volumes, id, identity_file, report } = self.clone();
         Ok(Extract { which, volumes, id, identity: identity(identity_file.as_deref())?, report })
     }
@@ -235,7 +235,7 @@ fn identity(file: Option<&Path>) -> Result<Option<Identity>, Error> {
 }
 
 impl FetchArgs {
-    pub fn checked(&self) -> Result<Fetch, Error> {
+    pub(super) fn checked(&self) -> Result<Fetch, Error> {
         let identity = identity(self.identity_file.as_deref())?;
         Ok(Fetch { which: self.which.clone(), into: self.into.clone(), identity })
     }
@@ -297,7 +297,7 @@ pub(crate) struct Hidden(pub String);
 
 impl Hidden {
     /// Of the environment; an empty variable is none.
-    pub fn variable(name: &str) -> Result<Hidden, Error> {
+    pub(crate) fn variable(name: &str) -> Result<Hidden, Error> {
         match std::env::var(name) {
             Ok(value) if !value.is_empty() => Ok(Hidden(value)),
             Err(std::env::VarError::NotUnicode(_)) => Err(Error::Settings(format!("{name} is not UTF-8"))),
@@ -307,7 +307,7 @@ impl Hidden {
         }
     }
 
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }

@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 100;
 
 /// The namespace itself.
-pub fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) -> Namespace {
+pub(super) fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) -> Namespace {
     let labels = [
         (label::MANAGED_BY, label::OPERATOR.to_owned()),
         (label::INSTANCE, key.name.clone()),
@@ -44,7 +44,7 @@ pub fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) -> Name
 }
 
 /// Makes what is in it from the beginning, where it is not there yet.
-pub async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -> Result<(), Problem> {
+pub(super) async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -> Result<(), Problem> {
     if !asked.open {
         create::<NetworkPolicy>(shared, key, POLICY, isolation(shared.parts.config.chart.as_str())).await?;
     }

@@ -28,7 +28,7 @@ const DATA: &[(&str, &str)] = &[("", "PersistentVolumeClaim"), ("", "Secret")];
 
 /// The kinds of objects that live in namespaces.
 #[derive(Debug, Default)]
-pub struct Kinds {
+pub(crate) struct Kinds {
     /// Those that are stored, in the order in which they are looked at.
     pub stored: Vec<ApiResource>,
     namespaced: BTreeSet<(String, String)>,
@@ -41,7 +41,11 @@ impl Kinds {
     ///
     /// # Errors
     /// What of it is not clear.
-    pub fn of(core: &[APIGroupDiscovery], groups: &[APIGroupDiscovery], deployer: Deployer) -> Result<Kinds, String> {
+    pub(crate) fn of(
+        core: &[APIGroupDiscovery],
+        groups: &[APIGroupDiscovery],
+        deployer: Deployer,
+    ) -> Result<Kinds, String> {
         // A server that does not speak this form of discovery answers with what reads as nothing at all.
         if core.is_empty() || groups.is_empty() {
             return Err("the API server does not tell its kinds (aggregated discovery)".to_owned());
@@ -77,7 +81,7 @@ impl Kinds {
     }
 
     /// Whether an object would be missed if the namespace went with this app (its name and uid), or without any.
-    pub fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
+    pub(crate) fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
         let kind = (of.group.as_str(), of.kind.as_str());
         let name = object.name.as_deref().unwrap_or_default();
         if kind == (&*ClientApp::group(&()), &*ClientApp::kind(&())) {
@@ -122,7 +126,7 @@ impl Kinds {
 }
 
 /// A kind as a user would ask for it.
-pub fn describe(kind: &ApiResource) -> String {
+pub(crate) fn describe(kind: &ApiResource) -> String {
     match kind.group.as_str() {
         "" => kind.plural.clone(),
         group => format!("{}.{group}", kind.plural),

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Leaves behind what is on record as the app's own, and what belongs to its database.
-pub async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
+pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
     let key = going.app.key;
     // Credentials first: without them the rest could be found, but not opened.
     for provider in database::ALL {
@@ -86,7 +86,7 @@ async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Res
 }
 
 /// Destroys what is the app's own, as far as that goes now, each with a proof; what lacks one is told of.
-pub async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Result<Progress, Error> {
+pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Result<Progress, Error> {
     let mut kept = Vec::new();
     if going.goes(Piece::Volumes) {
         if !foreign && let Some(hold) = volumes(ctx, going, &mut kept).await? {

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Why the release must not be uninstalled now.
-pub async fn may_be_uninstalled(
+pub(super) async fn may_be_uninstalled(
     ctx: &Ctx,
     going: &Going<'_>,
     release: Option<&ReleaseView>,
@@ -84,7 +84,11 @@ pub async fn may_be_uninstalled(
 /// Uninstalls the release and believes only what storage and the objects themselves show. In a namespace that is being deleted
 /// the account goes, perhaps before the release, and cannot be recreated; nor need it be, since all that the release has there
 /// goes as well.
-pub async fn uninstall(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
+pub(super) async fn uninstall(
+    ctx: &Ctx,
+    going: &Going<'_>,
+    release: Option<&ReleaseView>,
+) -> Result<Option<Hold>, Error> {
     let denied =
         |error: &Error| matches!(error.disposition().reason, Reason::AccessDenied | Reason::NamespaceTerminating);
     match uninstalled(ctx, going, release).await {
@@ -226,7 +230,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
 }
 
 /// A helm that installs what is to be taken down is stopped, and waited for.
-pub fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
+pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading => {
             ctx.helm_runs.cancel(app.key);

@@ -19,7 +19,7 @@ struct Metadata {
 const PROTOBUF: &[u8] = b"k8s\0";
 
 /// `None`: it is neither JSON nor protobuf.
-pub fn name(body: &[u8]) -> Option<String> {
+pub(super) fn name(body: &[u8]) -> Option<String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF) else {
         return serde_json::from_slice::<Named>(body).ok().map(|named| named.metadata.name);
     };

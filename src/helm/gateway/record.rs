@@ -9,7 +9,7 @@ use super::rules::Object;
 /// An object as the API server has answered for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Written {
+pub(crate) struct Written {
     pub api_version: String,
     pub kind: String,
     pub metadata: Meta,
@@ -17,7 +17,7 @@ pub struct Written {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Meta {
+pub(crate) struct Meta {
     pub name: String,
     pub uid: String,
     pub resource_version: String,
@@ -26,7 +26,7 @@ pub struct Meta {
 
 /// What has come of a run's writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     /// Created or changed, in the order of the answers; an object's last answer counts.
     pub written: Vec<Written>,
     /// Whether there is a write of which it is not known what has come.
@@ -35,14 +35,14 @@ pub struct Recorded {
 
 impl Recorded {
     /// The newest generation of each object, by uid.
-    pub fn generations(&self) -> HashMap<String, i64> {
+    pub(crate) fn generations(&self) -> HashMap<String, i64> {
         self.written.iter().map(|written| (written.metadata.uid.clone(), written.metadata.generation)).collect()
     }
 }
 
 /// A run's writes while it goes on.
 #[derive(Debug, Default)]
-pub struct Record {
+pub(crate) struct Record {
     writes: Vec<Outcome>,
 }
 
@@ -57,18 +57,18 @@ enum Outcome {
 
 impl Record {
     /// A write that is about to be sent, by its number.
-    pub fn begin(&mut self) -> usize {
+    pub(crate) fn begin(&mut self) -> usize {
         self.writes.push(Outcome::Unknown);
         self.writes.len() - 1
     }
 
     /// The API server has refused it, and nothing is changed.
-    pub fn refused(&mut self, number: usize) {
+    pub(crate) fn refused(&mut self, number: usize) {
         self.writes[number] = Outcome::Nothing;
     }
 
     /// The API server has done it, and this is its answer.
-    pub fn answered(&mut self, number: usize, object: &Object, answer: &[u8]) {
+    pub(crate) fn answered(&mut self, number: usize, object: &Object, answer: &[u8]) {
         self.writes[number] = match serde_json::from_slice::<Written>(answer) {
             _ if object.verb == "delete" => Outcome::Nothing,
             Ok(written) if !written.metadata.uid.is_empty() => Outcome::Written(written),
@@ -76,7 +76,7 @@ impl Record {
         };
     }
 
-    pub fn recorded(&self) -> Recorded {
+    pub(crate) fn recorded(&self) -> Recorded {
         let written = |outcome: &Outcome| match outcome {
             Outcome::Written(written) => Some(written.clone()),
             Outcome::Unknown | Outcome::Nothing => None,

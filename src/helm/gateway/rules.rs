@@ -9,7 +9,7 @@ use axum::http::{Method, Uri};
 
 /// Whose run it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scope {
+pub(crate) struct Scope {
     pub release: String,
     pub namespace: String,
     /// Whom helm acts as: a ServiceAccount of that namespace, as the API server calls it.
@@ -17,7 +17,7 @@ pub struct Scope {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     Running,
     /// helm was asked to stop: it may write how far it came.
     Stopping,
@@ -25,14 +25,14 @@ pub enum Phase {
 
 /// A request in the words of a Role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub(super) enum Asked {
     /// What the API server is and serves.
     Discovery,
     Object(Object),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Object {
+pub(crate) struct Object {
     pub verb: &'static str,
     pub group: String,
     /// Without its part.
@@ -46,16 +46,16 @@ pub struct Object {
 }
 
 impl Object {
-    pub fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
-    pub fn writes_ingress(&self) -> bool {
+    pub(crate) fn writes_ingress(&self) -> bool {
         self.writes() && self.verb != "delete" && self.resource == "ingresses"
     }
 
     /// That it may not be done, in the API server's words and with the reason.
-    pub fn refusal(&self, scope: &Scope, why: &str) -> String {
+    pub(crate) fn refusal(&self, scope: &Scope, why: &str) -> String {
         let Object { verb, group, resource, part, namespace, name } = self;
         let part = if part.is_empty() { String::new() } else { format!("/{part}") };
         let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
@@ -70,7 +70,7 @@ impl Object {
     }
 
     /// Whether it is where Helm stores a revision, of whichever release.
-    pub fn is_storage(&self) -> bool {
+    pub(crate) fn is_storage(&self) -> bool {
         self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(STORAGE)
     }
 }
@@ -80,7 +80,7 @@ impl Asked {
     ///
     /// # Errors
     /// What cannot be told: a path that is not in its simplest form may mean another thing to the API server.
-    pub fn of(method: &Method, uri: &Uri) -> Result<Asked, &'static str> {
+    pub(super) fn of(method: &Method, uri: &Uri) -> Result<Asked, &'static str> {
         let path = uri.path();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/".contains(&byte);
         if !path.bytes().all(plain) {
@@ -142,7 +142,7 @@ fn watches(query: &str) -> bool {
 }
 
 /// Whether a run may ask for this; or the refusal, in the API server's words and with the reason.
-pub fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
+pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     let Asked::Object(object) = asked else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
     let Scope { release, namespace, user: _ } = scope;

@@ -17,16 +17,16 @@ pub(super) const DUMPS: &str = "/dumps";
 /// After this a dump that hangs has failed, and is told.
 pub(super) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
 /// On a Job: the deletion that it takes the last dump for.
-pub const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
+pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
 /// On a Job: the request that it dumps for.
-pub const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
+pub(crate) const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
-pub fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
+pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
     let spec = claim_spec(desired, &backup.size.text);
     object(desired, Kind::PersistentVolumeClaim, names::backup(&desired.key.name), json!({"spec": spec}))
 }
 
-pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
+pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let spec = json!({
         "schedule": backup.schedule.as_ref()?,
         // One that takes long is not joined by the next.
@@ -40,14 +40,14 @@ pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
 }
 
-pub fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {
+pub(crate) fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {
     let spec = job_spec(desired, backup);
     let mut job = object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}));
     job.document["metadata"]["annotations"][DELETION_ANNOTATION] = json!(deletion);
     job
 }
 
-pub fn dump(desired: &Desired, backup: &DesiredBackup, request: &str) -> Object {
+pub(crate) fn dump(desired: &Desired, backup: &DesiredBackup, request: &str) -> Object {
     let spec = job_spec(desired, backup);
     let mut job = object(desired, Kind::Job, names::dump(&desired.key.name, request), json!({"spec": spec}));
     job.document["metadata"]["annotations"][REQUEST_ANNOTATION] = json!(request);

@@ -15,12 +15,12 @@ const CA: &str = "/ca";
 /// Where the secret key that opens dumps is.
 const IDENTITY: &str = "/identity";
 /// The name of the container that fetches a dump.
-pub const FETCH: &str = "fetch";
+pub(crate) const FETCH: &str = "fetch";
 /// The name of the one that uploads dumps.
-pub const PUSH: &str = "store";
+pub(crate) const PUSH: &str = "store";
 
 /// The container that uploads what is on the volume: the operator's own image, by which no tenant's image sees credentials.
-pub fn push(store: &DesiredStore, image: &str) -> Value {
+pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
     let mut env = access(&store.bucket, &store.prefix);
     env.push(variable("DUMPS", DUMPS));
     env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
@@ -35,7 +35,7 @@ pub fn push(store: &DesiredStore, image: &str) -> Value {
 
 /// Rules of a Job: where this container fails, another try would do no better, since it has tried for minutes itself. A pod that was
 /// evicted is tried again.
-pub fn failure_rules(container: &str) -> [Value; 2] {
+pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
     [
         json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}),
         json!({"action": "FailJob", "onExitCodes": {"containerName": container, "operator": "NotIn", "values": [0]}}),
@@ -43,7 +43,7 @@ pub fn failure_rules(container: &str) -> [Value; 2] {
 }
 
 /// The container that fetches a dump into the directory with dumps, and the volumes that it needs for that.
-pub fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) {
+pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) {
     let mut env = access(&store.bucket, &store.path);
     env.extend([variable("DUMPS", DUMPS), variable("STORE_DUMP", from)]);
     let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
@@ -58,7 +58,7 @@ pub fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) 
 }
 
 /// The volume with the certificates that are trusted for a bucket.
-pub fn certificates(bucket: &Bucket) -> Option<Value> {
+pub(crate) fn certificates(bucket: &Bucket) -> Option<Value> {
     let ca = bucket.ca_secret.as_ref()?;
     Some(optional_file("ca", &ca.name, &ca.key, "ca.crt"))
 }

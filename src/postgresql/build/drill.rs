@@ -17,7 +17,7 @@ const ID: &str = "drill";
 /// The Job, its log and the scratch volume go after this; what came of it is in the status by then.
 const KEPT_SECONDS: i64 = 60 * 60;
 
-pub fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
+pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let name = &desired.key.name;
     let scratch = scratch(desired, &desired.storage.text);
     let latest = Restore::of_claim("latest", names::backup(name));

@@ -21,15 +21,15 @@ use crate::{
 };
 
 /// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
-pub const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
+pub(crate) const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
 /// On a Job: the `spec.restore` that it was made for.
-pub const RESTORE_ANNOTATION: &str = "apps.bnerd-operator.local/restore";
+pub(crate) const RESTORE_ANNOTATION: &str = "apps.bnerd-operator.local/restore";
 const PASSWORD_FILE: &str = "/credentials/password";
 /// The script's exit codes that no other try would change.
 const REFUSALS: [i32; 3] = [71, 72, 75];
 
 /// The claim of the primary's pod, which its StatefulSet takes as it finds it.
-pub fn claim(desired: &Desired) -> Object {
+pub(crate) fn claim(desired: &Desired) -> Object {
     let name = names::data(&desired.key.name);
     let spec = json!({"spec": claim_spec(desired, &desired.storage.text)});
     let mut claim = object(desired, Kind::PersistentVolumeClaim, name, spec);
@@ -38,7 +38,7 @@ pub fn claim(desired: &Desired) -> Object {
 }
 
 /// The Job for the claim with this uid. Unless `allowed` it only looks whether there is a database that the image can serve.
-pub fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
+pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
     let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
     let restore = desired.restore.as_ref().filter(|_| allowed);

@@ -1,14 +1,14 @@
 //! Builders of what a `Postgresql` consists of. Pure: from what is desired to documents.
 
-pub mod backup;
-pub mod bucket;
-pub mod drill;
-pub mod initialize;
-pub mod network;
+pub(crate) mod backup;
+pub(crate) mod bucket;
+pub(crate) mod drill;
+pub(crate) mod initialize;
+pub(crate) mod network;
 mod placement;
-pub mod policies;
-pub mod secrets;
-pub mod servers;
+pub(crate) mod policies;
+pub(crate) mod secrets;
+pub(crate) mod servers;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
@@ -29,7 +29,7 @@ const REPORT: &str = "/dev/termination-log";
 
 /// A document for server-side apply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Object {
+pub(crate) struct Object {
     pub id: Id,
     /// The document, with its digest in it.
     pub document: Value,
@@ -39,7 +39,7 @@ pub struct Object {
 
 /// Every object, in the order in which they are applied. `replication` is the uid of the Secret with the standbys'
 /// password: a new one restarts the servers, since they read it at their start.
-pub fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec<Object> {
+pub(crate) fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),
         network::scripts(desired),
@@ -70,7 +70,7 @@ pub fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec
     objects
 }
 
-pub fn owner(desired: &Desired) -> OwnerReference {
+pub(crate) fn owner(desired: &Desired) -> OwnerReference {
     OwnerReference {
         api_version: Postgresql::api_version(&()).into_owned(),
         kind: Postgresql::kind(&()).into_owned(),

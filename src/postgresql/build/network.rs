@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
-pub const PORT: i32 = 5432;
+pub(crate) const PORT: i32 = 5432;
 
 const SCRIPTS: [(&str, &str); 13] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
@@ -32,7 +32,7 @@ const SCRIPTS: [(&str, &str); 13] = [
 ];
 
 /// What runs inside the pods.
-pub fn scripts(desired: &Desired) -> Object {
+pub(crate) fn scripts(desired: &Desired) -> Object {
     let data: serde_json::Map<String, Value> =
         SCRIPTS.iter().map(|(file, text)| ((*file).to_owned(), json!(text))).collect();
     object(desired, Kind::ConfigMap, names::scripts(&desired.key.name), json!({"data": data}))
@@ -40,7 +40,7 @@ pub fn scripts(desired: &Desired) -> Object {
 
 /// The one object with an ownerReference. A Postgresql that is deleted with `--cascade=orphan` while the operator is away shows
 /// nothing of it later, but the garbage collector has taken the reference off this.
-pub fn witness(desired: &Desired) -> Object {
+pub(crate) fn witness(desired: &Desired) -> Object {
     let note = "Without its ownerReference this says that the Postgresql is deleted with --cascade=orphan.";
     let mut witness =
         object(desired, Kind::ConfigMap, names::witness(&desired.key.name), json!({"data": {"note": note}}));
@@ -49,7 +49,7 @@ pub fn witness(desired: &Desired) -> Object {
 }
 
 /// The pods' DNS names. A standby looks for a primary that is not ready yet, too.
-pub fn headless(desired: &Desired) -> Object {
+pub(crate) fn headless(desired: &Desired) -> Object {
     let spec = json!({
         "clusterIP": "None",
         "publishNotReadyAddresses": true,
@@ -61,14 +61,14 @@ pub fn headless(desired: &Desired) -> Object {
 
 /// Where clients go: to the primary's one pod, by name, so that a StatefulSet that a user scaled up does not mix another
 /// database in.
-pub fn client(desired: &Desired) -> Object {
+pub(crate) fn client(desired: &Desired) -> Object {
     let mut selector = selector(desired, Role::Primary);
     selector["statefulset.kubernetes.io/pod-name"] = json!(names::primary_pod(&desired.key.name));
     service(desired, names::primary(&desired.key.name), &selector)
 }
 
 /// Where those go who only read.
-pub fn read_only(desired: &Desired) -> Object {
+pub(crate) fn read_only(desired: &Desired) -> Object {
     service(desired, names::read_only(&desired.key.name), &selector(desired, Role::Standby))
 }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The primary, and the Job that makes its database: where the volume is, the server has to be able to run.
-pub fn primary(desired: &Desired, pod: &mut Value) {
+pub(super) fn primary(desired: &Desired, pod: &mut Value) {
     place(desired, pod, desired.scheduling.affinity.clone().unwrap_or_default());
 }
 
@@ -17,7 +17,7 @@ pub fn primary(desired: &Desired, pod: &mut Value) {
 ///
 /// The scheduler heeds the wish of a standby that is there when it places a primary, too. So the primary's pod does not say it, and
 /// neither an upgrade of the operator nor a first standby restarts it.
-pub fn standby(desired: &Desired, pod: &mut Value) {
+pub(super) fn standby(desired: &Desired, pod: &mut Value) {
     let mut affinity = desired.scheduling.affinity.clone().unwrap_or_default();
     affinity.pod_anti_affinity.get_or_insert_with(|| {
         let servers = json!({
@@ -34,7 +34,7 @@ pub fn standby(desired: &Desired, pod: &mut Value) {
 }
 
 /// A Job beside the servers. What keeps servers apart is not meant for it: it might find no node.
-pub fn job(desired: &Desired, pod: &mut Value) {
+pub(super) fn job(desired: &Desired, pod: &mut Value) {
     let node_affinity = desired.scheduling.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
     place(desired, pod, Affinity { node_affinity, ..Affinity::default() });
 }

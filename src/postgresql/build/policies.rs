@@ -16,7 +16,7 @@ use crate::{
 ///
 /// The primary has none. It is one pod, and a budget that lets none of one go holds a drain up for ever; nor would it be of use, as
 /// no standby takes over: who drains the primary's node has to go without it until it is up on another, now or later.
-pub fn disruption(desired: &Desired) -> Option<Object> {
+pub(crate) fn disruption(desired: &Desired) -> Option<Object> {
     let spec = json!({
         "maxUnavailable": 1,
         "selector": {"matchLabels": selector(desired, Role::Standby)},
@@ -33,7 +33,7 @@ pub fn disruption(desired: &Desired) -> Option<Object> {
 /// in their Secret is good for all: none of them is cut off by a newer operator. The namespace is always let in, as a whole: standbys,
 /// Jobs and the app are there, and a user who may make pods in it has what is in its Secrets already. What the pods themselves
 /// connect to is not limited.
-pub fn network_policy(desired: &Desired) -> Option<Object> {
+pub(crate) fn network_policy(desired: &Desired) -> Option<Object> {
     let peers = desired.peers.as_ref()?;
     let mut ingress = vec![json!({"from": [{"podSelector": {}}]})];
     // A rule without peers would be for all.
@@ -53,7 +53,7 @@ pub fn network_policy(desired: &Desired) -> Option<Object> {
 ///
 /// What users of the dumped server have made is run there, beside all that is in the dumps. What is fetched from a bucket is fetched by
 /// the same pod, so that one is left open. Where another policy lets the namespace in, it is let in here as well: policies only add up.
-pub fn sealed(desired: &Desired) -> Option<Object> {
+pub(crate) fn sealed(desired: &Desired) -> Option<Object> {
     let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some());
     let restore = desired.restore.as_ref().is_some_and(|restore| restore.store.is_none());
     let roles = [(drill, Role::Drill), (restore, Role::Initialize)];

@@ -16,20 +16,20 @@ use crate::{
 };
 
 /// Key of the password in every Secret.
-pub const PASSWORD: &str = "password";
+pub(crate) const PASSWORD: &str = "password";
 
 /// The password in use. Like every Secret here without ownerReference: the garbage collector shall not delete what opens data.
-pub fn credentials(desired: &Desired, in_use: &str) -> Secret {
+pub(crate) fn credentials(desired: &Desired, in_use: &str) -> Secret {
     let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
     Secret { immutable: Some(true), ..secret(desired, names::credentials(&desired.key.name), text(data)) }
 }
 
 /// What clients read: the keys of Percona's Secrets for users.
-pub fn client(desired: &Desired, in_use: &str) -> Secret {
+pub(crate) fn client(desired: &Desired, in_use: &str) -> Secret {
     secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use))
 }
 
-pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteString> {
+pub(crate) fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteString> {
     let Desired { key, user, database, port, .. } = desired;
     let host = format!("{}.{}.svc", names::primary(&key.name), key.namespace);
     let uri = format!("postgresql://{}:{}@{host}:{port}/{}", encoded(user), encoded(in_use), encoded(database));
@@ -45,12 +45,12 @@ pub fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteStri
 
 /// The password by which standbys follow and dumps are taken: one may be recreated at any time, since the primary takes over what
 /// it is given at its start.
-pub fn replication(desired: &Desired) -> Secret {
+pub(crate) fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
     Secret { immutable: Some(true), ..secret(desired, names::replication(&desired.key.name), data) }
 }
 
-pub fn generated() -> String {
+pub(crate) fn generated() -> String {
     // Alphanumeric, and so UTF-8.
     String::from_utf8_lossy(&password().0).into_owned()
 }

@@ -37,10 +37,15 @@ const LAG: &str = "33554432";
 /// On a pod: uid of the Secret with the standbys' password.
 const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
 /// On a pod of the primary: the deletion for whose last dump it lets no client in.
-pub const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
+pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 
 /// The primary, open for clients or closed for a deletion.
-pub fn primary(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str, closed: Option<&str>) -> Object {
+pub(crate) fn primary(
+    desired: &Desired,
+    found: &BTreeMap<Id, ObjectView>,
+    replication: &str,
+    closed: Option<&str>,
+) -> Object {
     let name = &desired.key.name;
     let container = json!({
         "name": "postgres",
@@ -70,7 +75,7 @@ pub fn primary(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication:
     stateful_set(desired, found, &set, container)
 }
 
-pub fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str) -> Object {
+pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str) -> Object {
     let name = &desired.key.name;
     let container = json!({
         "name": "postgres",

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What is to be put down of the newest dump that was asked for.
-pub fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
+pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     let recorded = observed.recorded.dump.as_ref();
     if let Some(request) = wanted(desired)
         && !has_ended(desired, observed, request)
@@ -69,13 +69,13 @@ fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view
 }
 
 /// What a Job's pods say as long as they are there: of its success, or why it failed.
-pub fn words<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
+pub(crate) fn words<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
     let pods = pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
     pods.filter_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() }).next()
 }
 
 /// How the dumps went, whatever asked for them: what is known, and what their Jobs add to it.
-pub fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
+pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
     let prefix = names::initialize_prefix(&desired.key.name);
     for ((_, name), view) in

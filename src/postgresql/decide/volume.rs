@@ -16,10 +16,10 @@ use crate::{
 };
 
 /// Reason of a database that is not where it was.
-pub const LOST: Reason = Reason::VolumeLost;
+pub(crate) const LOST: Reason = Reason::VolumeLost;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Volume {
+pub(crate) enum Volume {
     /// There is none, and never was a database.
     Missing,
     /// It is not on record yet, as it is now; nothing is done before.
@@ -39,7 +39,7 @@ pub enum Volume {
 }
 
 /// How far the volume is.
-pub fn judge(desired: &Desired, observed: &Observed) -> Volume {
+pub(crate) fn judge(desired: &Desired, observed: &Observed) -> Volume {
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();
     let had_database = had_database(desired, observed);
@@ -70,7 +70,7 @@ pub fn judge(desired: &Desired, observed: &Observed) -> Volume {
     }
 }
 
-pub fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRecord> {
+pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRecord> {
     let name = claim(desired);
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone()));
     let with = |initialized| Some(VolumeRecord { name: name.clone(), uid: found?.uid.clone(), initialized });
@@ -85,7 +85,7 @@ pub fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRecord> {
 }
 
 /// The dump that the database was made from, once the Job has made it.
-pub fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
+pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
     let Volume::Uninitialized { uid, .. } = judge(desired, observed) else { return observed.recorded.restored.clone() };
     let name = names::initialize(&desired.key.name, &uid);
     let job = observed.objects.get(&(Kind::Job, name.clone()))?;
