@@ -110,6 +110,7 @@ fn reasons(names: &[String]) -> Result<String> {
         let place = match reason.class() {
             Class::Event => "events".to_owned(),
             Class::Metric => "metrics and logs".to_owned(),
+            Class::Readiness => "/readyz and the log".to_owned(),
             Class::Fine | Class::Progress | Class::Trouble | Class::Stalled if reason.condition() == kind::READY => {
                 kind::READY.to_owned()
             }

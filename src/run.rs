@@ -18,7 +18,7 @@ use crate::{
     api::{self, serve::Server},
     clientapp,
     config::{Config, GRACE, RunArgs, helm_settings},
-    crd::{ClientApp, Guard},
+    crd::{ClientApp, Guard, Reason},
     health::{self, Readiness},
     helm::{ChartCache, Helm, gateway::Gateway},
     identity,
@@ -82,10 +82,10 @@ async fn lead(
     let holder = identity::identity();
     let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.clone());
     let usable = async {
-        let helm = async || helm.check().await.map_err(|error| ("HelmUnavailable", error.to_string()));
+        let helm = async || helm.check().await.map_err(|error| (Reason::HelmUnavailable, error.to_string()));
         let version = until(ready, Duration::from_secs(10), helm).await;
         tracing::info!(%version, "helm");
-        let looked = async || lease.look().await.map_err(|error| ("LeaseUnavailable", error.to_string()));
+        let looked = async || lease.look().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
         until(ready, Duration::from_secs(1), looked).await;
         until(ready, Duration::from_secs(2), async || served(&requests).await).await;
         let own = async || own_image(args, &requests, &kube_config.default_namespace).await;
@@ -173,13 +173,13 @@ fn default_chart_cache() -> Result<PathBuf> {
 async fn until<T>(
     ready: &watch::Sender<Readiness>,
     pause: Duration,
-    ask: impl AsyncFn() -> Result<T, (&'static str, String)>,
+    ask: impl AsyncFn() -> Result<T, (Reason, String)>,
 ) -> T {
     loop {
         match ask().await {
             Ok(answer) => return answer,
             Err((reason, problem)) => {
-                tracing::error!(reason, "{problem}");
+                tracing::error!(%reason, "{problem}");
                 let _ = ready.send_replace(Err(format!("{reason}: {problem}")));
             }
         }
@@ -188,20 +188,20 @@ async fn until<T>(
 }
 
 /// Whether ClientApps can be listed.
-async fn served(client: &Client) -> Result<(), (&'static str, String)> {
+async fn served(client: &Client) -> Result<(), (Reason, String)> {
     let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
     match apps.list_metadata(&ListParams::default().limit(1)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => {
-            Err(("KindMissing", "this cluster does not know the kind ClientApp: apply crds/".to_owned()))
+            Err((Reason::KindMissing, "this cluster does not know the kind ClientApp: apply crds/".to_owned()))
         }
-        Err(error) => Err(("ClientAppsUnavailable", api_sentence(&error))),
+        Err(error) => Err((Reason::ClientAppsUnavailable, api_sentence(&error))),
     }
 }
 
 /// The image that this process runs in, as far as it can be known. kustomize changes images where they stand as such, and not in
 /// variables: the pod knows.
-async fn own_image(args: &RunArgs, client: &Client, namespace: &str) -> Result<Option<String>, (&'static str, String)> {
+async fn own_image(args: &RunArgs, client: &Client, namespace: &str) -> Result<Option<String>, (Reason, String)> {
     let (None, Some(name)) = (&args.image, &args.pod_name) else { return Ok(args.image.clone()) };
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let containers = match pods.get(name).await {
@@ -211,7 +211,7 @@ async fn own_image(args: &RunArgs, client: &Client, namespace: &str) -> Result<O
             tracing::warn!(pod = %name, namespace, "the operator cannot read its own pod: {}", status.message);
             return Ok(None);
         }
-        Err(error) => return Err(("PodUnavailable", api_sentence(&error))),
+        Err(error) => return Err((Reason::PodUnavailable, api_sentence(&error))),
     };
     let own = containers.iter().find(|container| container.name == "operator").or(containers.first());
     Ok(own.and_then(|container| container.image.clone()))
@@ -248,4 +248,37 @@ async fn cluster(args: &RunArgs) -> Result<kube::Config> {
         );
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::fake;
+
+    #[tokio::test]
+    async fn a_cluster_that_does_not_serve_clientapps_is_told_of() {
+        let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": []});
+        let failure = |code, message| json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
+        for (code, body, expected) in [
+            (200, list, None),
+            (404, failure(404, "404 page not found"), Some((Reason::KindMissing, "apply crds/"))),
+            (403, failure(403, "cannot list"), Some((Reason::ClientAppsUnavailable, "cannot list"))),
+            (500, failure(500, "etcd is gone"), Some((Reason::ClientAppsUnavailable, "etcd is gone"))),
+        ] {
+            let client = fake::client(move |_, path, _| {
+                assert_eq!(path, "/apis/apps.bnerd-operator.local/v1alpha1/clientapps");
+                (code, body.clone())
+            });
+            match (served(&client).await, expected) {
+                (Ok(()), None) => {}
+                (Err((reason, problem)), Some((expected, words))) => {
+                    assert_eq!(reason, expected);
+                    assert!(problem.contains(words), "{problem}");
+                }
+                (answer, _) => panic!("{code}: {answer:?}"),
+            }
+        }
+    }
 }

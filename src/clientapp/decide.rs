@@ -177,7 +177,7 @@ fn before_helm(
     let Step::HelmUpgrade { revision, .. } = helm else { return plan };
     plan.steps.push(helm);
     let message = format!(
-        "installing {} {version} as revision {revision} of release {}; at most {} helm runs go on at a time",
+        "{} {version} is being installed as revision {revision} of release {}, or waits for its turn: helm runs for at most {} apps at a time",
         target.chart, key.name, config.max_concurrent
     );
     plan.hold(Hold::new(Reason::Upgrading, message))

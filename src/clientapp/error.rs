@@ -254,7 +254,6 @@ mod tests {
     #[test]
     fn api_errors() {
         for (code, message, reason, stalled, first) in [
-            (409, "the object has been modified", "Conflict", false, Some(1)),
             (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(300)),
             (403, "secrets \"b\" is forbidden: exceeded quota: few", "QuotaExceeded", true, Some(30)),
             (422, "is invalid", "Refused", true, Some(30)),

@@ -1,4 +1,4 @@
-//! When an object that another client deletes is recreated: at once, and ever more seldom where that goes on. **Pure.**
+//! When an object that another client deletes is recreated: at once, and less and less often where that goes on. **Pure.**
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -23,6 +23,8 @@ pub enum Class {
     Event,
     /// Seen in metrics and logs only.
     Metric,
+    /// Why a process is not ready to work, as `/readyz` and the log say.
+    Readiness,
 }
 
 const APP: &[&str] = &["ClientApp"];
@@ -31,6 +33,7 @@ const ROW: &[&str] = &["PostgresWriter"];
 const BOTH: &[&str] = &["ClientApp", "Postgresql"];
 const STORES: &[&str] = &["Postgresql", "PostgresWriter"];
 const ALL: &[&str] = &["ClientApp", "Postgresql", "PostgresWriter"];
+const PROCESS: &[&str] = &["the operator"];
 /// The condition of a Postgresql that tells of its dumps.
 pub const BACKED_UP: &str = "BackedUp";
 
@@ -100,6 +103,7 @@ reasons! {
         "Read helm's sentence; correct `spec.chartVersion` or `spec.values`.";
     ChartUnavailable APP kind::RELEASED, Trouble: "The chart repository cannot be reached.",
         "It is tried again. Check `--chart-repository` and the network to it.";
+    ClientAppsUnavailable PROCESS kind::READY, Readiness: "The operator cannot list ClientApps.", "Read the API server's sentence; it is tried again. `manifests/` has the rights.";
     Closing DB kind::READY, Progress: "The database is deleted, and clients are kept out before the last dump.", "Wait.";
     ColumnMissing ROW kind::READY, Stalled: "The table lacks a column.", "Add it; the message names it.";
     Conflict ALL kind::READY, Metric: "Another client has changed an object at the same moment.", "It is tried again.";
@@ -150,10 +154,12 @@ reasons! {
     InvalidSpec ALL kind::READY, Stalled: "A field cannot be carried out; the message begins with it.", "Correct it.";
     InventoryUnknown APP kind::WORKLOADS_READY, Trouble: "What Helm stored of the release cannot be read; whether all of it is there is not known.",
         "Look at Helm's Secret; the next revision stores it anew.";
+    KindMissing PROCESS kind::READY, Readiness: "The cluster does not know the kind ClientApp.", "Apply `crds/`; that is noticed within seconds.";
     LabelledForPercona APP kind::READY, Stalled: "The ClientApp is deleted, and an object that the Percona operator has not made has the label by which it deletes.",
         "Take the label off, or delete the object; the message names it.";
     LastDumpFailed DB kind::READY, Stalled: "The database is deleted, and its last dump has failed; nothing is deleted before it succeeds.",
         "Look at the Job; delete it for another try, or set `spec.backup.onDelete` to false.";
+    LeaseUnavailable PROCESS kind::READY, Readiness: "The operator cannot read or create its Lease.", "Read the API server's sentence; it is tried again. `manifests/role-lease.yaml` has the rights.";
     LedgerMissing ROW kind::READY, Stalled: "The database lacks the table that says whose each row is, and the operator may not create it.", "Have the database admin run the SQL in the message.";
     LedgerUnfit ROW kind::READY, Stalled: "The table that says whose each row is has other columns.", "Have the database admin do what the message says.";
     MajorSkipRefused APP kind::RELEASED, Stalled: "The chart's app is more than one major version ahead of the installed one.", "Take the way in the message.";
@@ -175,6 +181,7 @@ reasons! {
     PasswordSecretKeyMissing DB kind::READY, Stalled: "The Secret with the given password lacks its key.", "Complete it; that is noticed at once.";
     PasswordSecretMissing DB kind::READY, Stalled: "`spec.passwordSecret` names a Secret that does not exist.", "Create it; that is noticed at once.";
     Pending APP kind::RELEASED, Progress: "helm is to run.", "Wait.";
+    PodUnavailable PROCESS kind::READY, Readiness: "The operator cannot read its own pod, whose image the Jobs of dumps are to have.", "It is tried again.";
     ProfileInvalid APP kind::READY, Stalled: "The Profile sets a key that the operator computes, or a size that is none; the message names it.", "Correct the Profile.";
     ProfileMissing APP kind::READY, Stalled: "There is no Profile of the name in `spec.profile`.", "Create it, or name another; that is noticed at once.";
     ProgressDeadlineExceeded APP kind::WORKLOADS_READY, Stalled: "A Deployment of the release makes no progress any more; the message says why its pods are not ready.", "Follow the message; the next change of the spec, or of the pods, is noticed.";

@@ -238,7 +238,7 @@ pub(crate) struct Create {
     /// Create the namespace, unless it exists.
     #[arg(long)]
     pub(crate) create_namespace: bool,
-    /// Print the object instead of creating it.
+    /// Print the object instead of creating it, once the API server has checked it.
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

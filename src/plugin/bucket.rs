@@ -229,7 +229,7 @@ mod tests {
             ("a key that is not needed", b, Some("age1x"), None, None),
             ("the latest", "latest", Some("age1x"), None, None),
             ("no key", "latest", None, None, Some("--identity-secret")),
-            ("another key", c, Some("age1y"), None, Some("the key at hand is that of age1y")),
+            ("another key", c, Some("age1y"), None, Some("the given key is that of age1y")),
             ("it is not there", "20250101T000000Z-a", None, None, Some("there is no dump 20250101T000000Z-a")),
             ("it stays beside the one of now and the last one", b, None, last(4), None),
             ("it would go for the last one", b, None, last(3), Some("out of the bucket")),

@@ -18,13 +18,25 @@ use crate::{crd::ClientApp, yaml};
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
     let values = args.values.as_deref().map(values).transpose()?;
     let object = object(args, &session.namespace, values);
+    let what = format!("create {}", described(&session.namespace, &args.name));
+    let typed: DynamicObject =
+        serde_json::from_value(object.clone()).map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), dry_run: args.dry_run };
     if args.dry_run {
+        match session.apps().create(&params, &typed).await {
+            Ok(_) => {}
+            Err(error) if args.create_namespace && lacks_namespace(&error) => printer.note(&format!(
+                "there is no namespace {} yet, in which the API server could check the ClientApp",
+                session.namespace
+            )),
+            Err(error) => return Err(refused(session, &what, error)),
+        }
         if printer.output == Output::Table {
             printer.output = Output::Yaml;
         }
+        // As it was asked for: what the API server adds is not the user's to keep.
         return printer.object(&object, "");
     }
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     if args.create_namespace {
         let namespace = Namespace {
             metadata: kube::api::ObjectMeta { name: Some(session.namespace.clone()), ..Default::default() },
@@ -36,10 +48,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
             Err(error) => return Err(Error::api(format!("create Namespace {}", session.namespace))(error)),
         }
     }
-    let what = format!("create {}", described(&session.namespace, &args.name));
-    let object: DynamicObject =
-        serde_json::from_value(object).map_err(|error| Error::Usage(format!("{what}: {error}")))?;
-    let made = session.apps().create(&params, &object).await.map_err(|error| refused(session, &what, error))?;
+    let made = session.apps().create(&params, &typed).await.map_err(|error| refused(session, &what, error))?;
     let name = made.name_any();
     let sentence = format!("clientapp/{name} created in namespace {}", session.namespace);
     wait::asked(session, printer, &made, &sentence, &args.waiting, None).await?;
@@ -50,15 +59,16 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
 }
 
 fn refused(session: &Session, what: &str, error: kube::Error) -> Error {
-    match &error {
-        kube::Error::Api(status)
-            if status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces") =>
-        {
-            let namespace = &session.namespace;
-            Error::Missing(format!("{what}: there is no namespace {namespace}: add --create-namespace"))
-        }
-        _ => Error::api(what)(error),
+    if lacks_namespace(&error) {
+        let namespace = &session.namespace;
+        return Error::Missing(format!("{what}: there is no namespace {namespace}: add --create-namespace"));
     }
+    Error::api(what)(error)
+}
+
+fn lacks_namespace(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
 }
 
 /// The object, with nothing in it that was not asked for: what is absent follows the definition and the Profile. **Pure.**

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    error::{Disposition, Retry, jitter},
+    error::{Disposition, jitter},
     key::Key,
 };
 use crate::crd::Reason;
@@ -70,9 +70,7 @@ impl Backoff {
                 delay = delay.map(|delay| delay.min(PROBE));
             }
         }
-        // A conflict is another client's change, and that change says when it is worth another try.
-        let waits = delay.filter(|_| reason != Reason::Conflict && retry != Retry::OnChange);
-        let until = waits.map(|delay| now + delay);
+        let until = delay.map(|delay| now + delay);
         state.failing.insert(key.clone(), Failing { attempt, failures, reason, until });
         delay
     }
@@ -108,7 +106,7 @@ mod tests {
     use super::*;
     use crate::{
         crd::conditions::State as Holds,
-        runtime::error::{MINUTE, SECOND},
+        runtime::error::{MINUTE, Retry, SECOND},
     };
 
     fn key(name: &str) -> Key {
@@ -140,10 +138,9 @@ mod tests {
         assert_eq!(backoff.succeeded(&key("a")), []);
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
         // What a change will mend waits for no time.
-        for (reason, retry) in [(Reason::Conflict, Retry::After(SECOND)), (Reason::InvalidSpec, Retry::OnChange)] {
-            let delay = backoff.failed(&key("c"), attempt(1), &disposition(reason, retry), now, 0.5);
-            assert_eq!((delay, backoff.left(&key("c"), &attempt(1), now)), (retry.delay(1), None));
-        }
+        let invalid = disposition(Reason::InvalidSpec, Retry::OnChange);
+        assert_eq!(backoff.failed(&key("c"), attempt(1), &invalid, now, 0.5), None);
+        assert_eq!(backoff.left(&key("c"), &attempt(1), now), None);
     }
 
     #[test]

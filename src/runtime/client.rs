@@ -18,6 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
 /// each watch after five.
 pub(crate) const WATCH_SILENCE: Duration = Duration::from_secs(300);
+/// A watch, or a page of a list, that has not begun by then has failed: many times what a page of large objects takes.
+const WATCH_BEGINS: Duration = Duration::from_secs(30);
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
@@ -30,8 +32,12 @@ pub(crate) fn requests(config: &Config) -> kube::Result<Client> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&deadlines.into_inner()).build())
 }
 
+/// A client for watches, and for the lists that they begin with: the API server answers both at once or not at all, and what follows
+/// comes bit by bit.
 pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
-    Client::try_from(without_retries(config, Some(WATCH_SILENCE)))
+    let config = without_retries(config, Some(WATCH_SILENCE));
+    let answered = ServiceBuilder::new().layer(TimeoutLayer::new(WATCH_BEGINS));
+    Ok(ClientBuilder::try_from(config)?.with_layer(&answered.into_inner()).build())
 }
 
 /// A client for what helm asks for: it waits for as long as the API server may take, and for a watch as long as it lasts.

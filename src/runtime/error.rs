@@ -79,7 +79,11 @@ impl Disposition {
 pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
     let (reason, stalled, retry) = match refusal(error) {
-        Refusal::Conflict => return Disposition::untold(Reason::Conflict, Retry::After(SECOND)),
+        // Another client that never stops changing the object makes no storm of these.
+        Refusal::Conflict => {
+            let soon = Retry::Doubling(Duration::from_millis(200), 5 * SECOND);
+            return Disposition::untold(Reason::Conflict, soon);
+        }
         // Until one of both field managers gives in.
         Refusal::OwnedField => (Reason::Refused, true, Retry::After(5 * MINUTE)),
         // Its deletion ends the app's as well.
@@ -103,6 +107,15 @@ pub(crate) fn jitter(delay: Duration, unit: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conflicts_make_no_storm() {
+        let conflict = kube::Error::Api(serde_json::from_value(serde_json::json!({"code": 409})).unwrap());
+        let said = api_disposition(&conflict);
+        assert_eq!((said.reason, said.condition, said.stalled), (Reason::Conflict, None, false));
+        let delays = [1, 2, 3, 6, 20].map(|failures| said.retry.delay(failures).unwrap().as_millis());
+        assert_eq!(delays, [200, 400, 800, 5000, 5000]);
+    }
 
     #[test]
     fn what_says_its_cause_is_told_by_it() {

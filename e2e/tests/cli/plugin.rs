@@ -329,6 +329,9 @@ async fn what_is_made_and_what_is_refused() {
     );
     assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
 
+    let wrong = typed(&tenant, &["create", "acme", "--hostname", "Acme_", "--dry-run"]).await;
+    assert!(wrong.stdout.is_empty(), "{wrong:#?}");
+    wrong.failed(1, "spec.hostname: must be a DNS name in lower case");
     let wrong = typed(&tenant, &["create", "acme", "--hostname", "Acme_"]).await;
     let sentence = wrong.failed(1, "spec.hostname: must be a DNS name in lower case");
     assert!(sentence.starts_with("error: create ClientApp plugin-create/acme: spec.hostname: "), "{sentence}");
@@ -346,6 +349,9 @@ async fn what_is_made_and_what_is_refused() {
     let flags = [&elsewhere[..], &SMALL].concat();
     plugin(Some(&kubeconfig), &flags).failed(1, "there is no namespace plugin-made: add --create-namespace");
     let flags = [&flags[..], &["--create-namespace", "-o", "json"]].concat();
+    let printed = plugin(Some(&kubeconfig), &[&flags[..], &["--dry-run"]].concat());
+    assert!(printed.stderr.contains("there is no namespace plugin-made yet"), "{printed:#?}");
+    assert_eq!(printed.json()["metadata"]["namespace"], "plugin-made");
     let made = plugin(Some(&kubeconfig), &flags).json();
     assert_eq!(made["metadata"]["namespace"], "plugin-made");
     kube::Api::<Namespace>::all(tenant.client.clone()).get("plugin-made").await.unwrap();
@@ -769,7 +775,7 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     tenant.kubectl(&["create", "secret", "generic", "age", &literal]).unwrap();
     typed(&tenant, &[&restore[..], &["--identity-secret", "age"]].concat())
         .await
-        .failed(4, "the key at hand is that of");
+        .failed(4, "the given key is that of");
     typed(&tenant, &[&restore[..], &["--from", "20260101T000000Z-x"]].concat()).await.failed(4, "there is no dump");
     typed(&tenant, &["restore", "acme", "--store", "--yes"]).await.failed(4, "would be the one of now");
     set(store("http://127.0.0.1:9".to_owned())).await;

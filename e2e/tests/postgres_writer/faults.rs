@@ -260,7 +260,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     let options = scene.bare.clone();
     scene.stop().await;
     let mut operator = tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap();
-    operator.wait_for_log("PostgresWriters are not even told so").unwrap();
+    operator.wait_for_log("PostgresWriters are not watched").unwrap();
     scene.operator = Some(operator);
     let role = manifests::directory().join("role-postgres-writer.yaml");
     kubectl(&["apply", "-f", role.to_str().unwrap()]);

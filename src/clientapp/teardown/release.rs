@@ -188,7 +188,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     };
     let Some(slot) = ctx.helm_runs.slot(key) else {
         let message = format!(
-            "release {} is to be uninstalled and waits for its turn; at most {} helm runs go on at a time",
+            "release {} is to be uninstalled and waits for its turn; helm runs for at most {} apps at a time",
             key.name, ctx.config.max_concurrent
         );
         return Ok(Hold::new(Reason::Uninstalling, message));

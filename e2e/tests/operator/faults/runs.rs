@@ -176,7 +176,7 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     let direct = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
     let _successor = leading(&Options { kubeconfig: direct.kubeconfig(), ..options }).await;
     let told = tenant.condition("acme", "Released", "Unknown", "ExternalOperationInProgress").await;
-    assert!(told.contains("Job migration, a hook of the chart, still runs"), "{told}");
+    assert!(told.contains("Job migration, a hook of the chart, is still running"), "{told}");
     assert_eq!(tenant.api::<Job>().get("migration").await.unwrap().uid().unwrap(), begun);
 
     let run = Patch::Merge(json!({"spec": {"suspend": false}}));

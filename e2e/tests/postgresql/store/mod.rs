@@ -233,7 +233,7 @@ fn what_an_outage_has_kept_back_is_caught_up() {
     small(bench.dumps(), A);
     bench.objects.set([Rule::new(Method::GET, "", Fault::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
     let sentence = fails(bench.faulty(&["push"]));
-    assert!(sentence.contains("503") && sentence.contains("the next one takes it along"), "{sentence}");
+    assert!(sentence.contains("503") && sentence.contains("is uploaded with the next one"), "{sentence}");
     small(bench.dumps(), B);
     fails(bench.faulty(&["push"]));
     assert_eq!(bench.keys(), Vec::<String>::new());
