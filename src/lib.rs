@@ -26,6 +26,7 @@ pub(crate) mod postgres_writer;
 pub(crate) mod postgresql;
 pub(crate) mod run;
 pub mod runtime;
+pub(crate) mod secrets;
 pub(crate) mod shutdown;
 pub(crate) mod store;
 pub(crate) mod telemetry;

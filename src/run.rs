@@ -27,6 +27,7 @@ use crate::{
     metrics::Metrics,
     postgres_writer, postgresql,
     runtime::{client, controller::Parts, error::api_sentence, events::Recorder},
+    secrets::Secrets,
     shutdown,
 };
 
@@ -105,12 +106,15 @@ async fn lead(
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
         let client = client::led(&requests, &lead);
         let recorder = Recorder::new(client.clone(), holder.clone());
-        let tools = clientapp::Tools { config, helm, gateway, charts, holder };
+        let secrets = Secrets::default();
+        let tools = clientapp::Tools { config, helm, gateway, charts, secrets: secrets.clone(), holder };
         let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
-        let postgresqls = postgresql::run(parts, image.clone(), leading);
-        async { tokio::join!(apps, postgresqls, writers) }
+        let postgresqls = postgresql::run(parts, image.clone(), secrets.clone(), leading.clone());
+        let watches = watches.clone();
+        let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
+        async { tokio::join!(apps, postgresqls, writers, fed) }
     };
     loop {
         tracing::info!(%lease, "waiting for the lease");

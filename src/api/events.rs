@@ -26,7 +26,7 @@ use super::{
     dto::{Happened, Instance},
     shared::Shared,
 };
-use crate::runtime::{key::Key, watch::interrupted};
+use crate::runtime::{key::Key, watch::WatchLog};
 
 /// How often a silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -106,7 +106,9 @@ impl EventStream {
         let of_this = watcher::Config::default().fields(&format!("regarding.uid={}", self.uid));
         // A watch that begins anew repeats what it told before.
         let mut told = HashMap::new();
+        let mut log = WatchLog::new("events");
         watcher(events, of_this).default_backoff().filter_map(move |event| {
+            log.see(&event);
             let happened = match event {
                 Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => {
                     let version = event.resource_version();
@@ -116,12 +118,8 @@ impl EventStream {
                     told.remove(&event.name_any());
                     None
                 }
-                Ok(watcher::Event::Init) => None,
                 Ok(watcher::Event::InitDone) => Some(None),
-                Err(error) => {
-                    interrupted("events", &error);
-                    None
-                }
+                Ok(watcher::Event::Init) | Err(_) => None,
             };
             std::future::ready(happened)
         })

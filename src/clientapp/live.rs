@@ -19,7 +19,6 @@ use super::{
     error::Error,
     inventory,
     observed::Found,
-    watches::{self, RevisionMeta, SecretMeta},
 };
 use crate::{
     crd::{Inventory, ReleaseObject},
@@ -39,7 +38,7 @@ pub(super) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Resu
 pub(super) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
-    Ok(found.as_ref().map(watches::secret_meta))
+    Ok(found.as_ref().map(secrets::meta))
 }
 
 /// Whether the app is gone, as the API server has it now.

@@ -29,12 +29,12 @@ use super::{
     repairs::WATCH_LAG,
     report::NAMED_WORKLOADS,
     retained, upgrade,
-    watches::{RevisionMeta, SecretMeta},
 };
 use crate::{
     crd::{BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, annotation},
     destroy::permit::Kind,
     runtime::key::Key,
+    secrets::{RevisionMeta, SecretMeta},
 };
 
 /// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record

@@ -17,6 +17,7 @@ use crate::{
         controller::{Objects, Parts, control},
         key::Key,
     },
+    secrets::Secrets,
 };
 
 /// What the controller of ClientApps has besides what every controller has.
@@ -25,6 +26,7 @@ pub(crate) struct Tools {
     pub helm: Helm,
     pub gateway: Gateway,
     pub charts: Arc<ChartCache>,
+    pub secrets: Secrets,
     /// This process, as stamped on releases.
     pub holder: String,
 }
@@ -49,10 +51,10 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm have ended.
-pub(crate) async fn run(parts: Parts, Tools { config, helm, gateway, charts, holder }: Tools, stop: CancellationToken) {
+pub(crate) async fn run(parts: Parts, Tools { config, helm, gateway, charts, secrets, holder }: Tools, stop: CancellationToken) {
     let (apps, feed) = Objects::new();
     let tasks = TaskTracker::new();
-    let watches = Watches::start(&parts.watch_client, apps.clone(), &tasks, &stop);
+    let watches = Watches::start(&parts.watch_client, apps.clone(), &secrets, &tasks, &stop);
     let changed = {
         let apps = apps.clone();
         move |key: &Key| apps.trigger(key)

@@ -25,50 +25,15 @@ use super::{
 use crate::{
     crd::{ClientApp, Guard, Profile, ReleaseObject, annotation, label},
     destroy::permit,
-    helm::command::{DIGEST_LABEL, REVISION_LABEL},
     runtime::{
         account::DEPLOYER,
         cache::{Cache, Entry},
         controller::Objects,
         feeder::{Feeder, Optional},
         key::{Key, key_of},
-        watch::owner,
     },
+    secrets::{RevisionMeta, SecretMeta, Secrets},
 };
-
-/// Of any Secret: whose it is, and which version of it this is. Never its data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SecretMeta {
-    /// Tells it from a successor of the same name.
-    pub uid: String,
-    /// Changes with every write.
-    pub resource_version: String,
-    pub created: Option<Timestamp>,
-    /// Kind, name and uid of the controlling or first owner.
-    pub owner: Option<(String, String, String)>,
-    /// uid of the ClientApp that it was made for, or adopted by.
-    pub stamp: Option<String>,
-    pub deleting: bool,
-    /// The app that left it behind.
-    pub retained_from: Option<String>,
-    /// Where it stores a revision of a Helm release.
-    pub revision: Option<RevisionMeta>,
-}
-
-/// One stored revision of a Helm release, by its labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RevisionMeta {
-    pub uid: String,
-    pub revision: i64,
-    /// Helm's `status`.
-    pub status: String,
-    /// Our digest, be it inherited.
-    pub digest: Option<String>,
-    /// The revision for which our labels were stamped.
-    pub stamped: Option<i64>,
-    /// When it was begun. Helm's own time labels come and go with the revision's updates.
-    pub written: Option<Timestamp>,
-}
 
 /// The caches, and the way to ask for a reconcile.
 pub(crate) struct Watches {
@@ -99,6 +64,7 @@ impl Watches {
     pub(crate) fn start(
         client: &Client,
         apps: Objects<ClientApp>,
+        secrets: &Secrets,
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
@@ -109,7 +75,7 @@ impl Watches {
         // By name, so that rights on this name are enough.
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
-            secrets: feeder.all("secrets", all.clone(), secret, secret_changed),
+            secrets: secrets.told(&apps, secret_changed),
             claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
             deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
             stateful_sets: feeder.all("statefulsets", helms.clone(), stateful_set, Objects::trigger),
@@ -250,25 +216,6 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     });
 }
 
-pub(crate) fn secret_meta(secret: &PartialObjectMeta<Secret>) -> SecretMeta {
-    SecretMeta {
-        uid: secret.uid().unwrap_or_default(),
-        resource_version: secret.resource_version().unwrap_or_default(),
-        created: secret.creation_timestamp().map(|time| time.0),
-        owner: owner(secret),
-        stamp: secret.annotations().get(annotation::OWNER_UID).cloned(),
-        deleting: secret.metadata.deletion_timestamp.is_some(),
-        retained_from: secret.labels().get(label::RETAINED_FROM).cloned(),
-        revision: revision(secret),
-    }
-}
-
-fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
-    let (key, meta) = (key_of(&secret), secret_meta(&secret));
-    let release = meta.revision.is_some().then(|| secret.labels().get("name").cloned()).flatten();
-    Entry { group: release.map(|release| Key::new(&key.namespace, release)), value: Some(meta), key }
-}
-
 fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::Found> {
     Entry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
 }
@@ -281,23 +228,6 @@ fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMet
     let key = key_of(&claim);
     let meta = ObjectMeta { managed_fields: None, ..claim.metadata };
     Entry { group: Some(Key::new("", &key.namespace)), value: Some(Arc::new(meta)), key }
-}
-
-/// A revision of a release by the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
-pub(crate) fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
-    let labels = secret.labels();
-    if labels.get("owner").map(String::as_str) != Some("helm") {
-        return None;
-    }
-    Some(RevisionMeta {
-        uid: secret.uid().unwrap_or_default(),
-        // What is no number of Helm's is no revision of it, whatever the label says.
-        revision: labels.get("version")?.parse::<i32>().ok().filter(|revision| *revision > 0)?.into(),
-        status: labels.get("status")?.clone(),
-        digest: labels.get(DIGEST_LABEL).cloned(),
-        stamped: labels.get(REVISION_LABEL).and_then(|revision| revision.parse().ok()),
-        written: secret.creation_timestamp().map(|time| time.0),
-    })
 }
 
 fn deployment(deployment: Deployment) -> Entry<Workload> {

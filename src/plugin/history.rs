@@ -9,7 +9,7 @@ use super::{
     session::{Printer, Session},
     text::{BAD, FAINT, GOOD, PLAIN, UNSURE, age, paint, table},
 };
-use crate::clientapp::watches::{RevisionMeta, revision};
+use crate::secrets::{RevisionMeta, revision};
 
 /// As much of a digest as tells it from others.
 const DIGEST: usize = 12;

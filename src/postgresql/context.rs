@@ -22,6 +22,7 @@ use crate::{
         status::Statuses,
         subject::Subject,
     },
+    secrets::Secrets,
 };
 
 /// The Postgresql of one reconcile.
@@ -68,7 +69,7 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
 }
 
 /// Runs the controller while the cluster knows the kind, until `stop`. Returns when its last reconcile has ended.
-pub(crate) async fn run(parts: Parts, image: Option<String>, stop: CancellationToken) {
+pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, stop: CancellationToken) {
     // While the kind is on its way out its objects still are, and have to be let go.
     let definition = Definition::until_gone(Postgresql::crd_name());
     let controller = async |stop: CancellationToken| {
@@ -77,7 +78,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, stop: CancellationT
         let ctx = Ctx {
             client: parts.client.clone(),
             recorder: parts.recorder.clone(),
-            watches: Watches::start(&parts.watch_client, postgresqls.clone(), &tasks, &stop),
+            watches: Watches::start(&parts.watch_client, postgresqls.clone(), &secrets, &tasks, &stop),
             lead: parts.lead.clone(),
             statuses: Statuses::default(),
             credentials: Memo::default(),

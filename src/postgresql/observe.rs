@@ -158,7 +158,7 @@ async fn client_view(ctx: &Ctx, desired: &Desired, in_use: Option<&str>) -> Resu
 
 /// A Secret that is there to stay.
 fn secret(ctx: &Ctx, desired: &Desired, name: &str) -> Option<SecretMeta> {
-    ctx.watches.secrets.get(&Key::new(&desired.key.namespace, name)).filter(|secret| !secret.deleting)
+    ctx.watches.secret(&Key::new(&desired.key.namespace, name)).filter(|secret| !secret.deleting)
 }
 
 fn view(desired: &Desired, secret: Option<&SecretMeta>) -> SecretView {

@@ -221,7 +221,7 @@ async fn close(
     let secret = names::replication(&key.name);
     let waiting =
         |what: String| hold(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"));
-    let Some(replication) = ctx.watches.secrets.get(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
+    let Some(replication) = ctx.watches.secret(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
     else {
         act::create(ctx, secrets::replication(desired)).await?;
         return Ok(Some(waiting(format!("Secret {secret}"))));

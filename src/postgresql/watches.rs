@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod, Secret, Service},
+    core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod, Service},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
@@ -33,12 +33,11 @@ use crate::{
         key::{Key, key_of},
         watch::owner,
     },
+    secrets::{self, Secrets},
 };
 
 /// On each pod of a Job, by Kubernetes: the Job's name.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// Everything but what Helm stores its releases in.
-const NOT_HELMS: &str = "type!=helm.sh/release.v1";
 
 /// An object that was made from a document, and the uid of the `Postgresql` it belongs to.
 #[derive(Clone)]
@@ -50,7 +49,7 @@ struct Made {
 
 pub(crate) struct Watches {
     postgresqls: Objects<Postgresql>,
-    pub secrets: Arc<Cache<SecretMeta>>,
+    pub secrets: Arc<Cache<secrets::SecretMeta>>,
     pods: Arc<Cache<PodView>>,
     made: [Arc<Cache<Made>>; 8],
 }
@@ -60,14 +59,14 @@ impl Watches {
     pub(crate) fn start(
         client: &Client,
         postgresqls: Objects<Postgresql>,
+        secrets: &Secrets,
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
         let feeder = Feeder { client, objects: &postgresqls, tasks, stop };
-        let not_helms = watcher::Config::default().fields(NOT_HELMS);
         let ours = || watcher::Config::default().labels(label::POSTGRESQL);
         Arc::new(Watches {
-            secrets: feeder.all("secrets", not_helms, secret, secret_changed),
+            secrets: secrets.told(&postgresqls, secret_changed),
             pods: feeder.all("pods", ours(), pod, Objects::trigger),
             made: [
                 feeder.all(
@@ -146,6 +145,14 @@ impl Watches {
         .collect()
     }
 
+    pub(crate) fn secret(&self, key: &Key) -> Option<SecretMeta> {
+        let secrets::SecretMeta { uid, resource_version, owner, deleting, retained_from, is_left, postgresql, .. } =
+            self.secrets.get(key)?;
+        let unsettled = owner.is_some() || is_left;
+        let owner = belongs_to(postgresql.as_ref(), owner.as_ref(), retained_from.as_ref());
+        Some(SecretMeta { uid, resource_version, owner, deleting, unsettled })
+    }
+
     pub(crate) fn pods(&self, key: &Key) -> Vec<PodView> {
         self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
     }
@@ -169,26 +176,22 @@ fn group<K: Resource>(object: &K) -> Option<Key> {
 /// uid of the `Postgresql` that an object belongs to; or to whom else, in words. The label is enough: it is how a volume or
 /// a password is handed over.
 pub(crate) fn whose<K: Resource>(object: &K) -> Result<String, String> {
-    if let Some(uid) = object.labels().get(label::POSTGRESQL_UID) {
-        return Ok(uid.clone());
-    }
-    match (owner(object), object.labels().get(label::RETAINED_FROM)) {
-        (Some((kind, _, uid)), _) if kind == "Postgresql" => Ok(uid),
-        (Some((kind, name, _)), _) => Err(format!("{kind} {name}")),
-        (None, Some(name)) => Err(format!("no owner, since it was retained from {name},")),
-        (None, None) => Err("no owner that the operator knows".to_owned()),
-    }
+    let label = |label| object.labels().get(label);
+    belongs_to(label(label::POSTGRESQL_UID), owner(object).as_ref(), label(label::RETAINED_FROM))
 }
 
-fn secret(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
-    let value = SecretMeta {
-        uid: secret.uid().unwrap_or_default(),
-        resource_version: secret.resource_version().unwrap_or_default(),
-        owner: whose(&secret),
-        deleting: secret.metadata.deletion_timestamp.is_some(),
-        unsettled: !secret.owner_references().is_empty() || secret.labels().contains_key(label::RETAINED_KIND),
-    };
-    Entry { key: key_of(&secret), group: None, value: Some(value) }
+fn belongs_to(
+    uid: Option<&String>,
+    owner: Option<&(String, String, String)>,
+    retained_from: Option<&String>,
+) -> Result<String, String> {
+    match (uid, owner, retained_from) {
+        (Some(uid), ..) => Ok(uid.clone()),
+        (None, Some((kind, _, uid)), _) if kind == "Postgresql" => Ok(uid.clone()),
+        (None, Some((kind, name, _)), _) => Err(format!("{kind} {name}")),
+        (None, None, Some(name)) => Err(format!("no owner, since it was retained from {name},")),
+        (None, None, None) => Err("no owner that the operator knows".to_owned()),
+    }
 }
 
 fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {

@@ -31,7 +31,7 @@ use super::{
     events::Recorder,
     key::{Key, key_of},
     panic::{Panic, caught},
-    watch::{driven, in_pages, interrupted, stored_objects},
+    watch::{WatchLog, driven, in_pages, stored_objects},
 };
 use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 
@@ -203,14 +203,17 @@ pub(crate) async fn control<K: Kind>(
         stop: stop.clone(),
     });
     let (seen, wrote) = (driver.clone(), driver.clone());
+    let mut log = WatchLog::new(&K::Object::plural(&()));
     // While the watch lists anew: what there was before.
     let mut before = Vec::new();
     let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), in_pages(watcher::Config::default()))
         .default_backoff()
         .reflect(writer)
-        .inspect(move |event| match event {
-            Ok(event) => seen.see(event, &mut before),
-            Err(error) => interrupted(&K::Object::plural(&()), error),
+        .inspect(move |event| {
+            log.see(event);
+            if let Ok(event) = event {
+                seen.see(event, &mut before);
+            }
         });
     let changed = stored_objects(stream, store.clone(), move |object| wrote.kind.wrote(object));
     let controller = Controller::for_stream(changed, store.clone())
@@ -306,7 +309,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::crd::ClientApp;
+    use crate::{crd::ClientApp, runtime::error::INTERNAL_ERROR};
 
     /// What a kind is told, in order.
     #[derive(Default)]
@@ -319,21 +322,21 @@ mod tests {
     }
 
     #[derive(Debug, thiserror::Error)]
-    #[error("never")]
-    struct Never;
+    #[error(transparent)]
+    struct Panicked(Panic);
 
-    impl Failure for Never {
+    impl Failure for Panicked {
         fn disposition(&self) -> Disposition {
-            unreachable!("nothing is reconciled")
+            INTERNAL_ERROR
         }
-        fn panicked(_: Panic) -> Self {
-            Never
+        fn panicked(panic: Panic) -> Self {
+            Panicked(panic)
         }
     }
 
     impl Kind for Told {
         type Object = ClientApp;
-        type Error = Never;
+        type Error = Panicked;
 
         fn gone(&self, key: &Key) {
             self.note(format!("gone {key}"));
@@ -346,15 +349,15 @@ mod tests {
                 Event::Init | Event::InitApply(_) => return,
             });
         }
-        async fn reconcile(&self, _: &Key, _: &Guard<ClientApp>) -> Result<Action, Never> {
-            Err(Never)
+        async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
+            self.note(format!("reconcile {key}"));
+            assert_ne!(key.name, "panics");
+            Ok(Action::await_change())
         }
     }
 
-    #[test]
-    fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off_tells_nothing() {
-        let (objects, Feed { mut writer, .. }) = Objects::<ClientApp>::new();
-        let driver = Driver {
+    fn driver(objects: &Objects<ClientApp>) -> Driver<Told> {
+        Driver {
             kind: Arc::new(Told::default()),
             objects: objects.clone(),
             backoff: Backoff::default(),
@@ -362,7 +365,31 @@ mod tests {
             metrics: Arc::default(),
             lead: Lead::assured(),
             stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reconcile_that_panics_holds_up_no_other_and_waits_for_its_time() {
+        let (objects, _feed) = Objects::<ClientApp>::new();
+        let driver = driver(&objects);
+        let object = |name: &str, generation: i64| -> Guard<ClientApp> {
+            let metadata = json!({"namespace": "a", "name": name, "uid": name, "generation": generation});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"hostname": "x.example"}})).unwrap()
         };
+        let never = Action::await_change();
+        assert_ne!(driver.reconcile(&object("panics", 1)).await, never);
+        // Whatever asks for it, until its spec changes.
+        assert_ne!(driver.reconcile(&object("panics", 1)).await, never);
+        assert_eq!(driver.reconcile(&object("other", 1)).await, never);
+        assert_ne!(driver.reconcile(&object("panics", 2)).await, never);
+        let reconciled = ["reconcile a/panics", "reconcile a/other", "reconcile a/panics"];
+        assert_eq!(*driver.kind.0.lock().unwrap(), reconciled);
+    }
+
+    #[test]
+    fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off_tells_nothing() {
+        let (objects, Feed { mut writer, .. }) = Objects::<ClientApp>::new();
+        let driver = driver(&objects);
         let object = |name: &str, uid: &str| -> Guard<ClientApp> {
             let object =
                 json!({"metadata": {"namespace": "a", "name": name, "uid": uid}, "spec": {"hostname": "x.example"}});

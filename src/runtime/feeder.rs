@@ -69,7 +69,8 @@ impl<K: Object> Feeder<'_, K> {
     }
 }
 
-fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
+/// Asks for the reconciles that a change of a cache calls for.
+pub(crate) fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
     match change {
         Change::Everything => objects.trigger_where(|_| true),
         Change::One(key, [None, None]) => changed(objects, key),

@@ -26,7 +26,7 @@ pub(crate) mod events;
 pub(crate) mod fake;
 pub(crate) mod feeder;
 pub mod key;
-mod lean;
+pub(crate) mod lean;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub(crate) mod refusal;

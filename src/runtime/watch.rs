@@ -33,10 +33,11 @@ pub(crate) async fn keep<K, V: Clone>(
     changed: impl Fn(Change),
 ) {
     let mut stream = std::pin::pin!(stream.default_backoff());
+    let mut log = WatchLog::new(resource);
     while let Some(event) = stream.next().await {
-        match event {
-            Ok(event) => changed(cache.apply(event, &entry)),
-            Err(error) => interrupted(resource, &error),
+        log.see(&event);
+        if let Ok(event) = event {
+            changed(cache.apply(event, &entry));
         }
     }
 }
@@ -91,9 +92,37 @@ where
     })
 }
 
-/// Says that a watch was interrupted, and why. It is resumed by itself, with backoff.
-pub(crate) fn interrupted(resource: &str, error: &watcher::Error) {
-    tracing::warn!(resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
+/// What the log says of a watch: that it is interrupted, and why, once until it is resumed. That happens by itself, with backoff.
+pub(crate) struct WatchLog {
+    resource: String,
+    /// The code of the failure that was told, if that says why.
+    told: Option<Option<u16>>,
+}
+
+impl WatchLog {
+    pub(crate) fn new(resource: &str) -> WatchLog {
+        WatchLog { resource: resource.to_owned(), told: None }
+    }
+
+    /// Takes note of what the watch brings, and returns whether that was worth a line.
+    pub(crate) fn see<K>(&mut self, event: &watcher::Result<watcher::Event<K>>) -> bool {
+        let error = match event {
+            // A list is begun, and may fail.
+            Ok(watcher::Event::Init) => return false,
+            Ok(_) => {
+                self.told = None;
+                return false;
+            }
+            Err(error) => error,
+        };
+        // Whatever an API server that stops, or starts, says, it is one interruption.
+        let code = answer(error).map(|status| status.code).filter(|code| [403, 404].contains(code));
+        let is_new = self.told.replace(code) != Some(code);
+        if is_new {
+            tracing::warn!(resource = self.resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
+        }
+        is_new
+    }
 }
 
 fn answer(error: &watcher::Error) -> Option<&Status> {
@@ -139,6 +168,30 @@ mod tests {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
+
+    #[test]
+    fn an_interruption_is_told_once() {
+        let failed = |code| -> watcher::Result<watcher::Event<ConfigMap>> {
+            let status = serde_json::from_value(json!({"code": code, "message": "m"})).unwrap();
+            Err(watcher::Error::WatchStartFailed(kube::Error::Api(status)))
+        };
+        let mut log = WatchLog::new("configmaps");
+        for (event, is_told) in [
+            (Ok(InitDone), false),
+            (failed(503), true),
+            (failed(500), false),
+            // A list that fails, too.
+            (Ok(Init), false),
+            (failed(503), false),
+            (failed(403), true),
+            (failed(403), false),
+            (failed(503), true),
+            (Ok(InitDone), false),
+            (failed(503), true),
+        ] {
+            assert_eq!(log.see(&event), is_told, "{event:?}");
+        }
+    }
 
     #[test]
     fn an_object_comes_when_the_store_has_it() {

@@ -1,8 +1,10 @@
 //! What happens around a release and a deletion at the wrong moment: a late watch, a look that fails, a leader that is frozen.
 
+mod outage;
 mod relists;
 mod runs;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -22,7 +24,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// An app that is Ready at its first revision.
 async fn installed(tenant: &Tenant, name: &str) {
