@@ -263,7 +263,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_that_does_not_serve_clientapps_is_told_of() {
-        let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": []});
+        let list =
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": []});
         let failure = |code, message| json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
         for (code, body, expected) in [
             (200, list, None),

@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, Resource as _, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
+use kube::{Api, Client, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 
 use crate::{
     crd::{annotation, label},

@@ -25,6 +25,7 @@ use crate::{
     destroy::{self, permit::Kind},
     helm::storage::{self, Stored},
     runtime::{account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key},
+    secrets::{self, RevisionMeta, SecretMeta},
 };
 
 /// An object as the API server has it now; `None` also where the cluster does not know its kind.
@@ -123,7 +124,7 @@ pub(super) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, Revis
     let secrets =
         api.list_metadata(&params).await.map_err(Error::api(format!("list the revisions of release {key}")))?;
     let name = |secret: &PartialObjectMeta<Secret>| secret.metadata.name.clone().unwrap_or_default();
-    Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), watches::revision(secret)?))).collect())
+    Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), secrets::revision(secret)?))).collect())
 }
 
 /// Whether a Job has neither ended nor begun to go; asked with the rights of this account.

@@ -51,7 +51,11 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm have ended.
-pub(crate) async fn run(parts: Parts, Tools { config, helm, gateway, charts, secrets, holder }: Tools, stop: CancellationToken) {
+pub(crate) async fn run(
+    parts: Parts,
+    Tools { config, helm, gateway, charts, secrets, holder }: Tools,
+    stop: CancellationToken,
+) {
     let (apps, feed) = Objects::new();
     let tasks = TaskTracker::new();
     let watches = Watches::start(&parts.watch_client, apps.clone(), &secrets, &tasks, &stop);

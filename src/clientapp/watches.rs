@@ -2,10 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{ConfigMap, PersistentVolumeClaim, PodTemplateSpec, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, PodTemplateSpec, Service, ServiceAccount},
     networking::v1::{Ingress, NetworkPolicy},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -23,7 +22,7 @@ use super::{
     pods,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, ReleaseObject, annotation, label},
+    crd::{ClientApp, Guard, Profile, ReleaseObject, annotation},
     destroy::permit,
     runtime::{
         account::DEPLOYER,

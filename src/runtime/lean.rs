@@ -15,7 +15,7 @@ use crate::crd::guard::without_managed_fields;
 /// An object of kind `K` whose managed fields were never decoded. They are trees of single field names: of the metadata of a
 /// Secret or a Service, most of the text and nearly all of the memory.
 #[derive(Clone, Debug)]
-pub(super) struct Lean<K>(pub K);
+pub(crate) struct Lean<K>(pub K);
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

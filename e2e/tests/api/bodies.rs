@@ -95,7 +95,8 @@ async fn what_the_controller_would_refuse_is_refused_at_once_and_nothing_is_made
     assert!(crate::is_gone(&client, "api-taken-away").await);
     let log = lab.operator_log();
     assert!(
-        log.lines().any(|line| line.contains("deleted the namespace that this request had created") && line.contains("api-taken-away")),
+        log.lines().any(|line| line.contains("deleted the namespace that this request had created")
+            && line.contains("api-taken-away")),
         "{log}"
     );
 }

@@ -773,9 +773,7 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let another = age::x25519::Identity::generate().to_string();
     let literal = format!("--from-literal=identity={}", another.expose_secret());
     tenant.kubectl(&["create", "secret", "generic", "age", &literal]).unwrap();
-    typed(&tenant, &[&restore[..], &["--identity-secret", "age"]].concat())
-        .await
-        .failed(4, "the given key is that of");
+    typed(&tenant, &[&restore[..], &["--identity-secret", "age"]].concat()).await.failed(4, "the given key is that of");
     typed(&tenant, &[&restore[..], &["--from", "20260101T000000Z-x"]].concat()).await.failed(4, "there is no dump");
     typed(&tenant, &["restore", "acme", "--store", "--yes"]).await.failed(4, "would be the one of now");
     set(store("http://127.0.0.1:9".to_owned())).await;

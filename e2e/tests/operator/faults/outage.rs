@@ -21,10 +21,11 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     // While an edit is under way.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     lab.plane.restart_apiserver().unwrap();
-    tenant.status("acme", "ready with the edit", |status| {
-        has(status, "Ready", "True", "Ready") && status.observed_generation == Some(2)
-    })
-    .await;
+    tenant
+        .status("acme", "ready with the edit", |status| {
+            has(status, "Ready", "True", "Ready") && status.observed_generation == Some(2)
+        })
+        .await;
     // A helm that was cut off has failed, and is run once more; what is deployed is not deployed again.
     let (well, all) = deployed(&tenant, "acme");
     assert!(well == 2 && all <= 3, "{well} of {all}");
@@ -34,10 +35,11 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     until("the operator has noticed", async || operator.log().contains("the lease is lost").then_some(())).await;
     lab.plane.start_apiserver().unwrap();
     tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
-    tenant.status("acme", "ready with the next edit", |status| {
-        has(status, "Ready", "True", "Ready") && status.observed_generation == Some(3)
-    })
-    .await;
+    tenant
+        .status("acme", "ready with the next edit", |status| {
+            has(status, "Ready", "True", "Ready") && status.observed_generation == Some(3)
+        })
+        .await;
     assert_eq!(deployed(&tenant, "acme").0, 3);
 
     let told = tenant.events("acme").await;
