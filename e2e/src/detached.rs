@@ -9,8 +9,6 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
@@ -22,6 +20,7 @@ use crate::cache;
 use crate::plane::ControlPlane;
 use crate::progress::Progress;
 use crate::tools::Tools;
+use crate::wait::{TIMEOUT, blocking_within};
 
 /// What there is to know about a plane in the background.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,20 +115,18 @@ pub fn hold(nodes: usize) -> Result<()> {
 /// The plane in the background; one that is starting is waited for.
 fn running() -> Result<Option<Detached>> {
     let mut file = lock_file()?;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(None),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error.into()),
+    blocking_within(TIMEOUT, "the plane has started", || match file.try_lock() {
+        Ok(()) => Some(Ok(None)),
+        Err(TryLockError::WouldBlock) => {
+            let mut state = String::new();
+            match file.rewind().and_then(|()| file.read_to_string(&mut state)) {
+                Ok(_) => serde_json::from_str(&state).ok().map(|detached| Ok(Some(detached))),
+                Err(error) => Some(Err(error.into())),
+            }
         }
-        let mut state = String::new();
-        file.rewind()?;
-        file.read_to_string(&mut state)?;
-        if let Ok(detached) = serde_json::from_str(&state) {
-            return Ok(Some(detached));
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+        Err(TryLockError::Error(error)) => Some(Err(error.into())),
+    })
+    .flatten()
 }
 
 fn lock_file() -> Result<File> {

@@ -6,13 +6,15 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::wait::blocking_within;
 
 /// The binary, built if it is not up to date.
 ///
@@ -175,20 +177,14 @@ impl Operator {
     /// # Errors
     /// When it ends or a minute passes first, with its log.
     pub fn wait_for_log(&mut self, text: &str) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let log = self.log();
-            if log.contains(text) {
-                return Ok(());
-            }
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the operator ended with {status}:\n{log}");
-            }
-            if Instant::now() > deadline {
-                bail!("the operator's log has no {text}:\n{log}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let (is_so, most) = (format!("the operator's log has {text}"), Duration::from_secs(60));
+        let logged = blocking_within(most, &is_so, || match (self.log().contains(text), self.child.try_wait()) {
+            (true, _) => Some(Ok(())),
+            (false, Ok(None)) => None,
+            (false, Ok(Some(status))) => Some(Err(anyhow!("the operator ended with {status}"))),
+            (false, Err(error)) => Some(Err(error.into())),
+        });
+        logged.flatten().with_context(|| format!("the operator's log:\n{}", self.log()))
     }
 
     /// All it has logged.

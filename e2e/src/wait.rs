@@ -1,7 +1,9 @@
-//! Waiting for what comes about and no watch tells of: one loop for all that tests look at again and again.
+//! Waiting for what comes about and no watch tells of: one loop for all that is looked at again and again.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
 
 /// For a machine that is busy with something else; no test waits for so long.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
@@ -44,32 +46,47 @@ impl<T, E: Display> Look for Result<T, E> {
 ///
 /// # Panics
 /// When that takes longer than [`TIMEOUT`], with what the last look has shown.
-pub async fn until<L: Look>(what: &str, mut look: impl AsyncFnMut() -> L) -> L::Found {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match look().await.found() {
-            Ok(found) => return found,
-            Err(instead) => go_on(deadline, what, &instead),
-        }
-        tokio::time::sleep(POLL).await;
-    }
+pub async fn until<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
+    within(TIMEOUT, what, look).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// [`until`] for tests that are not asynchronous.
 ///
 /// # Panics
 /// When that takes longer than [`TIMEOUT`], with what the last look has shown.
-pub fn blocking_until<L: Look>(what: &str, mut look: impl FnMut() -> L) -> L::Found {
-    let deadline = Instant::now() + TIMEOUT;
+pub fn blocking_until<L: Look>(what: &str, look: impl FnMut() -> L) -> L::Found {
+    blocking_within(TIMEOUT, what, look).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// [`until`] for what is no test. A look that shows that it never will be so finds that.
+///
+/// # Errors
+/// When it takes longer, with what the last look has shown.
+pub async fn within<L: Look>(most: Duration, what: &str, mut look: impl AsyncFnMut() -> L) -> Result<L::Found> {
+    let deadline = Instant::now() + most;
+    let mut instead = String::new();
     loop {
-        match look().found() {
-            Ok(found) => return found,
-            Err(instead) => go_on(deadline, what, &instead),
+        match tokio::time::timeout_at(deadline.into(), look()).await.map(Look::found) {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(shown)) => instead = shown,
+            Err(_) => {}
         }
-        std::thread::sleep(POLL);
+        ensure!(Instant::now() < deadline, "waited in vain until {what}; {instead}");
+        tokio::time::sleep(POLL).await;
     }
 }
 
-fn go_on(deadline: Instant, what: &str, instead: &str) {
-    assert!(Instant::now() < deadline, "waited in vain until {what}; {instead}");
+/// [`within`] for what is not asynchronous.
+///
+/// # Errors
+/// When it takes longer, with what the last look has shown.
+pub fn blocking_within<L: Look>(most: Duration, what: &str, mut look: impl FnMut() -> L) -> Result<L::Found> {
+    let deadline = Instant::now() + most;
+    loop {
+        match look().found() {
+            Ok(found) => return Ok(found),
+            Err(instead) => ensure!(Instant::now() < deadline, "waited in vain until {what}; {instead}"),
+        }
+        std::thread::sleep(POLL);
+    }
 }

@@ -28,7 +28,7 @@ use crate::{
     lead::Lead,
     metrics::Metrics,
     runtime::{
-        controller::sealed,
+        controller::after_finalizer,
         events::Recorder,
         key::{Key, key_of},
         subject::Subject,
@@ -106,10 +106,10 @@ impl Ctx {
 
     /// Puts the finalizer on, or takes it off. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also
     /// waits, which is no failure.
-    pub(crate) async fn seal(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
+    pub(crate) async fn put_finalizer(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
         let what = if on { "add the finalizer to" } else { "take the finalizer off" };
-        let written = app.seal(&self.client, FINALIZER, on).await;
-        written.map(sealed).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
+        let written = app.put_finalizer(&self.client, FINALIZER, on).await;
+        written.map(after_finalizer).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
     }
 
     pub(crate) fn forget(&self, key: &Key) {

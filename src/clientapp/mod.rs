@@ -124,7 +124,7 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         (true, false) => ctx.forget(app.key),
         (true, true) => return teardown::take_down(ctx, app).await,
         // What does not decode is not acted for, and needs no teardown.
-        (false, false) if app.guard.object.is_ok() => return ctx.seal(app, true).await,
+        (false, false) if app.guard.object.is_ok() => return ctx.put_finalizer(app, true).await,
         (false, _) => return bring_up(ctx, app).await,
     }
     Ok(Action::await_change())

@@ -108,9 +108,9 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             report::publish(ctx, app, report::data_kept(app.key, &kept).as_slice()).await;
             let outcome = namespace::release(ctx, app.key, app.uid()).await?;
             report::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
-            let sealed = ctx.seal(app, false).await?;
+            let put = ctx.put_finalizer(app, false).await?;
             ctx.forget(app.key);
-            return Ok(sealed);
+            return Ok(put);
         }
         Progress::Record(status) => {
             let sentence = "what the deletion is about is on record";

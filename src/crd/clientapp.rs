@@ -3,7 +3,6 @@
 //! The doc comments here are what `kubectl explain clientapp.spec` prints, and every rule the API server can
 //! check is a rule of the schema, so that `kubectl apply` refuses at once.
 
-use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{Backup, Parameters, PerconaOptions, Resources, Restore};
+use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore};
 
 /// The instance that the tenant asks for.
 #[skip_serializing_none]
@@ -317,19 +316,6 @@ pub struct Persistence {
     pub storage_class_name: String,
 }
 
-/// What becomes of data when their owner is deleted.
-#[derive(JsonSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[value(rename_all = "PascalCase")]
-pub enum DeletionPolicy {
-    /// They are deleted with it.
-    #[value(help = "They are deleted")]
-    #[default]
-    Delete,
-    /// They outlive it, without owner, labelled `apps.bnerd-operator.local/retained-from`.
-    #[value(help = "They are kept")]
-    Retain,
-}
-
 /// What the operator last saw and did.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
@@ -408,18 +394,6 @@ pub struct Release {
     pub chart_digest: Option<String>,
     /// When the revision was written.
     pub deployed_at: Option<Time>,
-}
-
-/// An object that holds or opens data, by kind, name and uid; its namespace is that of its owner.
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Owned {
-    /// Its kind.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid: an object made later under the same name is another one.
-    pub uid: String,
 }
 
 /// What a revision of a release consists of.

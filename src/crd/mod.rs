@@ -2,6 +2,7 @@
 
 mod clientapp;
 pub mod conditions;
+mod deletion;
 pub(crate) mod guard;
 pub mod parameters;
 pub mod percona;
@@ -16,10 +17,10 @@ mod server;
 mod store;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, DeletionPolicy, Drift,
-    ExternalPostgres, InstalledChart, Inventory, Owned, Persistence, Postgres, PostgresProvider, Redis, Release,
-    ReleaseObject, Upgrade,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Drift, ExternalPostgres,
+    InstalledChart, Inventory, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
 };
+pub use deletion::{DeletionPolicy, Owned};
 pub use guard::{Guard, decode_strictly};
 pub use parameters::Parameters;
 pub use percona_options::{

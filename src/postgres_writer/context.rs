@@ -50,9 +50,9 @@ impl Ctx {
     }
 
     /// Puts the finalizer on, or takes it off. `false`: the object is gone.
-    pub(super) async fn seal(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
-        let sealed = of.seal(&self.parts.client, ROW_FINALIZER, on).await;
-        sealed.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", of.key)))
+    pub(super) async fn put_finalizer(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
+        let put = of.put_finalizer(&self.parts.client, ROW_FINALIZER, on).await;
+        put.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", of.key)))
     }
 }
 

@@ -72,12 +72,12 @@ impl Kind for Ctx {
 
 /// Makes the row be as the object says, and returns it with the time of its last change. `None`: the object is let go.
 async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
-    let sealed = of.carries(ROW_FINALIZER);
+    let carried = of.carries(ROW_FINALIZER);
     if of.is_deleted() {
-        if sealed {
+        if carried {
             // Whatever the spec says: the ledger has the row's table.
             ctx.database().await?.erase(&of.key.to_string()).await?;
-            ctx.seal(of, false).await?;
+            ctx.put_finalizer(of, false).await?;
         }
         return Ok(None);
     }
@@ -85,14 +85,14 @@ async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
     let row = Row::wanted(of.key, &of.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
     let before = row::written(of.meta(), Some(&of.before));
     // What is well by its status is so until the comparison sees it differ.
-    let well = sealed && find(&of.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
+    let well = carried && find(&of.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     if ctx.drifted.take(&row.id).is_none() && well && before.is_some() {
         return Ok(before.cloned());
     }
     let database = ctx.database().await?;
     // Before the row, so that no row outlives its object unseen. It proves nothing more, and neither does a status: whose a
     // row is says the ledger alone, in the transaction that writes.
-    if !sealed && !ctx.seal(of, true).await? {
+    if !carried && !ctx.put_finalizer(of, true).await? {
         return Ok(None);
     }
     let wrote = database.put(&row, of.uid()).await?;

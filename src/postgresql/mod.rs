@@ -39,7 +39,7 @@ use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
     runtime::{
         clock,
-        controller::{Kind, sealed},
+        controller::{Kind, after_finalizer},
         key::{Key, key_of},
         panic::caught,
     },
@@ -83,7 +83,7 @@ async fn reconcile(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
         (true, false) => ctx.forget(of.key),
         (true, true) => return take_down(ctx, of).await,
         // What does not decode is not acted for, and needs no teardown.
-        (false, false) if of.guard.object.is_ok() => return seal(ctx, of, true).await,
+        (false, false) if of.guard.object.is_ok() => return put_finalizer(ctx, of, true).await,
         (false, _) => return bring_up(ctx, of).await,
     }
     Ok(Action::await_change())
@@ -119,13 +119,13 @@ async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
         report::said(ctx, of, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
     }
-    let sealed = seal(ctx, of, false).await?;
+    let put = put_finalizer(ctx, of, false).await?;
     ctx.forget(of.key);
-    Ok(sealed)
+    Ok(put)
 }
 
 /// Puts the finalizer on, or takes it off.
-async fn seal(ctx: &Ctx, of: &Database<'_>, on: bool) -> Result<Action, Error> {
-    let written = of.seal(&ctx.client, POSTGRESQL_FINALIZER, on).await;
-    written.map(sealed).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
+async fn put_finalizer(ctx: &Ctx, of: &Database<'_>, on: bool) -> Result<Action, Error> {
+    let written = of.put_finalizer(&ctx.client, POSTGRESQL_FINALIZER, on).await;
+    written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
 }

@@ -42,7 +42,7 @@ const CONCURRENT: u16 = 32;
 pub(crate) const WRONGLY_GONE: Duration = Duration::from_secs(3);
 
 /// What follows a change of an object's own finalizers: the change brings the next reconcile, if the object was there.
-pub(crate) fn sealed(there: bool) -> Action {
+pub(crate) fn after_finalizer(there: bool) -> Action {
     if there { Action::await_change() } else { Action::requeue(WRONGLY_GONE) }
 }
 

@@ -52,7 +52,7 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
 
     /// Puts a finalizer on the object, or takes it off. It is no failure if the object is gone, but `false`: what would be
     /// made for it now would not be taken down.
-    pub async fn seal(&self, client: &Client, finalizer: &str, on: bool) -> kube::Result<bool> {
+    pub async fn put_finalizer(&self, client: &Client, finalizer: &str, on: bool) -> kube::Result<bool> {
         let meta = self.meta();
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         finalizers.retain(|found| found != finalizer);

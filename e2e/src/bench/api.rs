@@ -12,6 +12,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Bench, namespace};
+use crate::wait::within;
 
 /// POSTs and lists that are timed one after the other.
 const TIMED: usize = 30;
@@ -122,18 +123,15 @@ impl ApiClient {
     }
 
     async fn until_listed(&self, instances: usize) -> Result<()> {
-        for _ in 0..600 {
-            let url = format!("{}/instances?limit=1000&namespace={CROWDED}", self.url);
-            let answer = self.http.get(url).send().await?;
-            if answer.status().is_success() {
-                let list: Value = answer.json().await?;
-                if list["items"].as_array().context("a list has items")?.len() >= instances.min(1000) {
-                    return Ok(());
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        anyhow::bail!("the API does not list what is there")
+        let url = format!("{}/instances?limit=1000&namespace={CROWDED}", self.url);
+        let listed = within(Duration::from_secs(60), "the API lists what is there", async || {
+            let answer = self.http.get(&url).send().await?.error_for_status()?;
+            let list: Value = answer.json().await?;
+            let listed = list["items"].as_array().context("a list has items")?.len();
+            ensure!(listed >= instances.min(1000), "it lists {listed}");
+            anyhow::Ok(())
+        });
+        listed.await
     }
 }
 

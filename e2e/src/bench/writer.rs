@@ -18,6 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::{Bench, is_operators, namespace};
 use crate::postgres::Postgres;
+use crate::wait::within;
 
 /// Where the objects are.
 const CROWDED: &str = "writers";
@@ -140,26 +141,26 @@ async fn create(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
 
 /// Waits until there are so many rows.
 async fn until(sql: &Client, rows: usize) -> Result<()> {
-    let started = Instant::now();
-    while sql.query_one("SELECT count(*) FROM ours", &[]).await?.get::<_, i64>(0) < i64::try_from(rows)? {
-        ensure!(started.elapsed() < TIMEOUT, "the rows do not come");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
+    within(TIMEOUT, "the rows are there", async || {
+        let there = sql.query_one("SELECT count(*) FROM ours", &[]).await?.get::<_, i64>(0);
+        ensure!(there >= i64::try_from(rows)?, "there are {there}");
+        anyhow::Ok(())
+    })
+    .await
 }
 
 /// Waits until every object says that its row is there.
 async fn until_ready(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
-    let started = Instant::now();
     let ready = |object: &&PostgresWriter| {
         let conditions = object.status.as_ref().map(|status| status.conditions.as_slice());
         conditions::find(conditions.unwrap_or_default(), "Ready").is_some_and(|ready| ready.status == "True")
     };
-    while api.list(&ListParams::default()).await?.items.iter().filter(ready).count() < rows {
-        ensure!(started.elapsed() < TIMEOUT, "the objects do not become ready");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    Ok(())
+    within(TIMEOUT, "the objects are ready", async || {
+        let ready = api.list(&ListParams::default()).await?.items.iter().filter(ready).count();
+        ensure!(ready >= rows, "{ready} are");
+        anyhow::Ok(())
+    })
+    .await
 }
 
 /// Seconds from the first row to the last.

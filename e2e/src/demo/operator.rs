@@ -6,14 +6,14 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::home::Home;
+use crate::wait::{blocking_within, within};
 
 /// What it says once it leads.
 const LEADS: &str = "\"leading\"";
@@ -21,7 +21,6 @@ const LEADS: &str = "\"leading\"";
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// For stopping: twice what it gives its helms for that.
 const FAREWELL: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
 /// Where its API is, unless something else is there.
 const API: &str = "127.0.0.1:8090";
 /// How many lines of its log tell what it did last.
@@ -45,16 +44,14 @@ impl Operator {
     /// Starts it and waits until it leads.
     pub(super) async fn lead(binary: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Self> {
         let mut operator = Self::start(binary, home, surroundings)?;
-        let deadline = Instant::now() + TIMEOUT;
-        while !operator.logged().contains(LEADS) {
-            if let Some(status) = operator.ended()? {
-                bail!("the operator ended ({status}), its last words:\n{}", operator.last_words());
-            }
-            if Instant::now() > deadline {
-                bail!("the operator does not lead after {TIMEOUT:?}, its last words:\n{}", operator.last_words());
-            }
-            tokio::time::sleep(POLL).await;
-        }
+        let leads = within(TIMEOUT, "the operator leads", async || match operator.ended() {
+            _ if operator.logged().contains(LEADS) => Some(Ok(())),
+            Ok(None) => None,
+            Ok(Some(status)) => Some(Err(anyhow!("the operator ended ({status})"))),
+            Err(error) => Some(Err(error)),
+        });
+        let leads = leads.await.flatten();
+        leads.with_context(|| format!("the operator's last words:\n{}", operator.last_words()))?;
         Ok(operator)
     }
 
@@ -131,12 +128,10 @@ impl Drop for Operator {
     fn drop(&mut self) {
         // Politely first: it lets go of its Lease, and its helms record what they were doing.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
-        let deadline = Instant::now() + FAREWELL;
-        while let Ok(None) = self.child.try_wait() {
-            if Instant::now() > deadline {
-                let _ = self.child.kill();
-            }
-            thread::sleep(POLL);
+        let ended = blocking_within(FAREWELL, "the operator ends", || !matches!(self.child.try_wait(), Ok(None)));
+        if ended.is_err() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
 }

@@ -1,7 +1,4 @@
-//! Puts the first objects into a fresh plane, and knows when it can be worked with. The waits have no end of their own:
-//! the caller knows when to give up.
-
-use std::time::Duration;
+//! Puts the first objects into a fresh plane, and knows when it can be worked with.
 
 use anyhow::{Context as _, Result};
 use axum::http::Request;
@@ -14,15 +11,10 @@ use serde_json::json;
 
 const STORAGE_CLASS: &str = include_str!("../../kwok/storage-class.yaml");
 
-/// How often to look.
-pub(super) const POLL: Duration = Duration::from_millis(50);
-
-/// Waits until the API server says that it is ready.
-pub(super) async fn answers(client: &Client) {
-    let ready = || Request::get("/readyz").body(Vec::new()).expect("it is a valid request");
-    while client.request_text(ready()).await.is_err() {
-        tokio::time::sleep(POLL).await;
-    }
+/// Whether the API server says that it is ready.
+pub(super) async fn answers(client: &Client) -> bool {
+    let ready = Request::get("/readyz").body(Vec::new()).expect("it is a valid request");
+    client.request_text(ready).await.is_ok()
 }
 
 /// Creates the nodes and the default storage class.
@@ -36,22 +28,16 @@ pub(super) async fn furnish(client: &Client, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all nodes are ready.
-pub(super) async fn nodes_are_ready(client: &Client, nodes: usize) {
+/// Whether all nodes are ready.
+pub(super) async fn nodes_are_ready(client: &Client, nodes: usize) -> bool {
     let api: Api<Node> = Api::all(client.clone());
-    let ready =
-        async || api.list(&ListParams::default()).await.is_ok_and(|list| list.iter().filter(is_ready).count() == nodes);
-    while !ready().await {
-        tokio::time::sleep(POLL).await;
-    }
+    api.list(&ListParams::default()).await.is_ok_and(|list| list.iter().filter(is_ready).count() == nodes)
 }
 
-/// Waits for the service account without which no pod can be made in the namespace `default`.
-pub(super) async fn service_account_exists(client: &Client) {
+/// Whether there is the service account without which no pod can be made in the namespace `default`.
+pub(super) async fn service_account_exists(client: &Client) -> bool {
     let api: Api<ServiceAccount> = Api::default_namespaced(client.clone());
-    while api.get("default").await.is_err() {
-        tokio::time::sleep(POLL).await;
-    }
+    api.get("default").await.is_ok()
 }
 
 fn node(index: usize) -> Result<Node> {

@@ -14,6 +14,7 @@ use e2e::manifests;
 use e2e::operator::{Operator, Options};
 use e2e::postgres::{PASSWORD, Postgres};
 use e2e::proxy::Proxy;
+use e2e::wait::within;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -216,13 +217,9 @@ impl Scene {
     }
 
     async fn until<T>(&self, what: &str, found: impl AsyncFn() -> Option<T>) -> T {
-        let deadline = tokio::time::Instant::now() + TIMEOUT;
-        loop {
-            if let Some(found) = found().await {
-                return found;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "not {what}: {:?}{}", self.rows().await, self.log());
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        match within(TIMEOUT, what, found).await {
+            Ok(found) => found,
+            Err(late) => panic!("{late}: {:?}{}", self.rows().await, self.log()),
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Object, REPORT, bucket, claim_spec, confined, from_secret, labels, object, placement, pod_labels, pod_spec,
+    DUMPS, Object, REPORT, bucket, claim_spec, confined, from_secret, labels, object, placement, pod_labels, pod_spec,
 };
 use crate::postgresql::{
     build::secrets::PASSWORD,
@@ -12,8 +12,6 @@ use crate::postgresql::{
     observed::{Kind, Role},
 };
 
-/// Where the volume with the dumps is.
-pub(super) const DUMPS: &str = "/dumps";
 /// After this a dump that hangs has failed, and is told.
 pub(super) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
 /// On a Job: the deletion that it takes the last dump for.

@@ -5,9 +5,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Object, REPORT,
-    backup::DUMPS,
-    bucket, claim_spec, confined, digest, give_resources, object, placement, pod_labels, pod_spec, scratch,
+    DUMPS, Object, REPORT, bucket, claim_spec, confined, digest, give_resources, object, placement, pod_labels,
+    pod_spec, scratch,
     secrets::PASSWORD,
     servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
 };

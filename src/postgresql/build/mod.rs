@@ -26,6 +26,8 @@ use crate::{
 
 /// The file whose content becomes the message of a container that has ended.
 const REPORT: &str = "/dev/termination-log";
+/// Where the volume with the dumps is.
+const DUMPS: &str = "/dumps";
 
 /// A document for server-side apply.
 #[derive(Clone, Debug, PartialEq)]
