@@ -92,16 +92,21 @@ where
     })
 }
 
-/// What the log says of a watch: that it is interrupted, and why, once until it is resumed. That happens by itself, with backoff.
+/// What the log says of a watch: that it is interrupted, and why, once until it is resumed, which happens by itself, with backoff; and
+/// once more if it then is refused for good. An API server that stops or starts says one thing after the other, refusals among them.
 pub(crate) struct WatchLog {
     resource: String,
-    /// The code of the failure that was told, if that says why.
-    told: Option<Option<u16>>,
+    interrupted: bool,
+    /// The code of the last failure, if that says why, and how often in a row it came.
+    refused: (Option<u16>, u32),
 }
 
 impl WatchLog {
+    /// So many refusals in a row are no start of an API server: by the watch's backoff, half a minute of them.
+    const FOR_GOOD: u32 = 6;
+
     pub(crate) fn new(resource: &str) -> WatchLog {
-        WatchLog { resource: resource.to_owned(), told: None }
+        WatchLog { resource: resource.to_owned(), interrupted: false, refused: (None, 0) }
     }
 
     /// Takes note of what the watch brings, and returns whether that was worth a line.
@@ -110,14 +115,18 @@ impl WatchLog {
             // A list is begun, and may fail.
             Ok(watcher::Event::Init) => return false,
             Ok(_) => {
-                self.told = None;
+                (self.interrupted, self.refused) = (false, (None, 0));
                 return false;
             }
             Err(error) => error,
         };
-        // Whatever an API server that stops, or starts, says, it is one interruption.
         let code = answer(error).map(|status| status.code).filter(|code| [403, 404].contains(code));
-        let is_new = self.told.replace(code) != Some(code);
+        let times = if self.refused.0 == code { self.refused.1 + 1 } else { 1 };
+        let began_so = times == 1 && !self.interrupted;
+        // What it was told with at first is not told again.
+        self.refused = (code, if began_so { Self::FOR_GOOD } else { times });
+        let is_new = began_so || code.is_some() && times == Self::FOR_GOOD;
+        self.interrupted = true;
         if is_new {
             tracing::warn!(resource = self.resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
         }
@@ -182,10 +191,19 @@ mod tests {
             (failed(500), false),
             // A list that fails, too.
             (Ok(Init), false),
+            (failed(403), false),
             (failed(503), false),
+            (Ok(InitDone), false),
             (failed(403), true),
             (failed(403), false),
-            (failed(503), true),
+            (failed(503), false),
+            (failed(403), false),
+            (failed(403), false),
+            (failed(403), false),
+            (failed(403), false),
+            (failed(403), false),
+            (failed(403), true),
+            (failed(403), false),
             (Ok(InitDone), false),
             (failed(503), true),
         ] {
