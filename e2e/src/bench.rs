@@ -81,7 +81,7 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     let tools = Tools::ensure(progress)?;
     let binary = release_binary()?;
     let plane = ControlPlane::builder().audit_log(true).start(&tools)?;
-    let kubeconfig = block_on(manifests::install(&plane, &tools))?;
+    let kubeconfig = block_on(async || manifests::install(&plane, &tools).await)?;
     let dir = tempfile::tempdir()?;
     let large = matches!(what, What::Helm { large: true, .. });
     for version in [charts::DEFAULT, charts::PATCH] {
@@ -103,12 +103,14 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
     let api = operator.api_url()?;
     let bench = Bench { plane: &plane, tools: &tools, charts: dir.path(), binary: &binary, operator: &operator };
     match what {
-        What::Helm { apps, .. } => block_on(bench.run(apps)),
+        What::Helm { apps, .. } => block_on(async || bench.run(apps).await),
         What::TakeOver { kills } => {
-            block_on(async { take_over::run(&plane.client().await?, &options, operator, kills).await })
+            block_on(async || take_over::run(&plane.client().await?, &options, operator, kills).await)
         }
-        What::Api { instances } => block_on(bench.api(&api, instances)),
-        What::Writer { rows } => block_on(bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows)),
+        What::Api { instances } => block_on(async || bench.api(&api, instances).await),
+        What::Writer { rows } => {
+            block_on(async || bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows).await)
+        }
     }
 }
 

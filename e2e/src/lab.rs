@@ -29,8 +29,8 @@ use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
 use crate::tools::Tools;
-pub use crate::wait::TIMEOUT;
 use crate::wait::until;
+pub use crate::wait::{TIMEOUT, block_on};
 
 /// The control plane and what runs on it.
 pub struct Lab {
@@ -56,16 +56,16 @@ impl Lab {
         let tools = Tools::ensure(&Progress::stderr())?;
         let mut operator_kubeconfig = PathBuf::new();
         let prepare = |plane: &ControlPlane| {
-            operator_kubeconfig = block_on(manifests::install(plane, &tools))?;
+            operator_kubeconfig = block_on(async || manifests::install(plane, &tools).await)?;
             if with_percona {
-                block_on(async { PerconaStandIn::install_crd(&plane.client().await?).await })
+                block_on(async || PerconaStandIn::install_crd(&plane.client().await?).await)
             } else {
                 Ok(())
             }
         };
         let plane = ControlPlane::builder().audit_log(true).start_with(&tools, prepare)?;
         let percona =
-            with_percona.then(|| block_on(async { PerconaStandIn::start(plane.config().await?) })).transpose()?;
+            with_percona.then(|| block_on(async || PerconaStandIn::start(plane.config().await?))).transpose()?;
         let repository = Repository::start()?;
         Ok(Lab { tools, plane, operator_kubeconfig, repository, percona, operator: Mutex::new(None) })
     }
@@ -202,17 +202,6 @@ impl Lab {
             })
             .collect())
     }
-}
-
-/// Runs a future on a runtime and a thread of its own, wherever the caller is.
-///
-/// # Panics
-/// When the future does.
-pub fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> T {
-    std::thread::scope(|scope| {
-        let run = || tokio::runtime::Runtime::new().expect("a runtime").block_on(future);
-        scope.spawn(run).join().expect("the future does not panic")
-    })
 }
 
 /// A namespace for one scenario with operators of its own.

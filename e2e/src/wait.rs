@@ -90,3 +90,12 @@ pub fn blocking_within<L: Look>(most: Duration, what: &str, mut look: impl FnMut
         std::thread::sleep(POLL);
     }
 }
+
+/// Runs a future on a runtime and a thread of its own, wherever the caller is: inside a runtime, blocking on another is refused.
+///
+/// # Panics
+/// When the future does.
+pub fn block_on<T: Send>(run: impl AsyncFnOnce() -> T + Send) -> T {
+    let run = || tokio::runtime::Runtime::new().expect("a runtime").block_on(run());
+    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -11,7 +11,7 @@ fn deployed(tenant: &Tenant, name: &str) -> (usize, usize) {
 }
 
 /// How often the log tells of an interruption of a watch, by the resource: some are watched more than once.
-fn interruptions(operator: &Operator) -> BTreeMap<String, usize> {
+fn interruptions(operator: &e2e::operator::Operator) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     for line in operator.log().lines().filter(|line| line.contains("watch interrupted")) {
         let line: Value = serde_json::from_str(line).expect("the log is JSON");

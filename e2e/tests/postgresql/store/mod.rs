@@ -151,7 +151,7 @@ fn a_dump_of_a_real_server_comes_back_as_it_was() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts");
     let node = Node::new(&scripts).unwrap();
     let volume = node.volume("dumps").unwrap();
-    e2e::lab::block_on(async {
+    e2e::lab::block_on(async || {
         let sql = postgres.connect("postgres").await.unwrap();
         sql.batch_execute(
             "CREATE ROLE canary_role; CREATE TABLE t AS SELECT random()::text AS x FROM generate_series(1, 300000)",
