@@ -1,0 +1,165 @@
+use super::*;
+
+fn made() -> Database {
+    Database {
+        host: From::Value("acme-pg-pgbouncer.tenants.svc.cluster.local".to_owned()),
+        name: From::Value("clientapp".to_owned()),
+        user: Some("clientapp".to_owned()),
+        secret: "acme-pg-pguser-clientapp".to_owned(),
+        user_key: "user".to_owned(),
+        password_key: "password".to_owned(),
+    }
+}
+
+fn external() -> Database {
+    Database {
+        host: From::Key("address".to_owned()),
+        name: From::Key("db".to_owned()),
+        user: None,
+        secret: "theirs".to_owned(),
+        user_key: "login".to_owned(),
+        password_key: "secret".to_owned(),
+    }
+}
+
+fn full(database: &Database) -> Inputs<'_> {
+    Inputs {
+        hostname: "acme.example.com",
+        admin_secret: "acme-admin-secret",
+        ingress_class: Some("traefik"),
+        redis_secret: Some("acme-redis-secret"),
+        database: Some(database),
+        persistence: Some(("8Gi", "")),
+        image: None,
+        replicas: None,
+    }
+}
+
+#[test]
+fn the_tree_of_a_full_instance() {
+    insta::assert_snapshot!(serde_yaml::to_string(&computed(&full(&made()))).unwrap());
+}
+
+#[test]
+fn the_tree_of_a_bare_instance() {
+    let database = made();
+    let bare = Inputs {
+        ingress_class: None,
+        redis_secret: None,
+        database: None,
+        persistence: None,
+        image: Image::parse("registry.example:5000/team/app:30.0.1"),
+        replicas: Some(2),
+        ..full(&database)
+    };
+    insta::assert_snapshot!(serde_yaml::to_string(&computed(&bare)).unwrap());
+}
+
+#[test]
+fn the_tree_of_a_database_that_exists_already() {
+    insta::assert_snapshot!(serde_yaml::to_string(&external_database(&external())).unwrap());
+    let named = Database { host: From::Value("db.example:6432".to_owned()), ..external() };
+    let values = external_database(&named);
+    assert_eq!((&values["host"], values["existingSecret"].get("hostKey")), (&json!("db.example:6432"), None));
+}
+
+#[test]
+fn every_computed_key_is_reserved() {
+    let (made, external) = (made(), external());
+    let all =
+        Inputs { image: Image::parse("a:b"), replicas: Some(1), persistence: Some(("1Gi", "fast")), ..full(&made) };
+    let mut open = vec![(String::new(), computed(&all)), (String::new(), computed(&full(&external)))];
+    while let Some((path, value)) = open.pop() {
+        match value {
+            Value::Object(map) => open.extend(
+                map.into_iter()
+                    .map(|(key, value)| (if path.is_empty() { key } else { format!("{path}.{key}") }, value)),
+            ),
+            _ => {
+                let mut user = Value::Null;
+                for key in path.rsplit('.') {
+                    user = json!({key: user});
+                }
+                let refusal = check_user_values(user.as_object().unwrap(), true).expect_err(&path);
+                assert!(refusal.contains("spec."), "{path}: {refusal}");
+            }
+        }
+    }
+}
+
+#[test]
+fn user_values() {
+    let deep = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
+    let computed = |path: &str, field: &str| format!("{path} is computed by the operator: set {field} instead");
+    let of_others = |path: &str| {
+        format!(
+            "{path} is reserved: it would have the release name or use objects of another one in its namespace; leave it out"
+        )
+    };
+    let no_map = "redis must be a map: the operator computes redis.enabled in it";
+    for (values, refusal) in [
+        (json!({"nextcloud": {"host": "x"}}), &*computed("nextcloud.host", "spec.hostname")),
+        (json!({"redis": {"auth": {"password": "x"}}}), &computed("redis.auth", "spec.redis")),
+        (json!({"redis": "off"}), no_map),
+        (json!({"redis": null}), no_map),
+        (json!({"externalDatabase": {"host": "x"}}), &computed("externalDatabase", "spec.postgres")),
+        (
+            json!({"big": "x".repeat(300_000)}),
+            "values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret",
+        ),
+        (deep, "values nest deeper than 32 levels"),
+        (json!({"fullnameOverride": "other"}), &of_others("fullnameOverride")),
+        (json!({"redis": {"namespaceOverride": "other"}}), &of_others("redis.namespaceOverride")),
+        (json!({"a": [1, {"existingClaim": "other"}]}), &of_others("a[].existingClaim")),
+        (json!({"persistence": {"existingClaim": {"name": "x"}}}), &of_others("persistence.existingClaim")),
+        (
+            json!({"a": {"b": [1, 9_007_199_254_740_993_u64]}}),
+            "a.b[1]: 9007199254740993 would reach the chart as 9007199254740992, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
+        ),
+        (
+            json!({"a": i64::MAX}),
+            "a: 9223372036854775807 would reach the chart as 9223372036854775808, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
+        ),
+        (
+            json!({"a": {"k".repeat(1023): 1}}),
+            &format!("a.{}… has a key of 1023 characters, which helm cannot read", "k".repeat(58)),
+        ),
+    ] {
+        let result = check_user_values(values.as_object().unwrap(), true);
+        assert_eq!(result.unwrap_err(), refusal, "{:.80}", values.to_string());
+    }
+    let numbers = json!([1_u64 << 53, i64::MIN, 1e300, 0.1, 9_007_199_254_740_994_u64]);
+    for (values, with_database) in [
+        (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}]}}), true),
+        (json!({"redis": {"architecture": "replication", "fullnameOverride": "", "existingClaim": null}}), true),
+        (json!({"a": numbers, "k".repeat(1022): 1}), true),
+        (json!({"externalDatabase": {"host": "x"}}), false),
+    ] {
+        assert_eq!(check_user_values(values.as_object().unwrap(), with_database), Ok(()));
+    }
+}
+
+#[test]
+fn layers_merge_like_helms() {
+    let merged = merge([
+        &json!({"a": {"x": 1, "y": 1}, "list": [1, 2], "gone": 1}),
+        &json!({"a": {"y": 2}, "list": [3], "gone": null}),
+        &json!({"a": {"z": 3}}),
+    ]);
+    assert_eq!(merged, json!({"a": {"x": 1, "y": 2, "z": 3}, "list": [3], "gone": null}));
+}
+
+#[test]
+fn images() {
+    for (image, halves) in [
+        ("nextcloud:30", Some(("nextcloud", "30"))),
+        ("r.example:5000/a/b:1", Some(("r.example:5000/a/b", "1"))),
+        ("a/b@sha256:abc", Some(("a/b@sha256", "abc"))),
+        ("r.example:5000/a/b", None),
+        ("nextcloud", None),
+        (":30", None),
+    ] {
+        let halves = halves.map(|(r, t)| Image { repository: r.to_owned(), tag: t.to_owned() });
+        assert_eq!(Image::parse(image), halves, "{image}");
+    }
+}

@@ -1,0 +1,244 @@
+use serde_json::json;
+
+use super::*;
+use crate::clientapp::fixtures::{app, want, with};
+
+fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
+    desired(&app(spec), None, &Config::for_tests())
+}
+
+#[test]
+fn a_minimal_spec() {
+    let desired = want(&json!({}));
+    insta::assert_snapshot!(serde_yaml::to_string(&desired.values).unwrap());
+    insta::assert_snapshot!(document(&desired));
+}
+
+fn document(desired: &Desired) -> String {
+    let object = desired.database_object().unwrap();
+    serde_yaml::to_string(&object.document(&object.targets(None).unwrap()).object).unwrap()
+}
+
+#[test]
+fn a_database_with_targets_of_backups() {
+    let desired = want(&json!({"upgrade": {"backup": true}, "postgres": {"storageSize": "5Gi"}}));
+    insta::assert_snapshot!(document(&desired));
+}
+
+#[test]
+fn a_standalone_database() {
+    let postgres = json!({"provider": "standalone", "version": "17", "instances": 2});
+    let desired = want(&json!({"postgres": postgres}));
+    insta::assert_snapshot!(document(&desired));
+    insta::assert_snapshot!(serde_yaml::to_string(&desired.values["externalDatabase"]).unwrap());
+}
+
+#[test]
+fn a_database_gets_what_production_asks_for() {
+    let resources = json!({"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}});
+    let database = |postgres: Value| {
+        let desired = want(&json!({"postgres": postgres}));
+        let object = desired.database_object().unwrap();
+        object.document(&object.targets(None).unwrap()).object["spec"].clone()
+    };
+    let percona = database(json!({"resources": resources}));
+    assert_eq!(percona["instances"][0]["resources"], resources);
+    let parameters = json!({"max_connections": "200"});
+    let postgres = json!({"provider": "standalone", "resources": resources, "parameters": parameters});
+    let standalone = database(postgres);
+    assert_eq!((&standalone["resources"], &standalone["parameters"]), (&resources, &parameters));
+}
+
+#[test]
+fn refusals_name_the_field() {
+    let external =
+        |host: &str| json!({"postgres": {"provider": "external", "external": {"secretName": "s", "host": host}}});
+    for host in ["db.example", "db.example:6432", "[::1]", "[::1]:6432", "10.0.0.1"] {
+        assert!(of(&external(host)).is_ok(), "{host}");
+    }
+    for (spec, field) in [
+        (json!({"chartVersion": "latest"}), "spec.chartVersion"),
+        (json!({"chartVersion": "^5"}), "spec.chartVersion"),
+        (json!({"chartVersion": "5.5"}), "spec.chartVersion"),
+        (json!({"chartVersion": "v5.5.2"}), "spec.chartVersion"),
+        (json!({"image": "nextcloud"}), "spec.image"),
+        (json!({"profile": "premium"}), "spec.profile"),
+        (json!({"persistence": {"size": "8Gb"}}), "spec.persistence.size"),
+        (json!({"persistence": {"size": "0"}}), "spec.persistence.size"),
+        (json!({"postgres": {"storageSize": "10GB"}}), "spec.postgres.storageSize"),
+        (json!({"postgres": {"version": "13"}}), "spec.postgres.version"),
+        (json!({"postgres": {"resources": {"limits": {"cpu": "x"}}}}), "spec.postgres.resources"),
+        (json!({"postgres": {"parameters": {"fsync": "off"}}}), "spec.postgres.parameters"),
+        (json!({"postgres": {"provider": "standalone", "version": "13"}}), "spec.postgres.version"),
+        (json!({"postgres": {"provider": "external"}}), "spec.postgres.external"),
+        (external("db.example:70000"), "spec.postgres.external.host"),
+        (external("[::1]:0"), "spec.postgres.external.host"),
+        (external("db.example:x"), "spec.postgres.external.host"),
+        (json!({"serviceAccountName": "Deployer"}), "spec.serviceAccountName"),
+        (json!({"serviceAccountName": "other:deployer"}), "spec.serviceAccountName"),
+        (json!({"upgrade": {"allow": "5.x"}}), "spec.upgrade.allow"),
+        (json!({"upgrade": {"foreignLockTimeout": "soon"}}), "spec.upgrade.foreignLockTimeout"),
+        (json!({"upgrade": {"foreignLockTimeout": "1m"}}), "spec.upgrade.foreignLockTimeout"),
+        (json!({"upgrade": {"foreignLockTimeout": "-30m"}}), "spec.upgrade.foreignLockTimeout"),
+        (json!({"upgrade": {"foreignLockTimeout": "721h"}}), "spec.upgrade.foreignLockTimeout"),
+        (json!({"upgrade": {"backup": true}, "postgres": {"enabled": false}}), "spec.upgrade.backup"),
+        (json!({"values": {"redis": {"enabled": false}}}), "spec.values"),
+    ] {
+        assert_eq!(of(&spec).map(|_| ()).map_err(|error| error.field), Err(field), "{spec}");
+    }
+}
+
+#[test]
+fn a_hostname_that_is_nearly_right_gets_a_suggestion() {
+    let long = ["a", "b", "c", "d"].map(|letter| letter.repeat(63)).join(".");
+    for (hostname, suggestion) in [
+        ("Acme.Example.COM", Some("acme.example.com")),
+        ("bücher.example", Some("xn--bcher-kva.example")),
+        ("Bücher.example", Some("xn--bcher-kva.example")),
+        ("例え.テスト", Some("xn--r8jz45g.xn--zckzah")),
+        ("acme.example.com.", Some("acme.example.com")),
+        (" acme.example.com", Some("acme.example.com")),
+        ("*.example.com", None),
+        ("a_b.example", None),
+        ("https://acme.example.com/", None),
+        ("acme..example", None),
+        ("-a.example", None),
+        (&long[..254], None),
+        ("", None),
+    ] {
+        let InvalidSpec { field, problem, .. } = of(&json!({"hostname": hostname})).unwrap_err();
+        assert_eq!(field, "spec.hostname", "{hostname}");
+        assert!(problem.starts_with("must be a DNS name in lower case, such as acme.example.com"), "{problem}");
+        assert_eq!(problem.split_once("; write ").map(|(_, written)| written), suggestion, "{hostname}");
+    }
+}
+
+#[test]
+fn the_digest_follows_what_helm_would_do_and_nothing_else() {
+    let base = json!({"values": {"b": 1, "a": {"y": 1, "x": 2}}});
+    let same = want(&base).digest;
+    for (change, equal) in [
+        (json!({"suspend": true}), true),
+        (json!({"deletionPolicy": "Retain"}), true),
+        (json!({"serviceAccountName": "team"}), true),
+        (json!({"values": {"a": {"x": 2, "y": 1}, "b": 1}}), true),
+        (json!({"postgres": {"storageSize": "2Gi"}}), true),
+        (json!({"postgres": {"adopt": true, "instances": 3}}), true),
+        (json!({"postgres": {"provider": "standalone"}}), false),
+        (json!({"hostname": "b.example"}), false),
+        (json!({"chartVersion": "5.5.3"}), false),
+        (json!({"values": {"b": 2, "a": {"y": 1, "x": 2}}}), false),
+        (json!({"redis": {"enabled": false}}), false),
+    ] {
+        assert_eq!(want(&with(base.clone(), &change)).digest == same, equal, "{change}");
+    }
+}
+
+fn premium() -> ProfileSpec {
+    serde_json::from_value(json!({
+        "description": "d",
+        "defaults": {
+            "replicaCount": 2,
+            "resources": {"requests": {"cpu": "200m"}},
+            "persistence": {"size": "10Gi"},
+            "apps": {"cronjob": {"enabled": true}},
+        },
+        "helm": {"values": {"phpClientHttpsFix": {"enabled": true}, "cronjob": {"type": "sidecar"}}},
+    }))
+    .unwrap()
+}
+
+fn with_profile(profile: &StoredProfile, more: &Value) -> Result<Desired, InvalidSpec> {
+    let spec = with(json!({"profile": "premium", "postgres": {"enabled": false}}), more);
+    desired(&app(&spec), Some(profile), &Config::for_tests())
+}
+
+#[test]
+fn a_profile_lies_over_the_base_values_and_under_the_spec() {
+    let profile = Ok(premium());
+    let values = |more: Value| with_profile(&profile, &more).unwrap().values;
+    let taken = values(json!({}));
+    assert_eq!(taken["replicaCount"], 2);
+    assert_eq!(taken["resources"], json!({"requests": {"cpu": "200m"}}));
+    assert_eq!(taken["persistence"], json!({"enabled": true, "size": "10Gi"}));
+    assert_eq!(taken["cronjob"], json!({"enabled": true, "type": "sidecar"}));
+    assert_eq!(taken["phpClientHttpsFix"]["enabled"], true);
+    assert_eq!(taken["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
+
+    let over = values(json!({
+        "replicas": 3,
+        "persistence": {"size": "20Gi"},
+        "values": {
+            "resources": {"requests": {"cpu": "1"}},
+            "cronjob": {"enabled": false},
+            "redis": {"architecture": "replication"},
+        },
+    }));
+    assert_eq!(over["replicaCount"], 3);
+    assert_eq!(over["persistence"]["size"], "20Gi");
+    assert_eq!(over["resources"], json!({"requests": {"cpu": "1"}}));
+    assert_eq!(over["cronjob"], json!({"enabled": false, "type": "sidecar"}));
+    assert_eq!((&over["redis"]["architecture"], &over["redis"]["enabled"]), (&json!("replication"), &json!(true)));
+    assert_eq!(over["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
+    assert_eq!(values(json!({"persistence": {"enabled": false}}))["persistence"], json!({"enabled": false}));
+    let unsaid = with_profile(&Ok(ProfileSpec::default()), &json!({})).unwrap();
+    assert_eq!(unsaid.values["persistence"]["size"], "8Gi");
+}
+
+#[test]
+fn a_database_is_closed_unless_its_profile_opens_namespaces() {
+    for open in [false, true] {
+        let profile: ProfileSpec = serde_json::from_value(json!({"namespace": {"open": open}})).unwrap();
+        let desired = with_profile(&Ok(profile), &json!({"postgres": {"provider": "standalone"}})).unwrap();
+        assert_eq!(desired.database_object().unwrap().isolated, !open);
+    }
+}
+
+#[test]
+fn a_changed_profile_changes_the_digest() {
+    let digest = |profile: ProfileSpec| with_profile(&Ok(profile), &json!({})).unwrap().digest;
+    let described = ProfileSpec { description: "another".to_owned(), ..premium() };
+    assert_eq!(digest(premium()), digest(described));
+    let mut larger = premium();
+    larger.defaults.persistence.size = Some("11Gi".to_owned());
+    assert_ne!(digest(premium()), digest(larger));
+}
+
+#[test]
+fn profiles_that_cannot_be_carried_out() {
+    let refused = |spec: Value| {
+        let profile: StoredProfile = Ok(serde_json::from_value(spec).unwrap());
+        let error = with_profile(&profile, &json!({"postgres": {"enabled": true}})).unwrap_err();
+        assert_eq!((error.reason, error.field), (Reason::ProfileInvalid, "spec.profile"));
+        error.problem
+    };
+    for (spec, sentence) in [
+        (
+            json!({"helm": {"values": {"nextcloud": {"host": "x"}}}}),
+            "helm.values: nextcloud.host is computed by the operator: set spec.hostname of each ClientApp instead",
+        ),
+        (
+            json!({"helm": {"values": {"replicaCount": 2}}}),
+            "helm.values: replicaCount is computed by the operator: set defaults.replicaCount instead",
+        ),
+        (
+            json!({"helm": {"values": {"externalDatabase": {"enabled": false}}}}),
+            "helm.values: externalDatabase is computed by the operator: set spec.postgres of each ClientApp instead",
+        ),
+        (
+            json!({"defaults": {"apps": {"redis": {"enabled": false}}}}),
+            "defaults.apps: redis.enabled is computed by the operator: set spec.redis.enabled of each ClientApp instead",
+        ),
+        (
+            json!({"defaults": {"persistence": {"size": "10GB"}}}),
+            "defaults.persistence.size: must be a quantity above zero such as 10Gi",
+        ),
+    ] {
+        assert_eq!(refused(spec), format!("Profile premium cannot be carried out: {sentence}"));
+    }
+    let error = with_profile(&Err("spec: no".to_owned()), &json!({})).unwrap_err();
+    assert_eq!(error.to_string(), "spec.profile: Profile premium cannot be carried out: it does not decode: spec: no");
+    let missing = of(&json!({"profile": "gold"})).unwrap_err();
+    assert_eq!(missing.reason, Reason::ProfileMissing);
+    assert_eq!(missing.to_string(), "spec.profile: there is no Profile gold: create it, or name another");
+}

@@ -1,0 +1,126 @@
+use serde_json::json;
+
+use super::*;
+use crate::helm::storage::{Info, Run};
+
+const MANIFEST: &str = r"---
+# Source: chart/templates/claim.yaml
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: acme-files, annotations: {helm.sh/resource-policy: keep}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: acme-scratch}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: acme-redis-master}
+spec: {volumeClaimTemplates: [{metadata: {name: redis-data}}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: acme-cache}
+spec: {volumeClaimTemplates: [{metadata: {name: c}}], persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}}
+---
+---
+apiVersion: v1
+kind: List
+items: [{apiVersion: apps/v1, kind: Deployment, metadata: {name: acme}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: far, namespace: elsewhere}
+";
+
+fn inventory() -> Inventory {
+    let hook = |kind: &str, name: &str| Hook { kind: kind.to_owned(), name: name.to_owned(), ..Hook::default() };
+    let hooks = vec![hook("Job", "prepare"), hook("Pod", "check"), hook("Job", "prepare")];
+    read("uid", &Stored { manifest: MANIFEST.to_owned(), hooks, ..Stored::default() }).unwrap()
+}
+
+#[test]
+fn what_no_object_can_be_is_not_read() {
+    let manifest = |manifest: &str| Stored { manifest: manifest.to_owned(), ..Stored::default() };
+    let bomb = format!("---\n---\n- {}", "[],".repeat(1 << 20));
+    let error = read("uid", &manifest(&bomb)).unwrap_err();
+    assert_eq!(error, "its manifest has a document of 3145731 bytes, more than any object has");
+    for (text, expected) in [
+        ("", &[""][..]),
+        ("a: 1", &["a: 1"]),
+        ("---\na: 1\n--- # b\nb: |\n  ---\n---", &["", "\na: 1\n", " # b\nb: |\n  ---\n", ""]),
+    ] {
+        assert_eq!(documents(text).collect::<Vec<_>>(), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_a_release_consists_of() {
+    let inventory = inventory();
+    let names: Vec<_> = inventory.objects.iter().map(|object| object.name.as_str()).collect();
+    assert_eq!(names, ["acme-files", "acme-scratch", "acme-redis-master", "acme-cache", "acme", "far"]);
+    assert_eq!(inventory.hook_jobs, ["prepare"]);
+    for bad in ["kind: A\n", "apiVersion: v1\nkind: A\n", "a: [", "- 1\n"] {
+        assert!(read("uid", &Stored { manifest: bad.to_owned(), ..Stored::default() }).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn hooks_that_only_an_installation_runs() {
+    for (events, phase, last, expected) in [
+        (&["pre-install"][..], "Failed", "now", true),
+        (&["pre-install"], "Running", "now", true),
+        (&["pre-install"], "Succeeded", "now", false),
+        (&["post-install", "pre-upgrade"], "", "now", true),
+        (&["pre-install", "pre-upgrade"], "", "now", false),
+        (&["post-install", "post-upgrade"], "", "now", false),
+        (&["test"], "", "now", false),
+        // As of an upgrade.
+        (&["pre-install"], "Failed", "later", false),
+    ] {
+        let events = events.iter().map(|event| (*event).to_owned()).collect();
+        let last_run = Run { phase: phase.to_owned() };
+        let hook = Hook { kind: "Job".to_owned(), name: "migrate".to_owned(), events, last_run };
+        let info = Info { first_deployed: Some("now".to_owned()), last_deployed: Some(last.to_owned()) };
+        let inventory = read("uid", &Stored { hooks: vec![hook], info, ..Stored::default() }).unwrap();
+        assert_eq!(inventory.install_hooks, ["Job migrate"][..usize::from(expected)], "{inventory:?}");
+    }
+}
+
+#[test]
+fn whose_a_claim_is_and_what_becomes_of_it() {
+    let inventory = inventory();
+    for (claim, made_by, dangerous) in [
+        ("acme-files", Some("acme-files"), false),
+        ("acme-scratch", Some("acme-scratch"), true),
+        ("redis-data-acme-redis-master-0", Some("acme-redis-master"), false),
+        ("redis-data-acme-redis-master-12", Some("acme-redis-master"), false),
+        ("c-acme-cache-0", Some("acme-cache"), true),
+        ("redis-data-acme-redis-master-x", None, false),
+        ("redis-data-acme-redis-master-", None, false),
+        ("other", None, false),
+    ] {
+        let found = maker(&inventory, "tenants", claim);
+        assert_eq!(found.map(|object| object.name.as_str()), made_by, "{claim}");
+        assert_eq!(found.is_some_and(|maker| danger(maker).is_some()), dangerous, "{claim}");
+    }
+}
+
+#[test]
+fn a_workload_that_is_missing_is_not_ready() {
+    let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), ..Workload::default() }];
+    let all = with_missing(Some(&inventory()), &Key::new("tenants", "acme"), seen.clone());
+    let waiting: Vec<_> = all.iter().map(|workload| (workload.name.as_str(), workload.waiting.is_some())).collect();
+    assert_eq!(waiting, [("acme", false), ("acme-cache", true), ("acme-redis-master", true)]);
+    assert_eq!(with_missing(None, &Key::new("tenants", "acme"), seen.clone()), seen);
+}
+
+#[test]
+fn an_object_speaks_for_its_own_namespace() {
+    for (release_namespace, found) in [("tenants", true), ("other", false)] {
+        let meta = serde_json::from_value(json!({"name": "x", "namespace": "tenants", "annotations": {
+            RELEASE_NAME: "acme", RELEASE_NAMESPACE: release_namespace,
+        }}));
+        assert_eq!(release_of(&meta.unwrap()).is_some(), found, "{release_namespace}");
+    }
+}

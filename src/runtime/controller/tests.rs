@@ -1,0 +1,133 @@
+use std::cell::RefCell;
+
+use serde_json::json;
+
+use super::*;
+use crate::{crd::ClientApp, runtime::error::INTERNAL_ERROR};
+
+/// What a kind is told, in order.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    fn note(&self, note: String) {
+        self.0.lock().unwrap().push(note);
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Panicked(Panic);
+
+impl Failure for Panicked {
+    fn disposition(&self) -> Disposition {
+        INTERNAL_ERROR
+    }
+    fn panicked(panic: Panic) -> Self {
+        Panicked(panic)
+    }
+}
+
+impl Kind for Told {
+    type Object = ClientApp;
+    type Error = Panicked;
+
+    fn gone(&self, key: &Key) {
+        self.note(format!("gone {key}"));
+    }
+    fn seen(&self, event: &Event<Guard<ClientApp>>) {
+        self.note(match event {
+            Event::Apply(object) => format!("apply {}", key_of(object)),
+            Event::Delete(object) => format!("delete {}", key_of(object)),
+            Event::InitDone => "listed".to_owned(),
+            Event::Init | Event::InitApply(_) => return,
+        });
+    }
+    async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
+        self.note(format!("reconcile {key}"));
+        assert_ne!(key.name, "panics");
+        Ok(Action::await_change())
+    }
+}
+
+fn driver(objects: &Objects<ClientApp>) -> Driver<Told> {
+    Driver {
+        kind: Arc::new(Told::default()),
+        objects: objects.clone(),
+        backoff: Backoff::default(),
+        synced: OnceCell::new(),
+        metrics: Arc::default(),
+        lead: Lead::assured(),
+        stop: CancellationToken::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_reconcile_that_panics_holds_up_no_other_and_waits_for_its_time() {
+    let (objects, _feed) = Objects::<ClientApp>::new();
+    let driver = driver(&objects);
+    let object = |name: &str, generation: i64| -> Guard<ClientApp> {
+        let metadata = json!({"namespace": "a", "name": name, "uid": name, "generation": generation});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"hostname": "x.example"}})).unwrap()
+    };
+    let never = Action::await_change();
+    assert_ne!(driver.reconcile(&object("panics", 1)).await, never);
+    // Whatever asks for it, until its spec changes.
+    assert_ne!(driver.reconcile(&object("panics", 1)).await, never);
+    assert_eq!(driver.reconcile(&object("other", 1)).await, never);
+    assert_ne!(driver.reconcile(&object("panics", 2)).await, never);
+    let reconciled = ["reconcile a/panics", "reconcile a/other", "reconcile a/panics"];
+    assert_eq!(*driver.kind.0.lock().unwrap(), reconciled);
+}
+
+#[test]
+fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off_tells_nothing() {
+    let (objects, Feed { mut writer, .. }) = Objects::<ClientApp>::new();
+    let driver = driver(&objects);
+    let object = |name: &str, uid: &str| -> Guard<ClientApp> {
+        let object =
+            json!({"metadata": {"namespace": "a", "name": name, "uid": uid}, "spec": {"hostname": "x.example"}});
+        serde_json::from_value(object).unwrap()
+    };
+    let mut before = Vec::new();
+    for event in [
+        Event::Init,
+        Event::InitApply(object("stays", "1")),
+        Event::InitApply(object("anew", "2")),
+        Event::InitDone,
+        Event::Init,
+        Event::InitApply(object("never-listed-whole", "4")),
+        Event::Init,
+        Event::InitApply(object("stays", "1")),
+        Event::InitApply(object("anew", "5")),
+        Event::InitDone,
+        Event::Apply(object("new", "6")),
+        Event::Delete(object("stays", "1")),
+    ] {
+        writer.apply_watcher_event(&event);
+        driver.see(&event, &mut before);
+    }
+    let relisted = ["listed", "gone a/anew", "delete a/anew", "listed"];
+    let changed = ["apply a/new", "gone a/stays", "delete a/stays"];
+    assert_eq!(*driver.kind.0.lock().unwrap(), [&relisted[..], &changed].concat());
+    assert_eq!(*objects.names(), [Key::new("a", "anew"), Key::new("a", "new")].into());
+}
+
+#[test]
+fn a_change_in_a_namespace_asks_only_what_is_there() {
+    let (objects, Feed { mut writer, mut triggered }) = Objects::<ClientApp>::new();
+    for (namespace, name) in [("a", "x"), ("b", "x"), ("b", "y"), ("b-c", "x")] {
+        let object = json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"hostname": "x.example"}});
+        let object: Guard<ClientApp> = serde_json::from_value(object).unwrap();
+        objects.names().insert(key_of(&object));
+        writer.apply_watcher_event(&Event::Apply(object));
+    }
+    let asked = RefCell::new(Vec::new());
+    objects.trigger_in("b", |object| {
+        asked.borrow_mut().push(key_of(object));
+        object.metadata.name.as_deref() == Some("y")
+    });
+    assert_eq!(asked.into_inner(), [Key::new("b", "x"), Key::new("b", "y")]);
+    assert_eq!(triggered.try_recv().unwrap(), reference(&Key::new("b", "y")));
+    assert!(triggered.try_recv().is_err());
+}
