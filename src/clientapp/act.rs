@@ -62,10 +62,12 @@ pub(crate) async fn act(
                 }
             }
             Step::UnlockRelease { secret, revision } => release::unlock(ctx, app.key, secret, *revision).await?,
+            Step::CancelHelm => ctx.helm_runs.cancel(app.key),
             Step::FetchChart => release::fetch(ctx, app, desired, observed),
             Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
             Step::HelmUpgrade { revision, .. } => {
-                release::upgrade(ctx, app, desired, observed, status, *revision).await?
+                let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
+                release::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
             }
         }
     }

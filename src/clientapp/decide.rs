@@ -15,7 +15,7 @@ use super::{
     helm_runs::HelmRun,
     inventory,
     lock::{self, Lock},
-    observed::{Observed, Phase, ReleaseView, Retained, SecretView, Workload},
+    observed::{AtWork, Observed, Phase, ReleaseView, Retained, SecretView, Workload},
     owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step, few},
     pods,
@@ -46,6 +46,8 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         backup: _,
         target: _,
         run: _,
+        at_work,
+        has_slot: _,
         run_is_shown: _,
         release,
         workloads,
@@ -59,6 +61,9 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     } = observed;
     let mut plan = Plan::default();
 
+    if let Some(at_work) = at_work {
+        return while_helm_runs(desired, at_work, observed, now);
+    }
     if desired.suspend {
         let message = "spec.suspend is true: nothing is changed until it is false";
         return plan.hold(Hold::new(Reason::Suspended, message));
@@ -123,9 +128,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         return plan;
     }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
-    let is_waiting = workloads.iter().any(|workload| workload.waiting.is_some());
-    let pods = is_waiting.then(|| pods::next_look(pods::not_ready_since(recorded).unwrap_or(now), now));
-    plan.look_again = pods.into_iter().chain(*look_again).min();
+    plan.look_again = look_at_pods(observed, now).into_iter().chain(*look_again).min();
     // helm makes it again, too.
     if plan.hold.is_none()
         && !plan.runs_helm()
@@ -142,6 +145,31 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
         None => plan,
     }
+}
+
+/// When to look at the pods of workloads that are not ready, which no watch tells of.
+fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+    let is_waiting = observed.workloads.iter().any(|workload| workload.waiting.is_some());
+    is_waiting.then(|| pods::next_look(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
+}
+
+/// One helm at a time works on a release: its end triggers the next reconcile. A suspension is the only change that does not wait
+/// for it; a deletion is the teardown's.
+fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now: Timestamp) -> Plan {
+    let AtWork { digest, sentence, until } = at_work;
+    if desired.suspend {
+        let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
+        let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
+        return plan.hold(Hold::new(Reason::Suspended, message));
+    }
+    // What is on record says that helm runs; the watch is late with its end, or will be.
+    if let Some(until) = until {
+        return Plan { look_again: Some(*until), ..Plan::default() };
+    }
+    let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.digest);
+    let then = if is_outdated { "; the spec has changed since, and helm runs again after that" } else { "" };
+    let plan = Plan { look_again: look_at_pods(observed, now), ..Plan::default() };
+    plan.hold(Hold::new(Reason::Upgrading, format!("{sentence}{then}")))
 }
 
 /// A RoleBinding is where that of the deployer has to be.
@@ -176,10 +204,15 @@ fn before_helm(
     }
     let Step::HelmUpgrade { revision, .. } = helm else { return plan };
     plan.steps.push(helm);
-    let message = format!(
-        "{} {version} is being installed as revision {revision} of release {}, or waits for its turn: helm runs for at most {} apps at a time",
-        target.chart, key.name, config.max_concurrent
-    );
+    let begins =
+        format!("{} {version} is being installed as revision {revision} of release {}", target.chart, key.name);
+    let message = match observed.has_slot {
+        true => begins,
+        false => format!(
+            "{begins} as soon as it is its turn: helm runs for at most {} apps at a time",
+            config.max_concurrent
+        ),
+    };
     plan.hold(Hold::new(Reason::Upgrading, message))
 }
 

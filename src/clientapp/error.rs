@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn api_errors() {
         for (code, message, reason, stalled, first) in [
-            (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(300)),
+            (403, "secrets is forbidden: cannot create", "AccessDenied", true, Some(5)),
             (403, "secrets \"b\" is forbidden: exceeded quota: few", "QuotaExceeded", true, Some(30)),
             (422, "is invalid", "Refused", true, Some(30)),
             (500, ".spec.imagee: field not declared in schema", "Refused", true, Some(30)),

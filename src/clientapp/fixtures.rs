@@ -143,6 +143,8 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         backup: None,
         target: Some(target(&desired.chart_version.to_string(), None)),
         run: HelmRun::Idle,
+        at_work: None,
+        has_slot: true,
         run_is_shown: true,
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],

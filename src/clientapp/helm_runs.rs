@@ -1,8 +1,8 @@
 //! The helm runs of all apps: chart fetches, the queue, the slots, the processes. An **effect**.
 //!
-//! A reconcile starts a run and never waits for it: how far it is, is looked at like a Pod. Each change asks for the app's
-//! reconcile. A slot that becomes free is offered to the app that waits longest; its next reconcile decides anew, and takes it or
-//! leaves it to the next.
+//! A reconcile starts a run and never waits for it: like a Pod, a run has a state that the next reconcile observes, and each change
+//! of it triggers that reconcile. A free slot is offered to the app that has waited longest; its next reconcile decides again, and
+//! takes the slot or leaves it to the next app.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -19,20 +19,32 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::error::Refusal;
 use crate::{crd::Attempt, helm::gateway::record::Recorded, runtime::key::Key};
 
-/// How far an app's run is.
+/// The state of an app's helm run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum HelmRun {
-    /// There is none, though one may wait for its turn.
+    /// No run, although the app may be in the queue for a slot.
     #[default]
     Idle,
-    /// The chart is fetched in this version.
+    /// The chart is being fetched in this version.
     FetchingChart(Version),
-    Upgrading,
-    /// It has ended, and what came of it is not on record yet.
+    Upgrading(Box<Upgrading>),
+    /// helm has ended, and its outcome is not on record yet.
     Upgraded(Box<Upgraded>),
     Uninstalling,
-    /// It has ended; or class and sentence of its failure.
+    /// helm has ended; or class and sentence of its failure.
     Uninstalled(Result<(), (Refusal, String)>),
+    /// helm is still running for a deleted ClientApp of the same name, on the same release.
+    OfPredecessor,
+}
+
+/// An upgrade under way.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Upgrading {
+    /// Digest of what helm was asked for.
+    pub digest: String,
+    /// What the conditions say of it.
+    pub sentence: String,
+    pub since: Timestamp,
 }
 
 /// An attempt to upgrade that has ended, be it for lack of a chart.
@@ -66,6 +78,13 @@ struct State {
     offers: HashSet<Key>,
 }
 
+impl State {
+    /// The queue comes first.
+    fn may_run(&self, key: &Key) -> bool {
+        self.offers.contains(key) || self.free > 0 && self.queue.is_empty()
+    }
+}
+
 struct Entry {
     uid: String,
     /// Tells it from the app's next run.
@@ -80,7 +99,7 @@ struct Entry {
 impl Entry {
     /// Whether its helm may still be there, be it in its grace.
     fn is_alive(&self) -> bool {
-        matches!(self.run, HelmRun::Upgrading | HelmRun::Uninstalling)
+        matches!(self.run, HelmRun::Upgrading(_) | HelmRun::Uninstalling)
     }
 }
 
@@ -90,6 +109,21 @@ pub(crate) struct Slot(Arc<HelmRuns>);
 impl Drop for Slot {
     fn drop(&mut self) {
         self.0.free();
+    }
+}
+
+/// An offer stands until this is dropped; a slot that was not taken by then goes to the next in the queue.
+pub(crate) struct Offer {
+    runs: Arc<HelmRuns>,
+    key: Key,
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        let is_left = self.runs.lock().offers.remove(&self.key);
+        if is_left {
+            self.runs.free();
+        }
     }
 }
 
@@ -105,41 +139,38 @@ impl HelmRuns {
         Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
     }
 
-    /// How far the run of the app with this uid is. The helm of an earlier app of the name is at work on the same release.
+    /// The run of the app with this uid.
     pub(crate) fn state(&self, key: &Key, uid: &str) -> HelmRun {
         match self.lock().runs.get(key) {
             Some(entry) if entry.uid == uid => entry.run.clone(),
-            Some(entry) if entry.is_alive() => HelmRun::Upgrading,
+            Some(entry) if entry.is_alive() => HelmRun::OfPredecessor,
             _ => HelmRun::Idle,
         }
     }
 
-    /// A slot, if one is free or offered to this app. Else the app is in the queue from now on.
+    /// A slot that is free or offered to this app; without one the app joins the queue.
     pub(crate) fn slot(self: &Arc<Self>, key: &Key) -> Option<Slot> {
         let mut state = self.lock();
-        if !state.offers.remove(key) {
-            if state.free == 0 || !state.queue.is_empty() {
-                if !state.queue.contains(key) {
-                    state.queue.push_back(key.clone());
-                }
-                return None;
+        if !state.may_run(key) {
+            if !state.queue.contains(key) {
+                state.queue.push_back(key.clone());
             }
+            return None;
+        }
+        if !state.offers.remove(key) {
             state.free -= 1;
         }
         Some(Slot(self.clone()))
     }
 
-    /// Whether a slot is offered to this app.
-    pub(crate) fn is_offered(&self, key: &Key) -> bool {
-        self.lock().offers.contains(key)
+    /// Whether an app that asks now gets a slot.
+    pub(crate) fn may_run(&self, key: &Key) -> bool {
+        self.lock().may_run(key)
     }
 
-    /// Takes back an offer that a reconcile has not taken.
-    pub(crate) fn withdraw_offer(&self, key: &Key) {
-        let offered = self.lock().offers.remove(key);
-        if offered {
-            self.free();
-        }
+    /// Holds the offer of a slot to this app, if there is one, for a reconcile that may take it.
+    pub(crate) fn offer(self: &Arc<Self>, key: &Key) -> Option<Offer> {
+        self.lock().offers.contains(key).then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
     /// Begins a run, in place of an earlier one of the app, which is cancelled. `work` gets the token by which it is cancelled, and
@@ -206,7 +237,7 @@ impl HelmRuns {
     }
 
     /// Forgets an app that is gone, with its place in the queue; a helm that runs for it is stopped, and forgotten at its end.
-    pub(crate) fn forget(&self, key: &Key) {
+    pub(crate) fn forget(self: &Arc<Self>, key: &Key) {
         self.cancel(key);
         let mut state = self.lock();
         match state.runs.get_mut(key).filter(|entry| entry.is_alive()) {
@@ -215,7 +246,7 @@ impl HelmRuns {
         }
         state.queue.retain(|queued| queued != key);
         drop(state);
-        self.withdraw_offer(key);
+        drop(self.offer(key));
     }
 
     /// A slot is free: the next in the queue may have it.
@@ -267,14 +298,19 @@ mod tests {
         assert_eq!(told(&tells), ["b"]);
         // Neither free nor another's meanwhile.
         assert!(runs.slot(&key("e")).is_none() && runs.slot(&key("c")).is_none());
+        assert!(runs.may_run(&key("b")) && !runs.may_run(&key("c")));
         let second = runs.slot(&key("b")).unwrap();
         runs.forget(&key("c"));
         drop(second);
         assert_eq!(told(&tells), ["d"]);
-        assert!(runs.is_offered(&key("d")));
-        runs.withdraw_offer(&key("d"));
-        runs.withdraw_offer(&key("d"));
+        assert!(runs.offer(&key("e")).is_none());
+        let (offer, taken) = (runs.offer(&key("d")), runs.slot(&key("d")));
+        drop(offer);
+        assert!(taken.is_some() && told(&tells).is_empty(), "a slot that was taken is not offered again");
+        drop(taken);
         assert_eq!(told(&tells), ["e"]);
+        drop(runs.offer(&key("e")));
+        assert!(told(&tells).is_empty(), "the queue is empty");
         runs.forget(&key("e"));
         assert!(runs.slot(&key("d")).is_some());
         assert!(runs.slot(&key("d")).is_some(), "the slot before was dropped");
@@ -290,7 +326,7 @@ mod tests {
         begin("a", "1", async { HelmRun::Uninstalled(Ok(())) }.boxed());
         begin("b", "1", async { panic!("on purpose") }.boxed());
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalling);
-        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Upgrading, "of an earlier app, on the same release");
+        assert_eq!(runs.state(&key("a"), "2"), HelmRun::OfPredecessor);
         // A run that is followed by another tells nothing any more.
         begin("c", "1", std::future::pending().boxed());
         runs.begin(
@@ -324,9 +360,10 @@ mod tests {
             HelmRun::Uninstalled(Ok(()))
         };
         let failed = || HelmRun::Uninstalled(Err((Refusal::UpgradeFailed, String::new())));
-        runs.begin((&key("a"), "1"), HelmRun::Upgrading, work, failed);
+        let upgrading = Upgrading { digest: String::new(), sentence: String::new(), since: Timestamp::UNIX_EPOCH };
+        runs.begin((&key("a"), "1"), HelmRun::Upgrading(Box::new(upgrading)), work, failed);
         runs.forget(&key("a"));
-        assert_eq!(runs.state(&key("a"), "2"), HelmRun::Upgrading);
+        assert_eq!(runs.state(&key("a"), "2"), HelmRun::OfPredecessor);
         drop(end);
         runs.tasks.close();
         runs.tasks.wait().await;

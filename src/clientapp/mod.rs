@@ -95,17 +95,13 @@ impl Kind for Ctx {
 
     async fn reconcile(&self, key: &Key, guard: &Guard<ClientApp>) -> Result<Action, Error> {
         let app = self.app(key, guard);
-        // An offer stands for one reconcile.
-        let offered = self.helm_runs.is_offered(key);
+        let _offer = self.helm_runs.offer(key);
         let mut result = caught(reconcile(self, &app), Error::Panicked).await;
         if let Err(error) = &result {
             result = report::failure(self, &app, error).await.and(result);
         }
         if let Err(Error::Gone(_)) = result {
             result = teardown::abandoned(self, &app).await;
-        }
-        if offered {
-            self.helm_runs.withdraw_offer(key);
         }
         // It has gone meanwhile, perhaps before it asked for a slot.
         if self.watches.apps.get(key).is_none() {
@@ -115,7 +111,7 @@ impl Kind for Ctx {
     }
 
     fn held_back(&self, key: &Key) {
-        self.helm_runs.withdraw_offer(key);
+        drop(self.helm_runs.offer(key));
     }
 }
 
@@ -133,9 +129,6 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 /// The way up, and all that keeps an app there.
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
-    if let Some(wait) = observe::helm_at_work(ctx, app, now) {
-        return Ok(wait);
-    }
     let desired = ctx.desired(app);
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan =

@@ -1,16 +1,15 @@
 //! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
 //! a Secret that another client wrote) or what a cache seems to be late with (a revision this operator has seen).
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
-use kube::{Api, Resource as _, runtime::controller::Action};
+use kube::{Api, Resource as _};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use super::{
@@ -20,9 +19,11 @@ use super::{
     desired::{Desired, SecretSource},
     drift,
     error::Error,
-    helm_runs::{HelmRun, Upgraded},
+    helm_runs::{HelmRun, Upgraded, Upgrading},
     inventory, live,
-    observed::{BackupView, DatabaseView, Missing, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
+    observed::{
+        AtWork, BackupView, DatabaseView, Missing, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload,
+    },
     owned::{self, Seen},
     plan::SAFETY_NET,
     pods,
@@ -37,15 +38,25 @@ use crate::{
     secrets::{RevisionMeta, SecretMeta},
 };
 
-/// Whether helm is at work on this app, or the watch is late with what it has done: then nothing is decided, what is on record
-/// says so, and its end, or the watch, asks for the next reconcile.
-pub(crate) fn helm_at_work(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Option<Action> {
-    let cached = || release_view(&ctx.watches.revisions(app.key));
-    match ctx.helm_runs.state(app.key, app.uid()) {
-        HelmRun::Upgrading => Some(Action::await_change()),
+/// A helm run that takes longer is told of while it goes on: its hooks may wait for workloads that never get ready.
+const LONG: SignedDuration = SignedDuration::from_secs(5);
+
+/// Whether helm is at work, or the watch is late with what it has written, which comes to the same. **Pure.**
+fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
+    match run {
+        HelmRun::Upgrading(run) => {
+            let Upgrading { digest, sentence, since } = run.as_ref();
+            let until = Some(*since + LONG).filter(|until| now < *until);
+            Some(AtWork { digest: Some(digest.clone()), sentence: sentence.clone(), until })
+        }
         HelmRun::Upgraded(upgraded) => {
-            let until = awaits(&upgraded, cached().as_ref(), now)?;
-            Some(Action::requeue(Duration::try_from(until.duration_since(now)).unwrap_or_default()))
+            let until = Some(awaits(upgraded, cached, now)?);
+            Some(AtWork { digest: Some(upgraded.attempt.digest.clone()), sentence: String::new(), until })
+        }
+        HelmRun::OfPredecessor => {
+            let sentence =
+                "helm is still running for a deleted ClientApp of this name, and is being stopped".to_owned();
+            Some(AtWork { digest: None, sentence, until: None })
         }
         HelmRun::Idle | HelmRun::FetchingChart(_) | HelmRun::Uninstalling | HelmRun::Uninstalled(_) => None,
     }
@@ -75,6 +86,18 @@ pub(crate) async fn observe(
     let key = app.key;
     let run = ctx.helm_runs.state(key, app.uid());
     let mut recorded = app.before.clone();
+    let cached = release_view(&ctx.watches.revisions(key));
+    if let Some(at_work) = at_work(&run, cached.as_ref(), now) {
+        // helm may be changing the rest right now.
+        let is_long = at_work.until.is_none() && at_work.digest.is_some();
+        let workloads = if is_long { ctx.watches.workloads(key) } else { Vec::new() };
+        let at_work = Some(at_work);
+        let mut observed = Observed { run, at_work, release: cached, workloads, recorded, ..Observed::default() };
+        if let Some(desired) = desired.filter(|_| is_long) {
+            with_reasons(ctx, desired, &mut observed, now).await;
+        }
+        return Ok(observed);
+    }
     let (release, run_is_shown) = release(ctx, key, &recorded, &run).await?;
     if let HelmRun::Upgraded(upgraded) = &run {
         recorded.last_attempt = Some(upgraded.attempt.clone());
@@ -137,8 +160,9 @@ fn workloads(
 async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
-    let is_deployed = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
-    let Some(since) = since.filter(|since| is_deployed && now.duration_since(*since) >= pods::GRACE) else {
+    let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
+    let is_asked_for = is_settled || observed.at_work.is_some();
+    let Some(since) = since.filter(|since| is_asked_for && now.duration_since(*since) >= pods::GRACE) else {
         ctx.memory.pods.take(key);
         return;
     };
@@ -213,6 +237,7 @@ async fn with_spec(
     let annotations = app.meta().annotations.as_ref();
     Ok(Observed {
         hook: hook(ctx, app, desired, &observed).await?,
+        has_slot: ctx.helm_runs.may_run(key),
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         admin_secret,
         redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),

@@ -42,8 +42,11 @@ pub(crate) struct Observed {
     pub backup: Option<BackupView>,
     /// The chart that is asked for, where it is at hand and may be used.
     pub target: Option<Target>,
-    /// How far a helm run for this app is.
     pub run: HelmRun,
+    /// helm is at work on the release, as far as can be seen.
+    pub at_work: Option<AtWork>,
+    /// Whether a helm run that is begun now has a slot; else it waits in the queue.
+    pub has_slot: bool,
     /// The caches show what has come of it, so that it can be forgotten once that is on record.
     pub run_is_shown: bool,
     pub release: Option<ReleaseView>,
@@ -63,6 +66,17 @@ pub(crate) struct Observed {
     pub retry: Option<String>,
     /// The status as it was last reported.
     pub recorded: ClientAppStatus,
+}
+
+/// What is known while helm is at work on a release: nothing else is decided then.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AtWork {
+    /// Digest of what helm was asked for; `None`: a deleted ClientApp of the same name asked.
+    pub digest: Option<String>,
+    /// What the conditions say of it.
+    pub sentence: String,
+    /// Until when what is on record says enough of it; `None`: it takes long, and what its workloads wait for is told meanwhile.
+    pub until: Option<Timestamp>,
 }
 
 /// A Secret, by what of it may be looked at.

@@ -59,6 +59,8 @@ pub(crate) enum Step {
         revision: i64,
     },
     FetchChart,
+    /// Stop the helm that is at work on the release.
+    CancelHelm,
     /// Make again what of the release is missing.
     Repair(Vec<Missing>),
     /// `helm upgrade --install`.

@@ -14,7 +14,7 @@ use super::{
     context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
-    helm_runs::{HelmRun, Upgraded},
+    helm_runs::{HelmRun, Upgraded, Upgrading},
     inventory, live,
     observed::{Observed, Phase, Target},
     retained, upgrade,
@@ -79,13 +79,13 @@ pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obse
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::FetchingChart(version), work, panicked);
 }
 
-/// Begins to run helm, if it is the app's turn; else the app is in the queue.
+/// Begins to run helm, if it is the app's turn; else the app is in the queue. `status` is on record, and `sentence` what it says.
 pub(super) async fn upgrade(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,
     observed: &Observed,
-    status: &ClientAppStatus,
+    (status, sentence): (&ClientAppStatus, &str),
     revision: i64,
 ) -> Result<(), Error> {
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
@@ -126,7 +126,8 @@ pub(super) async fn upgrade(
         ended(attempt, result, Some(revision), wrote)
     };
     let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision), Recorded::default());
-    ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading, work, panicked);
+    let upgrading = Upgrading { digest: desired.digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
+    ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading(Box::new(upgrading)), work, panicked);
     Ok(())
 }
 

@@ -49,6 +49,9 @@ pub(crate) struct Pass<'a> {
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
+    if observed.at_work.is_some() {
+        return while_helm_runs(pass, now);
+    }
     let mut status =
         ClientAppStatus { release: release(key, observed), inventory: observed.inventory.clone(), ..previous.clone() };
     if let Ok(desired) = desired {
@@ -69,7 +72,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
                 status = amended(&status, valid(desired, observed, plan), generation, now);
             }
             let said = progress(&status, generation, hold.reason, &hold.message, now);
-            return if is_on_record(&said, previous) { previous.clone() } else { said };
+            return if is_on_record(&said, previous, observed.has_slot) { previous.clone() } else { said };
         }
     }
     status.observed_generation = generation;
@@ -111,13 +114,39 @@ fn owned(observed: &Observed, plan: &Plan) -> Vec<Owned> {
     observed.owned.iter().filter_map(entry).collect()
 }
 
-/// Whether a status says all of an intent already, but for when it began.
-fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus) -> bool {
+/// Whether a status says all of an intent already, but for when it began. That its turn has come is told only if helm then takes
+/// long: most runs end before a status would be read.
+fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus, has_slot: bool) -> bool {
     let mut same = intent.clone();
     if let (Some(attempt), Some(before)) = (&mut same.last_attempt, &recorded.last_attempt) {
         attempt.started_at = before.started_at.clone();
     }
+    for condition in same.conditions.iter_mut().filter(|condition| has_slot && condition.reason == Reason::Upgrading) {
+        if let Some(before) =
+            find(&recorded.conditions, &condition.type_).filter(|before| before.reason == condition.reason)
+        {
+            condition.message.clone_from(&before.message);
+        }
+    }
     same == *recorded
+}
+
+/// The status while helm is at work: what was reported before it began, and what is new about the run. Of a run that takes long,
+/// also what its workloads wait for.
+fn while_helm_runs(Pass { generation, desired, observed, plan, .. }: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
+    let previous = &observed.recorded;
+    if let Err(Invalid { reason, message }) = desired {
+        let verdicts =
+            vec![(kind::READY, Verdict::no(*reason, message)), (kind::STALLED, Verdict::yes(*reason, message))];
+        return amended(previous, verdicts, *generation, now);
+    }
+    let Some(hold) = &plan.hold else { return previous.clone() };
+    let status = progress(previous, *generation, hold.reason, &hold.message, now);
+    if observed.workloads.iter().all(|workload| workload.waiting.is_none()) {
+        return status;
+    }
+    let waits = workloads(observed);
+    amended(&status, vec![(kind::WORKLOADS_READY, waits.clone()), (kind::READY, waits)], *generation, now)
 }
 
 /// The status while something takes its time.

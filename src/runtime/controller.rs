@@ -210,7 +210,7 @@ pub(crate) async fn control<K: Kind>(
         .default_backoff()
         .reflect(writer)
         .inspect(move |event| {
-            log.see(event);
+            log.see(event, Instant::now());
             if let Ok(event) = event {
                 seen.see(event, &mut before);
             }

@@ -78,6 +78,9 @@ impl Disposition {
 /// What follows from a failed request to the API server, whatever was asked of it.
 pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
+    // What a cluster admin repairs is noticed within a minute. An API server that starts refuses the same way, until it knows the
+    // roles and kinds.
+    let soon = Retry::Doubling(5 * SECOND, MINUTE);
     let (reason, stalled, retry) = match refusal(error) {
         // Another client that never stops changing the object makes no storm of these.
         Refusal::Conflict => {
@@ -89,10 +92,9 @@ pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
         // Its deletion ends the app's as well.
         Refusal::NamespaceTerminating => (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND)),
         Refusal::Quota => (Reason::QuotaExceeded, true, often),
-        Refusal::Right | Refusal::Admission | Refusal::Expansion => {
-            (Reason::AccessDenied, true, Retry::After(5 * MINUTE))
-        }
-        Refusal::NotFound | Refusal::Invalid => (Reason::Refused, true, often),
+        Refusal::Right | Refusal::Admission | Refusal::Expansion => (Reason::AccessDenied, true, soon),
+        Refusal::NotFound => (Reason::Refused, true, soon),
+        Refusal::Invalid => (Reason::Refused, true, often),
         Refusal::Unavailable => (Reason::ApiUnavailable, false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
     };
     let state = if reason == Reason::ApiUnavailable { State::Unknown } else { State::False };

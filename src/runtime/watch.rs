@@ -1,6 +1,8 @@
 //! What becomes of a watch: events into caches, stores and controllers, and a word when it is interrupted. An **effect**,
 //! reads only.
 
+use std::time::{Duration, Instant};
+
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::{
     Resource, ResourceExt as _,
@@ -35,7 +37,7 @@ pub(crate) async fn keep<K, V: Clone>(
     let mut stream = std::pin::pin!(stream.default_backoff());
     let mut log = WatchLog::new(resource);
     while let Some(event) = stream.next().await {
-        log.see(&event);
+        log.see(&event, Instant::now());
         if let Ok(event) = event {
             changed(cache.apply(event, &entry));
         }
@@ -92,41 +94,62 @@ where
     })
 }
 
-/// What the log says of a watch: that it is interrupted, and why, once until it is resumed, which happens by itself, with backoff; and
-/// once more if it then is refused for good. An API server that stops or starts says one thing after the other, refusals among them.
+/// What the log says of a watch: that it is interrupted, and why, once until it runs again, and once more if it then is refused for
+/// good. A watch is resumed by itself, with backoff. An API server that stops or starts says one thing after the other, refusals among
+/// them, and may complete a list before it can serve the watch that follows.
 pub(crate) struct WatchLog {
     resource: String,
-    interrupted: bool,
+    state: WatchState,
     /// The code of the last failure, if that says why, and how often in a row it came.
     refused: (Option<u16>, u32),
+}
+
+enum WatchState {
+    Runs,
+    Interrupted,
+    /// The list after an interruption was complete at this time.
+    Resumed(Instant),
 }
 
 impl WatchLog {
     /// So many refusals in a row are no start of an API server: by the watch's backoff, half a minute of them.
     const FOR_GOOD: u32 = 6;
+    /// A watch that fails sooner after its list is still interrupted.
+    const SETTLES: Duration = Duration::from_secs(10);
 
     pub(crate) fn new(resource: &str) -> WatchLog {
-        WatchLog { resource: resource.to_owned(), interrupted: false, refused: (None, 0) }
+        WatchLog { resource: resource.to_owned(), state: WatchState::Runs, refused: (None, 0) }
     }
 
     /// Takes note of what the watch brings, and returns whether that was worth a line.
-    pub(crate) fn see<K>(&mut self, event: &watcher::Result<watcher::Event<K>>) -> bool {
+    pub(crate) fn see<K>(&mut self, event: &watcher::Result<watcher::Event<K>>, now: Instant) -> bool {
         let error = match event {
-            // A list is begun, and may fail.
-            Ok(watcher::Event::Init) => return false,
-            Ok(_) => {
-                (self.interrupted, self.refused) = (false, (None, 0));
+            // A list may still fail.
+            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => return false,
+            Ok(watcher::Event::InitDone) => {
+                if let WatchState::Interrupted = self.state {
+                    self.state = WatchState::Resumed(now);
+                }
+                self.refused = (None, 0);
+                return false;
+            }
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
+                (self.state, self.refused) = (WatchState::Runs, (None, 0));
                 return false;
             }
             Err(error) => error,
         };
         let code = answer(error).map(|status| status.code).filter(|code| [403, 404].contains(code));
         let times = if self.refused.0 == code { self.refused.1 + 1 } else { 1 };
-        let began_so = times == 1 && !self.interrupted;
-        // What it was told with at first is not told again.
-        self.refused = (code, if began_so { Self::FOR_GOOD } else { times });
-        let is_new = began_so || code.is_some() && times == Self::FOR_GOOD;
-        self.interrupted = true;
+        let ran = match self.state {
+            WatchState::Runs => true,
+            WatchState::Interrupted => false,
+            WatchState::Resumed(at) => now.duration_since(at) >= Self::SETTLES,
+        };
+        // The code of the first line is not told again.
+        self.refused = (code, if ran { Self::FOR_GOOD } else { times });
+        self.state = WatchState::Interrupted;
+        let is_new = ran || code.is_some() && times == Self::FOR_GOOD;
         if is_new {
             tracing::warn!(resource = self.resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
         }
@@ -185,29 +208,36 @@ mod tests {
             Err(watcher::Error::WatchStartFailed(kube::Error::Api(status)))
         };
         let mut log = WatchLog::new("configmaps");
-        for (event, is_told) in [
-            (Ok(InitDone), false),
-            (failed(503), true),
-            (failed(500), false),
+        let began = Instant::now();
+        let object = ConfigMap::default;
+        for (seconds, event, is_told) in [
+            (0, Ok(InitDone), false),
+            (1, failed(503), true),
+            (2, failed(500), false),
             // A list that fails, too.
-            (Ok(Init), false),
-            (failed(403), false),
-            (failed(503), false),
-            (Ok(InitDone), false),
-            (failed(403), true),
-            (failed(403), false),
-            (failed(503), false),
-            (failed(403), false),
-            (failed(403), false),
-            (failed(403), false),
-            (failed(403), false),
-            (failed(403), false),
-            (failed(403), true),
-            (failed(403), false),
-            (Ok(InitDone), false),
-            (failed(503), true),
+            (3, Ok(Init), false),
+            (3, Ok(InitApply(object())), false),
+            (4, failed(403), false),
+            (5, failed(503), false),
+            // A list whose watch fails, and one whose watch lasts.
+            (6, Ok(InitDone), false),
+            (7, failed(403), false),
+            (8, Ok(InitDone), false),
+            (18, failed(403), true),
+            (19, failed(403), false),
+            (20, failed(503), false),
+            (21, failed(403), false),
+            (22, failed(403), false),
+            (23, failed(403), false),
+            (24, failed(403), false),
+            (25, failed(403), false),
+            (26, failed(403), true),
+            (27, failed(403), false),
+            (28, Ok(InitDone), false),
+            (28, Ok(Apply(object())), false),
+            (28, failed(503), true),
         ] {
-            assert_eq!(log.see(&event), is_told, "{event:?}");
+            assert_eq!(log.see(&event, began + Duration::from_secs(seconds)), is_told, "{seconds}: {event:?}");
         }
     }
 

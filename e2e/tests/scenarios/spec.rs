@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_operator::crd::conditions::{find, kind};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use e2e::charts;
-use e2e::lab::{Lab, has};
+use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{secret, small, with};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use serde_json::json;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
@@ -53,6 +55,59 @@ async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
     tenant.gone("acme").await;
+    assert_eq!(tenant.listed("acme"), None);
+}
+
+/// A spec with which helm waits for a hook that no node runs.
+fn slow() -> Value {
+    json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}})
+}
+
+async fn helm_waits(tenant: &Tenant) {
+    let runs = |job: Option<&Job>| (job?.status.as_ref()?.active? > 0).then_some(());
+    tenant.wait_for("acme-nextcloud-prepare", "active", runs).await;
+}
+
+#[tokio::test]
+async fn suspending_stops_the_helm_that_runs() {
+    let tenant = Lab::shared().await.tenant("suspended-midway").await;
+    tenant.create("acme", with(small(&tenant, "acme"), slow())).await.unwrap();
+    helm_waits(&tenant).await;
+    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
+    let suspended = |status: &ClientAppStatus| {
+        status.observed_generation == app.metadata.generation && has(status, "Reconciling", "False", "Suspended")
+    };
+    tenant.status("acme", "suspended", suspended).await;
+    assert_eq!(tenant.listed("acme").unwrap().1, "failed");
+    let helms = tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count();
+
+    tenant.patch("acme", json!({"suspend": false, "chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert!(tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count() > helms);
+}
+
+#[tokio::test]
+async fn a_helm_that_takes_long_hides_nothing() {
+    let tenant = Lab::shared().await.tenant("helm-takes-long").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", slow()).await.unwrap();
+    helm_waits(&tenant).await;
+
+    let nowhere = json!({"spec": {"template": {"spec": {"nodeSelector": {"no": "node"}}}}});
+    let deployments = tenant.api::<Deployment>();
+    deployments.patch("acme-nextcloud", &PatchParams::default(), &Patch::Strategic(nowhere)).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "NotReady").await;
+    assert!(told.starts_with("Deployment acme-nextcloud: "), "{told}");
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    let changed = |status: &ClientAppStatus| {
+        let reconciling = find(&status.conditions, kind::RECONCILING);
+        reconciling.is_some_and(|condition| condition.message.contains("the spec has changed since"))
+    };
+    tenant.status("acme", "to be upgraded again", changed).await;
+
+    tenant.delete("acme").await;
     assert_eq!(tenant.listed("acme"), None);
 }
 

@@ -10,7 +10,7 @@ use crate::{
         database::{DatabaseObject, DatabaseState, Place},
         deployer::{self, Part},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
-        observed::{DatabaseView, Found, Missing},
+        observed::{AtWork, DatabaseView, Found, Missing},
         plan::Apply,
         repairs::Refused,
     },
@@ -43,6 +43,7 @@ fn brief(plan: &Plan) -> String {
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
+            Step::CancelHelm => "cancel helm".to_owned(),
             Step::Repair(missing) => {
                 format!("repair {}", drift::names(missing))
             }
@@ -645,6 +646,46 @@ fn a_chart_is_fetched_before_helm_runs() {
     row("not needed", none(), |w| w.target = None, "");
 }
 
+#[test]
+fn nothing_else_is_decided_while_helm_runs() {
+    let desired = want(&none());
+    let at_work = |digest: &str, until: Option<i64>| AtWork {
+        digest: Some(digest.to_owned()),
+        sentence: "helm runs".to_owned(),
+        until: until.map(|seconds| now() + SignedDuration::from_secs(seconds)),
+    };
+    let suspend = || json!({"suspend": true});
+    const RUNS: &str = "hold Released/Upgrading";
+    let of_predecessor = AtWork { digest: None, ..at_work("", None) };
+    for (what, spec, at_work, plan, says) in [
+        ("on record", none(), at_work(&desired.digest, Some(5)), "", None),
+        ("for an older spec", none(), at_work("old", Some(5)), "", None),
+        ("for long", none(), at_work(&desired.digest, None), RUNS, Some("helm runs")),
+        (
+            "for long, for an older spec",
+            none(),
+            at_work("old", None),
+            RUNS,
+            Some("helm runs; the spec has changed since"),
+        ),
+        ("for a deleted ClientApp", none(), of_predecessor, RUNS, Some("helm runs")),
+        ("suspended", suspend(), at_work(&desired.digest, Some(5)), "cancel helm, hold Reconciling/Suspended", None),
+        ("suspended, for long", suspend(), at_work("old", None), "cancel helm, hold Reconciling/Suspended", None),
+    ] {
+        let desired = want(&spec);
+        // Whatever else there is to do.
+        let observed = Observed { at_work: Some(at_work.clone()), ..nothing() };
+        let decided = decide(&desired, &observed, &config(), now());
+        assert_eq!(brief(&decided), plan, "{what}");
+        if let Some(says) = says {
+            let message = &decided.hold.as_ref().unwrap().message;
+            assert!(message.starts_with(says) && (says.contains(';') || message == says), "{what}: {message}");
+        }
+        let looks = at_work.until.filter(|_| plan.is_empty());
+        assert_eq!(decided.look_again, looks, "{what}");
+    }
+}
+
 fn entry(name: &str, uid: &str) -> Owned {
     Owned { kind: "Secret".to_owned(), name: name.to_owned(), uid: uid.to_owned() }
 }
@@ -749,6 +790,7 @@ impl Sim {
                 unreachable!("nothing was left, lost or deleted, and no backup is asked for")
             }
             Step::FetchChart => unreachable!("the chart is at hand"),
+            Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {
                 let release = self.observed.release.as_mut().unwrap();
                 assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));

@@ -12,7 +12,7 @@ use crate::{
         decide::decide,
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
-        observed::{DatabaseView, Found, Missing, ReleaseView, Workload},
+        observed::{AtWork, DatabaseView, Found, Missing, ReleaseView, Workload},
         repairs::Refused,
     },
     crd::{Attempt, BackupState, ReleaseObject},
@@ -345,4 +345,57 @@ fn an_intent_that_waited_for_its_turn_is_on_record() {
         assert_eq!(again.last_attempt.unwrap().started_at, Time(later), "{what}");
     }
     assert_eq!(intent(&failed, 8, 4, later).last_attempt.unwrap().failures, 1);
+}
+
+#[test]
+fn a_turn_that_has_come_in_the_queue_is_on_record() {
+    let desired = want(&json!({}));
+    let before = status(&desired, &settled(&desired));
+    let intent = |recorded: &ClientAppStatus, has_slot: bool| {
+        let mut observed = Observed { recorded: recorded.clone(), has_slot, ..settled(&desired) };
+        observed.release = Some(release("old"));
+        let plan = decide(&desired, &observed, &config(), now());
+        built(7, Ok(&desired), &observed, &plan, now())
+    };
+    let queued = intent(&before, false);
+    let said = |status: &ClientAppStatus| find(&status.conditions, kind::RECONCILING).unwrap().message.clone();
+    assert!(said(&queued).contains("as soon as it is its turn"), "{}", said(&queued));
+    assert_eq!(intent(&queued, true), queued, "it runs now, and that is told if it takes long");
+    let runs = intent(&before, true);
+    assert!(!said(&runs).contains("turn"), "{}", said(&runs));
+    assert_eq!(said(&intent(&runs, false)), said(&queued), "another run, which waits");
+}
+
+#[test]
+fn a_run_that_takes_long_hides_nothing() {
+    let desired = want(&json!({}));
+    let before = status(&desired, &settled(&desired));
+    let told = |until: Option<Timestamp>, change: &dyn Fn(&mut Observed)| {
+        let at_work = AtWork { digest: Some(desired.digest.clone()), sentence: "helm runs".to_owned(), until };
+        let mut observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..settled(&desired) };
+        change(&mut observed);
+        let plan = decide(&desired, &observed, &config(), now());
+        built(7, Ok(&desired), &observed, &plan, now())
+    };
+    let says = |status: &ClientAppStatus, type_: &str| {
+        let condition = find(&status.conditions, type_).unwrap();
+        format!("{} {} {}", condition.status, condition.reason, condition.message)
+    };
+    assert_eq!(told(Some(now()), &|_| ()), before, "on record already");
+    let long = told(None, &|_| ());
+    assert_eq!(says(&long, kind::RECONCILING), "True Upgrading helm runs");
+    assert_eq!(says(&long, kind::READY), says(&before, kind::READY));
+    let fails = |observed: &mut Observed| observed.workloads[0].waiting = Some("0 of 1 replicas".to_owned());
+    let long = told(None, &fails);
+    for type_ in [kind::READY, kind::WORKLOADS_READY] {
+        assert_eq!(says(&long, type_), "False NotReady Deployment acme-nextcloud: 0 of 1 replicas");
+    }
+    assert_eq!(long.release, before.release);
+
+    let at_work = AtWork { digest: None, sentence: String::new(), until: Some(now()) };
+    let observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..Observed::default() };
+    let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.hostname: no".to_owned() };
+    let said = built(7, Err(&invalid), &observed, &Plan::default(), now());
+    assert_eq!(says(&said, kind::STALLED), "True InvalidSpec spec.hostname: no");
+    assert_eq!((&said.release, says(&said, kind::RELEASED)), (&before.release, says(&before, kind::RELEASED)));
 }

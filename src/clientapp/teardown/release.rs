@@ -232,7 +232,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
 /// A helm that installs what is to be taken down is stopped, and waited for.
 pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     match ctx.helm_runs.state(app.key, app.uid()) {
-        HelmRun::Upgrading => {
+        HelmRun::Upgrading(_) | HelmRun::OfPredecessor => {
             ctx.helm_runs.cancel(app.key);
             let message =
                 format!("the helm that installs release {} is stopped before it is uninstalled", app.key.name);
