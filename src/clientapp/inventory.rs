@@ -135,6 +135,7 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
     let policy = metadata["annotations"][RESOURCE_POLICY].as_str().unwrap_or_default();
     let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
     let of_set = kind == "StatefulSet";
+    let is_workload = ["Deployment", "StatefulSet"].contains(&kind.as_str());
     Ok(ReleaseObject {
         api_version,
         name,
@@ -146,6 +147,7 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
             .filter_map(|template| text(&template["metadata"]["name"]))
             .collect(),
         takes_claims: of_set && spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete",
+        replicas: is_workload.then(|| spec["replicas"].as_i64().unwrap_or(1)),
         kind,
     })
 }
@@ -191,7 +193,8 @@ pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) ->
 /// What a workload waits for that is not there.
 pub(crate) const MISSING: &str = "is not there";
 
-/// The release's workloads: those that are seen, and those that are not there, although the release has them.
+/// The release's workloads: those that are seen, and those that are missing although the release has them. One that another client
+/// has scaled to zero is complete by its own status, and serves nothing.
 pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
     for object in inventory.into_iter().flat_map(|inventory| own(inventory, &app.namespace)) {
         let kind = match object.kind.as_str() {
@@ -199,11 +202,18 @@ pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: V
             "StatefulSet" => "StatefulSet",
             _ => continue,
         };
-        if seen.iter().any(|workload| workload.kind == kind && workload.name == object.name) {
-            continue;
+        match seen.iter_mut().find(|workload| workload.kind == kind && workload.name == object.name) {
+            Some(workload) if workload.waiting.is_none() && workload.replicas == 0 => {
+                let asked = object.replicas.filter(|asked| *asked > 0);
+                workload.waiting =
+                    asked.map(|asked| format!("scaled to 0 replicas by another client; the chart has {asked}"));
+            }
+            Some(_) => {}
+            None => {
+                let (name, waiting) = (object.name.clone(), Some(MISSING.to_owned()));
+                seen.push(Workload { kind, name, waiting, ..Workload::default() });
+            }
         }
-        let (name, waiting) = (object.name.clone(), Some(MISSING.to_owned()));
-        seen.push(Workload { kind, name, waiting, ..Workload::default() });
     }
     seen.sort();
     seen

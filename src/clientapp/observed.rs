@@ -264,6 +264,8 @@ pub(crate) struct Workload {
     pub uid: String,
     /// `metadata.generation`, as the watch has it.
     pub generation: i64,
+    /// `spec.replicas`, by whichever client.
+    pub replicas: i32,
     /// What selects its pods, for a request.
     pub selector: Option<String>,
     /// Its own controller has given up: no progress within its deadline.

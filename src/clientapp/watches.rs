@@ -257,7 +257,7 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         (None, None) => waiting,
     });
     let spec = deployment.spec.as_ref().map(|spec| (&spec.template, &spec.selector));
-    let mut entry = workload("Deployment", &deployment, spec, waiting);
+    let mut entry = workload("Deployment", &deployment, spec, (wanted, waiting));
     if let Some(workload) = &mut entry.value {
         workload.stuck = is_stuck && workload.waiting.is_some();
     }
@@ -279,7 +279,7 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
         updated,
         status.available_replicas.unwrap_or(0),
     );
-    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| (&spec.template, &spec.selector)), waiting)
+    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| (&spec.template, &spec.selector)), (wanted, waiting))
 }
 
 /// Why a rollout is not complete, as `kubectl rollout status` would say it.
@@ -305,7 +305,7 @@ fn workload<K: Resource>(
     kind: &'static str,
     object: &K,
     spec: Option<(&PodTemplateSpec, &LabelSelector)>,
-    waiting: Option<String>,
+    (replicas, waiting): (i32, Option<String>),
 ) -> Entry<Workload> {
     let annotations = spec.and_then(|(template, _)| template.metadata.as_ref()?.annotations.as_ref());
     let restarted_for = annotations.and_then(|annotations| annotations.get(annotation::RESTARTED_FOR).cloned());
@@ -318,6 +318,7 @@ fn workload<K: Resource>(
         restarted_for,
         uid: object.uid().unwrap_or_default(),
         generation: object.meta().generation.unwrap_or_default(),
+        replicas,
         selector: spec.and_then(|(_, selector)| pods::selector(selector)),
         stuck: false,
     };

@@ -438,6 +438,8 @@ pub struct ReleaseObject {
     /// Of a StatefulSet: whether its claims go with it (`persistentVolumeClaimRetentionPolicy.whenDeleted: Delete`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_claims: bool,
+    /// Of a Deployment or StatefulSet: how many pods the chart asks for.
+    pub replicas: Option<i64>,
 }
 
 impl ReleaseObject {

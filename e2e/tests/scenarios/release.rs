@@ -228,7 +228,12 @@ async fn a_field_that_another_client_has_taken_holds_up_no_upgrade() {
     let tenant = Lab::shared().await.tenant("taken-fields").await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=0"]).unwrap();
+    tenant
+        .condition_with("acme", ("Ready", "NotReady"), &["acme-nextcloud: scaled to 0 replicas", "the chart has 1"])
+        .await;
     tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=2"]).unwrap();
+    tenant.ready("acme", 1).await;
     tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;

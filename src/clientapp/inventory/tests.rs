@@ -108,11 +108,32 @@ fn whose_a_claim_is_and_what_becomes_of_it() {
 
 #[test]
 fn a_workload_that_is_missing_is_not_ready() {
-    let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), ..Workload::default() }];
+    let seen = vec![Workload { kind: "Deployment", name: "acme".to_owned(), replicas: 1, ..Workload::default() }];
     let all = with_missing(Some(&inventory()), &Key::new("tenants", "acme"), seen.clone());
     let waiting: Vec<_> = all.iter().map(|workload| (workload.name.as_str(), workload.waiting.is_some())).collect();
     assert_eq!(waiting, [("acme", false), ("acme-cache", true), ("acme-redis-master", true)]);
     assert_eq!(with_missing(None, &Key::new("tenants", "acme"), seen.clone()), seen);
+}
+
+#[test]
+fn a_workload_that_another_client_has_scaled_to_zero_is_not_ready() {
+    let app = Key::new("tenants", "acme");
+    for (asked, live, waits) in [
+        (Some(1), 1, false),
+        (Some(2), 0, true),
+        (Some(0), 0, false),
+        // On record before replicas were.
+        (None, 0, false),
+    ] {
+        let mut inventory = inventory();
+        inventory.objects.retain(|object| object.kind == "Deployment" && object.name == "acme");
+        inventory.objects[0].replicas = asked;
+        let seen = Workload { kind: "Deployment", name: "acme".to_owned(), replicas: live, ..Workload::default() };
+        let waiting = with_missing(Some(&inventory), &app, vec![seen]).remove(0).waiting;
+        assert_eq!(waiting.is_some_and(|waiting| waiting.starts_with("scaled to 0")), waits, "{asked:?} {live}");
+    }
+    let asked: Vec<_> = inventory().objects.iter().filter_map(|object| object.replicas).collect();
+    assert_eq!(asked, [1, 1, 1, 1], "what a manifest does not say is one");
 }
 
 #[test]
