@@ -1,17 +1,17 @@
 # syntax=docker/dockerfile:1
-# The operator and the one helm that it runs: no shell, no package manager, no libc.
+# The operator and the helm that it runs: no shell, no package manager, no libc.
 #
 #   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
 #
-# e2e/tests/manifests keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
+# e2e/tests/operator/manifests keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
 
 # --- the operator ------------------------------------------------------------------------------------------------------
-# Built on the target's own platform, emulated if need be: the TLS library contains C, and emulation is simpler than a C
+# Built on the target platform, emulated if necessary: the TLS library contains C, and emulation is simpler than a C
 # cross-compiler for every pair of platforms.
 FROM rust:1.95.0-slim-bookworm AS operator
 ARG TARGETARCH
 WORKDIR /build
-# musl, since a static binary needs a libc that may be linked in.
+# musl, a libc that can be linked statically.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends musl-tools \
     && rm -rf /var/lib/apt/lists/*
@@ -22,9 +22,9 @@ RUN case "$TARGETARCH" in \
     esac \
     && echo "$target" > /rust-target \
     && rustup target add "$target"
-# .dockerignore leaves out what only tests need.
+# .dockerignore excludes files that only tests need.
 COPY . .
-# The caches are per architecture: builds for two of them run side by side.
+# One cache per architecture, since builds for several run side by side.
 RUN --mount=type=cache,id=cargo-registry-$TARGETARCH,target=/usr/local/cargo/registry \
     --mount=type=cache,id=cargo-target-$TARGETARCH,target=/build/target \
     target=$(cat /rust-target) \
@@ -32,13 +32,13 @@ RUN --mount=type=cache,id=cargo-registry-$TARGETARCH,target=/usr/local/cargo/reg
     && cp "target/$target/release/clientapp-operator" /clientapp-operator
 
 # --- helm --------------------------------------------------------------------------------------------------------------
-# Go cross-compiles, so that no emulation is needed.
+# Go cross-compiles, so no emulation is needed.
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS helm
 ARG TARGETARCH
 WORKDIR /build
-# The module that pins helm and the checksums of its dependencies; the tests run the same helm.
+# This module pins helm and the checksums of its dependencies; the tests run the same helm.
 COPY e2e/tools/helm/go.mod e2e/tools/helm/go.sum ./
-# Without the stamp helm would report an incomplete version.
+# Without -X helm would report an incomplete version.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4) \
     && CGO_ENABLED=0 GOOS=linux GOARCH="$TARGETARCH" go build -trimpath -buildvcs=false \
@@ -51,7 +51,7 @@ RUN mkdir /empty
 FROM scratch
 # For chart repositories; the CA of the API server comes with the pod's service account.
 COPY --from=helm /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-# Writable even where no volume is mounted, as in `docker run`.
+# Writable even if no volume is mounted, as with `docker run`.
 COPY --from=helm --chown=65532:65532 /empty /tmp
 COPY --from=helm /helm /helm
 COPY --from=operator /clientapp-operator /clientapp-operator

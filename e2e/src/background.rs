@@ -1,5 +1,5 @@
-//! Runs a service on a thread and a runtime of its own, so that it outlives a test's runtime and keeps answering
-//! while the test blocks.
+//! Runs a service on its own thread and runtime, so that it outlives a test's runtime and keeps answering while the
+//! test blocks.
 
 use std::future::Future;
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts a service; the name is its thread's.
+    /// The name is the thread's.
     pub fn spawn<F: Future<Output = ()> + 'static>(
         name: &str,
         service: impl FnOnce() -> F + Send + 'static,
@@ -26,7 +26,7 @@ impl Background {
             runtime.block_on(async {
                 tokio::select! {
                     () = service() => {}
-                    // An error means that the handle is gone without a word, which is a stop as well.
+                    // An error means that the handle was dropped, which is a stop as well.
                     _ = stopped => {}
                 }
             });
@@ -40,7 +40,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // A panic over there was printed over there.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }

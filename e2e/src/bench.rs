@@ -1,7 +1,7 @@
-//! The benchmark: the operator beside bare helm in one interleaved run, on one control plane.
+//! The benchmark: the operator and bare helm in one interleaved run, on one control plane.
 //!
-//! Times are of a shared machine and mean nothing by themselves; ratios of one run do. What is counted (requests, helm
-//! runs, writes, memory) is exact.
+//! Times are those of a shared machine and mean nothing by themselves; ratios within one run do. Counts (requests, helm
+//! runs, writes) and memory are exact.
 
 mod api;
 mod cpu;
@@ -34,49 +34,45 @@ use crate::progress::Progress;
 use crate::tools::Tools;
 use crate::{charts, manifests};
 
-/// How many helm processes run at the same time, in both arms.
+/// The number of helm processes at the same time, in both arms.
 const CONCURRENCY: usize = 3;
-/// For how long nothing happens when it is counted what happens then.
+/// How long the operator is observed at rest.
 const REST: Duration = Duration::from_secs(30);
-/// Single changes that are timed one after the other.
+/// The number of single changes, timed one after the other.
 const CHANGES: usize = 15;
 
-/// What is measured.
 #[derive(clap::Subcommand, Clone, Copy, Debug)]
 pub enum What {
-    /// The operator beside bare helm
+    /// The operator and bare helm
     Helm {
-        /// How many apps each of them installs and upgrades
+        /// Number of apps that each of them installs and upgrades
         #[arg(long, default_value_t = 100)]
         apps: usize,
-        /// With a chart of 400 KB, three subcharts and fifteen objects, and not one of ten objects alone
+        /// Use a chart of 400 KB, three subcharts and fifteen objects instead of a chart of ten objects
         #[arg(long)]
         large: bool,
     },
-    /// The HTTP API beside a plain client
+    /// The HTTP API and a plain client
     Api {
-        /// How many instances are there already
+        /// Number of existing instances
         #[arg(long, default_value_t = 1000)]
         instances: usize,
     },
-    /// How soon another operator goes on when the one that leads is killed
+    /// The time until another operator takes over when the leader is killed
     TakeOver {
-        /// How many are killed, one after the other
+        /// Number of leaders to kill, one after the other
         #[arg(long, default_value_t = 20)]
         kills: usize,
     },
-    /// PostgresWriters beside a plain client of the database
+    /// PostgresWriters and a plain database client
     Writer {
-        /// How many rows each of them writes
+        /// Number of rows that each of them writes
         #[arg(long, default_value_t = 1000)]
         rows: usize,
     },
 }
 
 /// Runs the benchmark, and prints a table.
-///
-/// # Errors
-/// When a part cannot be started, or an app does not become ready.
 pub fn run(what: What, progress: &Progress) -> Result<()> {
     let tools = Tools::ensure(progress)?;
     let binary = release_binary()?;
@@ -109,7 +105,7 @@ pub fn run(what: What, progress: &Progress) -> Result<()> {
         }
         What::Api { instances } => block_on(async || bench.api(&api, instances).await),
         What::Writer { rows } => {
-            block_on(async || bench.writer(postgres.as_ref().context("PostgreSQL runs")?, rows).await)
+            block_on(async || bench.writer(postgres.as_ref().context("PostgreSQL was not started")?, rows).await)
         }
     }
 }
@@ -124,15 +120,15 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     async fn run(&self, apps: usize) -> Result<()> {
-        ensure!(apps >= 2, "two apps are the least: one a round");
+        ensure!(apps >= 2, "at least two apps are needed: one for each round");
         let client = self.plane.client().await?;
         let names = |arm: &str| (0..apps).map(|n| format!("{arm}-{n}")).collect::<Vec<_>>();
         let (bare, ours) = (names("bare"), names("ours"));
         for name in bare.iter().chain(&ours) {
             namespace(&client, name).await?;
         }
-        // Both arms run half their apps in turn, and first and second in turn: what else the machine does, and what an arm
-        // leaves to be done after it, falls on both.
+        // Each arm runs half of its apps in each round, first in one and second in the other: other load on the
+        // machine, and work that an arm leaves behind, affects both.
         let half = apps / 2;
         let mut times: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
         let mut cpus: BTreeMap<(&str, &str), Cpu> = BTreeMap::new();
@@ -154,7 +150,7 @@ impl Bench<'_> {
             let of = |arm| times[&(what, arm)].iter().sum::<f64>();
             println!("makespan of {what}: ratio {:.2}", of("operator") / of("bare helm"));
             for arm in ["bare helm", "operator"] {
-                // Rounds that differ much were disturbed by something else.
+                // Very different rounds were disturbed by other load.
                 let rounds: Vec<_> = times[&(what, arm)].iter().map(|time| format!("{time:.1}")).collect();
                 let cpu = cpus[&(what, arm)].each(apps);
                 println!("  {arm}: {} s; processor time per app, ms: {cpu}", rounds.join(" + "));
@@ -171,8 +167,8 @@ impl Bench<'_> {
         Cpu::of(self.plane.directory(), &[("the benchmark", std::process::id()), ("operator", self.operator.pid())])
     }
 
-    /// helm by itself, as `xargs -P` would run it, with the flag that makes it fastest, and with the values that the
-    /// operator would give it: what helm has to do is the same in both arms.
+    /// Bare helm, as `xargs -P` would run it, with the flag that makes it fastest and the values that the operator
+    /// would pass: helm has the same work in both arms.
     fn bare(&self, names: &[String], version: &str) -> Result<Duration> {
         let values = self.values(names, version)?;
         let chart = self.charts.join(charts::file_name(version)).display().to_string();
@@ -223,8 +219,8 @@ impl Bench<'_> {
 
     /// The operator: all objects at once, then waiting until every status has the release.
     async fn ours(&self, names: &[String], version: &str) -> Result<Duration> {
-        // Its own: the connections of the round before have been idle for as long as bare helm ran, which is when the API server
-        // closes them.
+        // A new client: the connections of the previous round were idle while bare helm ran, long enough for the API
+        // server to close them.
         let client = &self.plane.client().await?;
         let watch = watcher(Api::<ClientApp>::all(client.clone()), watcher::Config::default());
         let mut apps = Box::pin(watch.default_backoff().applied_objects());
@@ -240,7 +236,7 @@ impl Bench<'_> {
         Ok(started.elapsed())
     }
 
-    /// Requests for each app and action, from the audit log.
+    /// Requests per app and action, from the audit log.
     fn requests(&self, names: &[String]) -> Result<()> {
         let (mut helm, mut own) = (0, BTreeMap::<String, usize>::new());
         for event in self.audit()? {
@@ -263,7 +259,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One change among all, from the patch to helm's start and to the status with the new revision.
+    /// A single change, from the patch to helm's start and to the status with the new revision.
     async fn changes(&self, client: &Client, names: &[String]) -> Result<()> {
         let (mut starts, mut ends) = (Vec::new(), Vec::new());
         for n in 0..CHANGES {
@@ -293,7 +289,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What happens while nothing happens.
+    /// The operator's activity at rest.
     async fn rest(&self) -> Result<()> {
         let (requests, runs) = (self.own_requests()?, self.helm_starts().len());
         tokio::time::sleep(REST).await;
@@ -317,7 +313,7 @@ impl Bench<'_> {
         Ok(events.filter(|event| event["stage"] == "ResponseComplete").collect())
     }
 
-    /// When helm was started, from the operator's log.
+    /// The start times of helm, from the operator's log.
     fn helm_starts(&self) -> Vec<jiff::Timestamp> {
         let log = self.operator.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -333,7 +329,7 @@ impl Bench<'_> {
     }
 }
 
-/// Of at least one time.
+/// Panics without any time.
 fn median_and_worst(times: &mut [f64]) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], times[times.len() - 1])
@@ -351,11 +347,12 @@ fn is_ready(app: &ClientApp, version: &str) -> bool {
     }) && status.is_some_and(|status| status.observed_generation == app.metadata.generation)
 }
 
-/// An app of ten objects (Deployment, StatefulSet, three Services, ConfigMap, Ingress, NetworkPolicy, two
-/// PodDisruptionBudgets) without pods, so that helm is what is measured.
+/// An app with ten objects (Deployment, StatefulSet, three Services, ConfigMap, Ingress, NetworkPolicy, two
+/// PodDisruptionBudgets) without pods, so that only helm is measured.
 ///
-/// None of them is of RBAC: a client that writes a RoleBinding without being cluster admin waits up to 100 ms for the API
-/// server's check that it grants nothing it does not have. The operator is none, and a user of helm may be.
+/// No object is of RBAC: when a client other than a cluster admin writes a RoleBinding, it waits up to 100 ms for the
+/// API server's check that it grants no more than the client has. The operator is not a cluster admin, and a user of
+/// helm may be.
 fn app(name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",

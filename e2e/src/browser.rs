@@ -1,5 +1,4 @@
-//! A real Chromium without a window, for tests of the page: found, started with a profile of its own, driven by keys,
-//! and asked what it sees.
+//! A real headless Chromium for tests of the page: with its own profile, driven by key presses, and inspected.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +17,14 @@ use tokio::task::JoinHandle;
 
 use crate::lab::TIMEOUT;
 
-/// The variable that names the browser.
+/// Names the browser.
 const VARIABLE: &str = "CHROMIUM";
-/// Under these names it is looked for on the PATH.
+/// The names looked for on the PATH.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// One of these says that there has to be a browser.
+/// Either of these variables makes a browser mandatory.
 const REQUIRE: [&str; 2] = ["CI", "CLIENTAPP_E2E_REQUIRE_BROWSER"];
 
-/// The browser's executable: what `CHROMIUM` names, or one on the PATH.
+/// The browser's executable: the value of `CHROMIUM`, or one on the PATH.
 #[must_use]
 pub fn find() -> Option<PathBuf> {
     match std::env::var_os(VARIABLE) {
@@ -34,13 +33,12 @@ pub fn find() -> Option<PathBuf> {
     }
 }
 
-/// Whether a test that needs a browser has to fail where there is none, and is not ignored.
+/// Whether a test that needs a browser must fail if there is none, instead of being ignored.
 #[must_use]
 pub fn is_required() -> bool {
     REQUIRE.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// A running browser.
 pub struct Browser {
     chromium: Chromium,
     handler: JoinHandle<()>,
@@ -49,10 +47,8 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts it.
-    ///
     /// # Panics
-    /// When there is none on this machine, or it does not start.
+    /// If there is no browser on this machine, or it does not start.
     pub async fn start() -> Browser {
         let found = find().unwrap_or_else(|| {
             panic!("there is no browser: install Debian's package chromium, or name a Chromium in ${VARIABLE}")
@@ -70,10 +66,10 @@ impl Browser {
             .env("XDG_CONFIG_HOME", home)
             .env("XDG_CACHE_HOME", home)
             .new_headless_mode()
-            // It shows nothing but the page under test, and root has no sandbox.
+            // It shows only the page under test, and root has no sandbox.
             .no_sandbox()
             .disable_https_first()
-            // Whatever it would like to tell or ask its maker.
+            // Keeps it from contacting its vendor.
             .arg(("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
             .arg("no-proxy-server")
             .arg("disable-component-update")
@@ -87,9 +83,6 @@ impl Browser {
     }
 
     /// Opens an address in a tab of this size, in CSS pixels.
-    ///
-    /// # Errors
-    /// When the browser does not answer.
     pub async fn open(&self, url: &str, (width, height): (u32, u32)) -> Result<Tab> {
         let page = self.chromium.new_page("about:blank").await?;
         let tab = Tab { page, seen: Arc::default() };
@@ -113,10 +106,7 @@ impl Browser {
         Ok(tab)
     }
 
-    /// Ends it.
-    ///
-    /// # Errors
-    /// When it does not.
+    /// Closes it.
     pub async fn end(mut self) -> Result<()> {
         self.chromium.close().await?;
         self.chromium.wait().await?;
@@ -126,17 +116,16 @@ impl Browser {
 }
 
 async fn handle(mut handler: Handler) {
-    // An event that this version of the protocol does not know is no reason to stop.
+    // Keeps going after an event that this version of the protocol does not know.
     while handler.next().await.is_some() {}
 }
 
-/// Something that happened in a tab.
+/// An event in a tab.
 enum Seen {
     Complaint(String),
     Request(String),
 }
 
-/// A tab with the page.
 pub struct Tab {
     page: Page,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -156,7 +145,8 @@ impl Tab {
         });
     }
 
-    /// What the browser complained of: exceptions, violations of the policy, failed requests, and the console.
+    /// The browser's complaints: exceptions, violations of the content security policy, failed requests, and console
+    /// messages.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +155,7 @@ impl Tab {
             .collect()
     }
 
-    /// The addresses that were asked for.
+    /// The addresses requested so far.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,28 +167,19 @@ impl Tab {
         Ok(self.page.execute(Call { method, params }).await.with_context(|| method)?.result)
     }
 
-    /// Gives the tab another size, in CSS pixels.
-    ///
-    /// # Errors
-    /// When the browser does not answer.
+    /// Resizes the tab, in CSS pixels.
     pub async fn resize(&self, width: u32, height: u32) -> Result<()> {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await.map(|_| ())
     }
 
-    /// Shows it as to a user with these preferences, such as `("prefers-color-scheme", "dark")`.
-    ///
-    /// # Errors
-    /// When the browser does not answer.
+    /// Emulates media preferences, such as `("prefers-color-scheme", "dark")`.
     pub async fn prefer(&self, preferences: &[(&str, &str)]) -> Result<()> {
         let features: Vec<_> = preferences.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
         self.call("Emulation.setEmulatedMedia", json!({"features": features})).await.map(|_| ())
     }
 
-    /// The value of an expression; of a promise, what it becomes.
-    ///
-    /// # Errors
-    /// What it throws.
+    /// The value of an expression; a promise is awaited. An exception is an error.
     pub async fn evaluate(&self, expression: &str) -> Result<Value> {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let mut answer = self.call("Runtime.evaluate", params).await?;
@@ -208,15 +189,12 @@ impl Tab {
         Ok(answer["result"]["value"].take())
     }
 
-    /// Waits until an expression is true of the page, and returns its value.
-    ///
-    /// # Panics
-    /// When that takes longer than [`TIMEOUT`], with what the page shows.
+    /// Waits until an expression is true on the page, and returns its value.
     pub async fn wait(&self, expression: &str) -> Value {
         let wait = format!(
             "new Promise((resolve) => {{
                const check = () => {{
-                 // Before it is parsed, half of the page is not there yet.
+                 // Until the document is parsed, half of the page is missing.
                  const value = document.readyState !== 'loading' && ({expression});
                  if (!value) return;
                  clearInterval(timer);
@@ -234,27 +212,24 @@ impl Tab {
         loop {
             match tokio::time::timeout_at(deadline, self.evaluate(&wait)).await {
                 Ok(Ok(value)) => return value,
-                // While a page is replaced by another, promises of the old one break.
+                // When a page is replaced by another, the old one's promises break.
                 Ok(Err(error)) if error.to_string().contains("Runtime.evaluate") => {}
                 Ok(Err(error)) => panic!("{error:#}"),
                 Err(_) => {}
             }
             if tokio::time::Instant::now() >= deadline {
-                panic!("the page was never so: {expression}\n{}", self.shows().await);
+                panic!("{expression} did not become true on the page\n{}", self.shows().await);
             }
         }
     }
 
-    /// What there is to read on the page, and what the browser complained of.
+    /// The text of the page, and the browser's complaints.
     async fn shows(&self) -> String {
         let text = self.evaluate("location.href + '\\n' + document.body.innerText").await.unwrap_or_default();
         format!("{}\n{:#?}", text.as_str().unwrap_or_default(), self.complaints())
     }
 
     /// Presses a key: `Tab`, `Enter`, `Escape`, `Space`.
-    ///
-    /// # Panics
-    /// When it is another one, or the browser does not answer.
     pub async fn press(&self, key: &str) {
         let (key, code, text) = match key {
             "Tab" => ("Tab", 9, ""),
@@ -266,10 +241,7 @@ impl Tab {
         self.key(json!({"key": key, "windowsVirtualKeyCode": code, "text": text})).await;
     }
 
-    /// Types a text, key by key, where the focus is.
-    ///
-    /// # Panics
-    /// When the browser does not answer.
+    /// Types a text, key by key, into the focused element.
     pub async fn write(&self, text: &str) {
         for letter in text.chars() {
             self.key(json!({"key": letter.to_string(), "text": letter.to_string()})).await;
@@ -284,15 +256,12 @@ impl Tab {
         self.call("Input.dispatchKeyEvent", event).await.expect("the key comes up");
     }
 
-    /// Presses Tab until the focus is on what a selector selects.
-    ///
-    /// # Panics
-    /// When it does not get there.
+    /// Presses Tab until the element that the selector matches has the focus.
     pub async fn tab_to(&self, selector: &str) {
         let mut passed = Vec::new();
         let selected = format!("document.activeElement.matches({})", json!(selector));
         for _ in 0..100 {
-            if self.evaluate(&selected).await.expect("the selector is right") == true {
+            if self.evaluate(&selected).await.expect("the selector is valid") == true {
                 return;
             }
             self.press("Tab").await;
@@ -302,10 +271,7 @@ impl Tab {
         panic!("Tab does not lead to {selector}, but to {passed:#?}");
     }
 
-    /// What assistive technology is told: role and name of each node that is not ignored.
-    ///
-    /// # Errors
-    /// When the browser does not answer.
+    /// The accessibility tree: role and name of each node that is not ignored.
     pub async fn accessible(&self) -> Result<Vec<(String, String)>> {
         self.call("Accessibility.enable", json!({})).await?;
         let tree = self.call("Accessibility.getFullAXTree", json!({})).await?;
@@ -317,16 +283,13 @@ impl Tab {
             .collect())
     }
 
-    /// A picture of what the tab shows, as PNG.
-    ///
-    /// # Errors
-    /// When the browser does not answer.
+    /// A PNG screenshot of the tab.
     pub async fn screenshot(&self) -> Result<Vec<u8>> {
         Ok(self.page.screenshot(chromiumoxide::page::ScreenshotParams::default()).await?)
     }
 }
 
-/// A command whose answer is read as it is: the browser may be newer than the types that there are for it.
+/// A command whose response is read untyped: the browser may be newer than the generated types.
 #[derive(Debug)]
 struct Call {
     method: &'static str,

@@ -1,11 +1,11 @@
-//! Where what is worth keeping between runs is kept.
+//! The directory for everything worth keeping between runs.
 
 use std::env;
 use std::path::{self, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The variable that overrides the cache directory.
+/// Overrides the cache directory.
 pub const VARIABLE: &str = "CLIENTAPP_E2E_CACHE";
 
 /// The per-user directory of built tools and of the background plane's state. It need not exist yet.

@@ -1,7 +1,7 @@
 //! Packages the test chart: one source, `charts/nextcloud`, and for each broken version the few files in
 //! `charts/overlays/<version>` that break it.
 //!
-//! An archive is the same bytes every time, so that digests can be compared over runs and machines.
+//! An archive has the same bytes every time, so that digests can be compared across runs and machines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,37 +11,34 @@ use anyhow::{Context, Result};
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 
-/// The chart's name.
 pub const NAME: &str = "nextcloud";
 /// The version that an app gets when it names none.
 pub const DEFAULT: &str = "5.5.2";
-/// The next patch, the same major version of the app.
+/// The next patch version, with the same major version of the app.
 pub const PATCH: &str = "5.5.3";
 /// The next major version of the app.
 pub const MAJOR: &str = "6.0.0";
 /// Fails to render.
 pub const UNRENDERABLE: &str = "5.9.1";
-/// Has a schema that no computed values satisfy.
+/// Its schema rejects all computed values.
 pub const UNSATISFIABLE: &str = "5.9.2";
-/// Its `pre-install,pre-upgrade` hook fails after one second, or as many as the value `hookSeconds` says.
+/// Its `pre-install,pre-upgrade` hook fails after one second, or after the number in the value `hookSeconds`.
 pub const HOOK_FAILS: &str = "5.9.3";
-/// Installs, and its pods are never scheduled.
+/// Installs, but its pods are never scheduled.
 pub const NEVER_READY: &str = "5.9.4";
-/// Has a misspelt field in its Deployment, which strict validation refuses.
+/// Has a misspelt field in its Deployment, which strict validation rejects.
 pub const MISSPELT: &str = "5.9.5";
-/// Has an object of a kind that the cluster does not know.
+/// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
 
-/// A version of the chart, and the version of the app that it brings.
+/// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The chart's version.
     pub chart: &'static str,
-    /// The app's version.
     pub app: &'static str,
 }
 
-/// Every version there is, oldest first.
+/// All versions, oldest first.
 pub const VERSIONS: [Version; 9] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
@@ -54,18 +51,18 @@ pub const VERSIONS: [Version; 9] = [
     Version { chart: MAJOR, app: "30.0.0" },
 ];
 
-/// What an archive holds under a version's name.
+/// The content of an archive under a version's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The chart.
     Genuine,
-    /// The chart with one more ConfigMap: what a publisher puts in the place of a version already published.
+    /// The chart with one more ConfigMap: a version that its publisher replaced after publishing it.
     Tampered,
-    /// The chart with three subcharts and five more objects, of 400 KB: what helm has to do with the chart of the project.
+    /// The chart with three subcharts and five more objects, of 400 KB: as much work for helm as the project's real
+    /// chart.
     Large,
 }
 
-/// The bytes of a version's archive.
+/// The archive of a version.
 pub fn archive(version: &str, content: Content) -> Result<Vec<u8>> {
     let known = VERSIONS.iter().find(|known| known.chart == version);
     let version = known.with_context(|| format!("there is no version {version} of the test chart"))?;
@@ -97,12 +94,12 @@ pub fn package_all(dir: &Path) -> Result<Vec<PathBuf>> {
     VERSIONS.iter().map(|version| package(dir, version.chart, Content::Genuine)).collect()
 }
 
-/// The name of a version's archive.
+/// The file name of a version's archive.
 pub fn file_name(version: &str) -> String {
     format!("{NAME}-{version}.tgz")
 }
 
-/// The sha256 of an archive in hexadecimal, as an index and `sha256sum` print it.
+/// The sha256 of an archive in hexadecimal, as in an index and from `sha256sum`.
 pub fn digest(archive: &[u8]) -> String {
     Sha256::digest(archive).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -114,7 +111,7 @@ metadata:
   name: {{ .Release.Name }}-tampered
 ";
 
-/// The files of three subcharts: a library, one of which all is switched off, and one of five ConfigMaps.
+/// The files of three subcharts: a library, one that is switched off, and one with five ConfigMaps.
 fn subcharts() -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     [("library", 0), ("off", 0), ("extras", 5)].into_iter().flat_map(|(name, objects)| {
         let parts = || 0..200;
@@ -143,7 +140,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("charts")
 }
 
-/// Reads a directory's files, by their path inside it; a later directory's file takes an earlier one's place.
+/// Reads a directory's files, keyed by their path inside it; a later directory's file replaces an earlier one.
 fn collect(dir: &Path, inside: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
         let entry = entry?;
@@ -166,7 +163,7 @@ fn stamp(metadata: &str, version: &Version) -> String {
     metadata.lines().map(line).collect()
 }
 
-/// Neither header carries a time or an owner: the same files give the same bytes.
+/// Neither header has a time or an owner, so the same files give the same bytes.
 fn compress(files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<Vec<u8>> {
     let mut tar = tar::Builder::new(GzBuilder::new().write(Vec::new(), Compression::default()));
     for (path, content) in files {

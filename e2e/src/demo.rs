@@ -1,7 +1,7 @@
-//! `cargo demo`: what the operator does, told step by step on a real control plane, with the real commands' output.
+//! `cargo demo`: shows step by step what the operator does, on a real control plane, with the output of real commands.
 //!
-//! One story, `tell`, on one of two places: a control plane of the demonstration's own (`own`), or a cluster of the
-//! user's (`existing`). A place is set up before the story and taken down after it, however it ended.
+//! One story, `tell`, in one of two places: a control plane of its own (`own`), or the user's cluster (`existing`). The
+//! place is set up before the story and taken down after it, however it ended.
 
 mod existing;
 mod home;
@@ -26,46 +26,45 @@ use crate::charts;
 use operator::Operator;
 use screen::{Commands, say, step};
 
-/// The exit code of what Ctrl-C has ended, as shells have it.
+/// The exit code after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// What `demo` is told.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Leave everything running until Ctrl-C, to look around in
+    /// Leave everything running until Ctrl-C, for a look around
     #[arg(long)]
     keep: bool,
-    /// Use this context of your kubeconfig instead: an existing cluster, left as it was found
+    /// Use this context of your kubeconfig instead: an existing cluster, left as it was
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
 /// Where the story takes place.
 trait Place {
-    /// Makes everything that the story needs, and remembers what it made even if it fails half-way.
+    /// Creates everything that the story needs, and remembers what it created even if it fails half-way.
     async fn set_up(&mut self) -> Result<Stage>;
     /// The operator, once it runs.
     fn operator(&mut self) -> Option<&mut Operator>;
-    /// Removes all that was made.
+    /// Removes everything that was created.
     async fn take_down(&mut self) -> Result<()>;
 }
 
-/// What the story needs to know of its place.
+/// The place, as far as the story needs to know it.
 struct Stage {
     client: Client,
     commands: Commands,
     namespace: &'static str,
     /// Name of the ClientApp.
     name: &'static str,
-    /// What is applied: files by the names that `kubectl apply -f` is given, the ClientApp's last.
+    /// The files to apply, by their names for `kubectl apply -f`, the ClientApp's last.
     files: Vec<&'static str>,
-    /// How long a version may need to become ready.
+    /// How long a version may take to become ready.
     timeout: Duration,
     /// Directories of the programs, for a user who looks around.
     path: Vec<PathBuf>,
 }
 
-/// Ctrl-C and its likes: the first ends the story, the second also the tidying up.
+/// Ctrl-C and other signals: the first ends the story, the second also the cleanup.
 #[derive(Clone, Default)]
 struct Interrupts {
     first: CancellationToken,
@@ -75,7 +74,7 @@ struct Interrupts {
 /// Runs the demonstration.
 ///
 /// # Errors
-/// When anything in it fails, with what the operator said last.
+/// Contain the last lines of the operator's log.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
@@ -85,7 +84,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             Some(context) => demonstrate(existing::Existing::new(context)?, options.keep, &interrupts).await,
         }
     });
-    // What an interrupted step still does on a thread, such as a compiler's run, is of no use any more.
+    // Work that an interrupted step left on a thread, such as a compiler's run, is no longer needed.
     runtime.shutdown_background();
     result
 }
@@ -112,11 +111,11 @@ async fn demonstrate(mut place: impl Place, keep: bool, interrupts: &Interrupts)
         told = tell(&mut place, keep) => Some(told),
         () = interrupts.first.cancelled() => None,
     };
-    // A compiler hears the terminal's Ctrl-C as well, and fails.
+    // A compiler receives the terminal's Ctrl-C as well, and fails.
     let told = told.filter(|told| told.is_ok() || !interrupts.first.is_cancelled());
     match (&told, place.operator()) {
         (Some(Ok(())), _) if keep => interrupts.first.cancelled().await,
-        (Some(Err(_)), Some(operator)) => say(&format!("\nThe operator's last words:\n{}", operator.last_words())),
+        (Some(Err(_)), Some(operator)) => say(&format!("\nThe end of the operator's log:\n{}", operator.last_words())),
         _ => {}
     }
     if interrupts.first.is_cancelled() {
@@ -124,8 +123,8 @@ async fn demonstrate(mut place: impl Place, keep: bool, interrupts: &Interrupts)
     }
     say("");
     let down = tokio::select! {
-        down = step("Taking everything down", place.take_down()) => down,
-        () = interrupts.second.cancelled() => Err(anyhow!("interrupted again: not everything is taken down")),
+        down = step("Removing everything", place.take_down()) => down,
+        () = interrupts.second.cancelled() => Err(anyhow!("interrupted again: not everything was removed")),
     };
     match told {
         Some(Err(error)) => {
@@ -140,11 +139,10 @@ async fn demonstrate(mut place: impl Place, keep: bool, interrupts: &Interrupts)
             return Ok(ExitCode::from(INTERRUPTED));
         }
     }
-    say(&format!("Nothing is left of it. That took {}.", screen::seconds(started.elapsed())));
+    say(&format!("Nothing is left. That took {}.", screen::seconds(started.elapsed())));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The story.
 async fn tell(place: &mut impl Place, keep: bool) -> Result<()> {
     let stage = place.set_up().await?;
     let operator = place.operator().context("the place has no operator")?;
@@ -153,7 +151,7 @@ async fn tell(place: &mut impl Place, keep: bool) -> Result<()> {
         arguments.iter().copied().chain(["--namespace", namespace]).map(str::to_owned).collect()
     };
 
-    say("\nThis is a ClientApp, and all that its owner has to write:\n");
+    say("\nThis ClientApp is all that its owner has to write:\n");
     let app = files.last().context("there is nothing to apply")?;
     say(&without_comments(&commands.read(app)?));
     let apply: Vec<String> =
@@ -163,7 +161,7 @@ async fn tell(place: &mut impl Place, keep: bool) -> Result<()> {
     commands.kubectl(&in_namespace(&["get", "clientapps"])).await?;
     commands.helm(&in_namespace(&["list"])).await?;
 
-    say("\nThe chart's next version, by a change of the spec:");
+    say("\nThe next version of the chart, with a change of the spec:");
     let change = format!(r#"{{"spec":{{"chartVersion":"{}"}}}}"#, charts::PATCH);
     commands.kubectl(&in_namespace(&["patch", "clientapp", name, "--type=merge", "--patch", &change])).await?;
     stage.until_ready(operator, 2).await?;
@@ -174,13 +172,13 @@ async fn tell(place: &mut impl Place, keep: bool) -> Result<()> {
         look_around(&stage, operator);
         return Ok(());
     }
-    say("\nIts end, and that of all its data, since spec.deletionPolicy is Delete:");
+    say("\nIts deletion, with all data, since spec.deletionPolicy is Delete:");
     commands.kubectl(&in_namespace(&["delete", "clientapp", name, "--timeout=2m"])).await?;
     commands.helm(&in_namespace(&["list"])).await
 }
 
 impl Stage {
-    /// Waits until the ClientApp is Ready at a revision, and tells what its status says on the way.
+    /// Waits until the ClientApp is Ready at a revision, and prints changes of its status meanwhile.
     async fn until_ready(&self, operator: &mut Operator, revision: i64) -> Result<()> {
         let started = Instant::now();
         let mut told = String::new();
@@ -250,7 +248,7 @@ fn without_comments(yaml: &str) -> String {
     lines.map(|line| format!("    {line}\n")).collect::<String>().trim_end().to_owned()
 }
 
-/// Does what blocks on a thread where it does not keep Ctrl-C from being heard.
+/// Runs blocking work on a thread, so that Ctrl-C is still handled.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await?
 }

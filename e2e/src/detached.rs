@@ -1,7 +1,7 @@
-//! The control plane that outlives a command: `up` starts it, `down` ends it, one per user.
+//! A control plane that outlives a command: `up` starts it, `down` stops it; one per user.
 //!
-//! A process of its own holds it, [`hold`], and with it a locked file in the cache: the lock says whether the plane is
-//! there, the content how to reach it. A lock does not outlive its process, so that no crash leaves a false trace.
+//! A separate process holds it, see [`hold`], together with a lock on a file in the cache: the lock shows whether the
+//! plane exists, the content how to reach it. A lock does not outlive its process, so a crash leaves no false trace.
 
 use std::env;
 use std::fs::{self, File, TryLockError};
@@ -22,16 +22,15 @@ use crate::progress::Progress;
 use crate::tools::Tools;
 use crate::wait::{TIMEOUT, blocking_within};
 
-/// What there is to know about a plane in the background.
+/// A plane in the background, and how to reach it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Detached {
-    /// The process that holds it: ending that ends all.
+    /// The process that holds it; ending this process ends the plane.
     pub process: i32,
-    /// The plane's private directory.
     pub directory: PathBuf,
     /// The administrator's kubeconfig file.
     pub kubeconfig: PathBuf,
-    /// Where kubectl and helm are.
+    /// The directories of kubectl and helm.
     pub path: Vec<PathBuf>,
 }
 
@@ -43,7 +42,7 @@ impl Detached {
     }
 }
 
-/// Starts a plane in the background unless there is one, and says how to reach it.
+/// Starts a plane in the background unless one exists, and returns how to reach it.
 pub fn up(nodes: usize, progress: &Progress) -> Result<Detached> {
     if let Some(running) = running()? {
         progress.note("the control plane is running already");
@@ -68,18 +67,18 @@ pub fn up(nodes: usize, progress: &Progress) -> Result<Detached> {
         bail!("{}", fs::read_to_string(&log)?.trim_end().trim_start_matches("error: "));
     }
     task.done();
-    serde_json::from_str(&line).context("the holder said something else")
+    serde_json::from_str(&line).context("the holder printed something unexpected")
 }
 
-/// Ends the plane in the background and waits until nothing of it is left. Says whether there was one.
+/// Stops the plane in the background and waits until nothing of it is left. Returns whether there was one.
 pub fn down() -> Result<bool> {
     let Some(running) = running()? else { return Ok(false) };
-    kill(Pid::from_raw(running.process), Signal::SIGTERM).context("cannot end the control plane")?;
+    kill(Pid::from_raw(running.process), Signal::SIGTERM).context("cannot stop the control plane")?;
     lock_file()?.lock()?;
     Ok(true)
 }
 
-/// Holds a plane until SIGTERM or SIGINT, having written one line on standard output when it is ready.
+/// Holds a plane until SIGTERM or SIGINT, and writes one line to standard output when it is ready.
 pub fn hold(nodes: usize) -> Result<()> {
     let mut file = lock_file()?;
     match file.try_lock() {
@@ -101,8 +100,8 @@ pub fn hold(nodes: usize) -> Result<()> {
         };
         let line = serde_json::to_string(&detached)?;
         file.write_all(line.as_bytes())?;
-        // If its reader is gone, `up` was interrupted, and the plane is not wanted either.
-        writeln!(io::stdout(), "{line}").context("`up` does not wait for the control plane any more")?;
+        // If the reader is gone, `up` was interrupted, and the plane is not wanted either.
+        writeln!(io::stdout(), "{line}").context("`up` no longer waits for the control plane")?;
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
@@ -112,7 +111,7 @@ pub fn hold(nodes: usize) -> Result<()> {
     // The plane ends before the lock does.
 }
 
-/// The plane in the background; one that is starting is waited for.
+/// The plane in the background. Waits while it starts.
 fn running() -> Result<Option<Detached>> {
     let mut file = lock_file()?;
     blocking_within(TIMEOUT, "the plane has started", || match file.try_lock() {

@@ -1,4 +1,4 @@
-//! The helm program, run as a test needs it: apart from the user's own configuration, and with nothing hidden.
+//! The helm program, isolated from the user's configuration, with all of its output.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-/// A helm with a home of its own, hence with cold caches and no repositories.
+/// A helm with its own home, hence with cold caches and no repositories.
 #[derive(Debug)]
 pub struct Helm {
     program: PathBuf,
@@ -15,39 +15,34 @@ pub struct Helm {
     home: TempDir,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Whether the exit code was 0.
     pub success: bool,
-    /// All that was printed there.
     pub stdout: String,
-    /// All that was printed there.
     pub stderr: String,
 }
 
 impl Helm {
-    /// A helm that knows no cluster.
+    /// A helm without a cluster.
     pub fn new(program: &Path) -> Result<Self> {
         Ok(Self { program: program.to_owned(), kubeconfig: None, home: tempfile::tempdir()? })
     }
 
-    /// A helm for the cluster of a kubeconfig file.
     pub fn for_cluster(program: &Path, kubeconfig: &Path) -> Result<Self> {
         Ok(Self { kubeconfig: Some(kubeconfig.to_owned()), ..Self::new(program)? })
     }
 
-    /// Its home, which is also the directory it runs in.
+    /// The home, which is also the working directory.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// Runs it to its end.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Ran> {
         self.spawn(arguments)?.wait_with_output().map(Ran::from).context("cannot wait for helm")
     }
 
-    /// Starts it. The caller waits for it.
+    /// The caller waits for the child.
     pub fn spawn<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(arguments).current_dir(self.home());

@@ -1,5 +1,5 @@
-//! One control plane with everything a tenant needs, shared by the scenarios of a test binary: the operator under its
-//! own ClusterRole, Percona's stand-in, a chart repository.
+//! One control plane with everything that a tenant needs, shared by the scenarios of a test binary: the operator under
+//! its own ClusterRole, the Percona stand-in, a chart repository.
 
 use std::fmt::Debug;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -15,7 +15,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -29,29 +29,25 @@ use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
 use crate::tools::Tools;
-use crate::wait::until;
 pub use crate::wait::{TIMEOUT, block_on};
+use crate::wait::{until, within};
 
-/// The control plane and what runs on it.
+/// A control plane and everything on it.
 pub struct Lab {
-    /// The programs.
     pub tools: Tools,
     /// The control plane, with an audit log.
     pub plane: ControlPlane,
     /// Kubeconfig of the operator's ServiceAccount.
     pub operator_kubeconfig: PathBuf,
-    /// Where charts come from.
+    /// The chart repository.
     pub repository: Repository,
-    /// Makes databases; `None` while Percona is not installed.
+    /// Creates databases; `None` while Percona is not installed.
     pub percona: Option<PerconaStandIn>,
     operator: Mutex<Option<Operator>>,
 }
 
 impl Lab {
-    /// A control plane with the operator's manifests and, if asked for, Percona. No operator runs yet.
-    ///
-    /// # Errors
-    /// When a part cannot be started.
+    /// A control plane with the operator's manifests and, on request, Percona. No operator runs yet.
     pub fn start(with_percona: bool) -> Result<Lab> {
         let tools = Tools::ensure(&Progress::stderr())?;
         let mut operator_kubeconfig = PathBuf::new();
@@ -70,10 +66,7 @@ impl Lab {
         Ok(Lab { tools, plane, operator_kubeconfig, repository, percona, operator: Mutex::new(None) })
     }
 
-    /// The one that all scenarios of this process share, with Percona and the operator.
-    ///
-    /// # Panics
-    /// When it cannot be started: no scenario can run then.
+    /// Shared by all scenarios of this process, with Percona and the operator.
     pub async fn shared() -> &'static Lab {
         static SHARED: OnceLock<Lab> = OnceLock::new();
         let start = || {
@@ -83,40 +76,31 @@ impl Lab {
             lab.start_operator(&options).expect("the operator starts");
             lab
         };
-        // Inside a test's runtime no other can be blocked on.
+        // Inside a test's runtime, tokio refuses to block on another.
         tokio::task::spawn_blocking(move || SHARED.get_or_init(start)).await.expect("the lab starts")
     }
 
-    /// One that all tests of this process share and no operator works on, with Percona.
-    ///
-    /// # Panics
-    /// When it cannot be started.
+    /// Shared by all tests of this process that need no operator, with Percona.
     pub async fn unattended() -> &'static Lab {
         static UNATTENDED: OnceLock<Lab> = OnceLock::new();
         let start = || UNATTENDED.get_or_init(|| Lab::start(true).expect("the lab starts"));
         tokio::task::spawn_blocking(start).await.expect("the lab starts")
     }
 
-    /// One for a test that changes the cluster itself, without Percona and without an operator. It ends with the process.
-    ///
-    /// # Panics
-    /// When it cannot be started.
+    /// For a test that changes the cluster itself, without Percona and without an operator. It ends with the process.
     pub async fn own() -> &'static Lab {
         let start = || &*Box::leak(Box::new(Lab::start(false).expect("the lab starts")));
         tokio::task::spawn_blocking(start).await.expect("the lab starts")
     }
 
-    /// A new namespace for an operator of its own, which sees no other one. No operator runs yet.
-    ///
-    /// # Panics
-    /// When it exists already or cannot be made.
+    /// A new namespace for an operator of its own, which sees no other namespace. No operator runs yet.
     pub async fn apart(&'static self, namespace: &str) -> Apart {
         self.try_apart(namespace).await.expect("a namespace for an operator of its own")
     }
 
     async fn try_apart(&'static self, namespace: &str) -> Result<Apart> {
         let tenant = Tenant::new(self, namespace).await?;
-        // What the operator writes into the namespace is counted; the Lease is beside it.
+        // The Lease is in another namespace, since the operator's writes in this one are counted.
         let lease = Tenant::new(self, &format!("{namespace}-lease")).await?;
         for kind in ["role", "rolebinding"] {
             let name = manifests::LEASE_ROLE;
@@ -133,7 +117,7 @@ impl Lab {
         Ok(Apart { tenant, proxy, options })
     }
 
-    /// How the operator is started here.
+    /// Options for an operator in this lab.
     #[must_use]
     pub fn options(&self) -> Options {
         Options {
@@ -142,48 +126,39 @@ impl Lab {
         }
     }
 
-    /// Starts the operator in place of the one that runs, and waits until it leads.
-    ///
-    /// # Errors
-    /// When it does not.
+    /// Starts an operator in place of the running one, and waits until it leads.
     pub fn start_operator(&self, options: &Options) -> Result<()> {
         let mut operator = self.operator();
-        // First the old one: it releases its lease.
+        // The old operator first, so that it releases its Lease.
         *operator = None;
         *operator = Some(Operator::leading(options)?);
         Ok(())
     }
 
-    /// The operator that runs.
+    /// The running operator.
     pub fn operator(&self) -> MutexGuard<'_, Option<Operator>> {
-        // A scenario that panicked while it held it has left it running or not, which is all there is to know.
+        // After a panic of the scenario that held it, the operator still runs or it does not: there is no broken state.
         self.operator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that the operator has logged.
+    /// The operator's log.
     #[must_use]
     pub fn operator_log(&self) -> String {
         self.operator().as_ref().map(Operator::log).unwrap_or_default()
     }
 
-    /// A new namespace with a client and a helm of its own, both as cluster admin.
-    ///
-    /// # Panics
-    /// When it exists already or cannot be made.
+    /// A new namespace with its own client and helm, both as cluster admin.
     pub async fn tenant(&'static self, namespace: &str) -> Tenant {
         Tenant::new(self, namespace).await.expect("a namespace for the scenario")
     }
 
-    /// The requests that the operator itself and its helms have made so far for a namespace, as `verb resource`, read
-    /// from the audit log. Watches are left out; after what was to be created and is there already stands `there`.
-    ///
-    /// # Errors
-    /// When there is no audit log.
+    /// The requests of the operator itself and of its helms for a namespace so far, as `verb resource`, from the audit
+    /// log. Watches are left out; ` there` is appended if the object to create existed already.
     pub fn requests(&self, namespace: &str) -> Result<Vec<String>> {
         let path = self.plane.audit_log().context("the plane keeps no audit log")?;
         let user = format!("system:serviceaccount:{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
         let log = std::fs::read_to_string(path)?;
-        // Most lines are about others, and reading one takes a while.
+        // Most lines concern other namespaces, and parsing a line takes a while.
         let about = format!("\"namespace\":\"{namespace}\"");
         let lines = log.lines().filter(|line| line.contains(&about));
         let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -196,7 +171,7 @@ impl Lab {
                 let object = &event["objectRef"];
                 let agent = if word(&event["userAgent"]).starts_with("Helm/") { "helm" } else { "operator" };
                 let (verb, resource) = (word(&event["verb"]), word(&object["resource"]));
-                // A watch was late, and another client was before or, more often, this one.
+                // A watch was late, and another client, or more often this one, had created the object.
                 let there = if verb == "create" && event["responseStatus"]["code"] == 409 { " there" } else { "" };
                 format!("{agent} {verb} {resource}/{}{there}", word(&object["subresource"]))
             })
@@ -206,25 +181,21 @@ impl Lab {
 
 /// A namespace for one scenario with operators of its own.
 pub struct Apart {
-    /// The namespace.
     pub tenant: Tenant,
-    /// Between the operators and the API server; they see no other namespace by it.
+    /// Between the operators and the API server; hides all other namespaces from the operators.
     pub proxy: Proxy,
-    /// How an operator is started here.
+    /// Options for an operator here.
     pub options: Options,
 }
 
-/// Starts an operator and waits until it leads. While it waits the test's runtime is free.
-///
-/// # Panics
-/// When it does not lead.
+/// Starts an operator and waits until it leads, without blocking the test's runtime.
 pub async fn leading(options: &Options) -> Operator {
     let options = options.clone();
     let start = move || Operator::leading(&options).expect("the operator leads");
     tokio::task::spawn_blocking(start).await.expect("the operator leads")
 }
 
-/// An object of a kind that lives in namespaces.
+/// An object of a namespaced kind.
 pub trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
 {
@@ -237,9 +208,7 @@ impl<K> Object for K where
 
 /// A namespace for one scenario.
 pub struct Tenant {
-    /// The lab it is in.
     pub lab: &'static Lab,
-    /// Its namespace.
     pub namespace: String,
     /// As cluster admin.
     pub client: Client,
@@ -255,15 +224,11 @@ impl Tenant {
         Ok(Tenant { lab, namespace: namespace.to_owned(), client, helm })
     }
 
-    /// Has Percona's stand-in misbehave in this way to one cluster of the namespace.
-    ///
-    /// # Panics
-    /// In a lab without it.
+    /// Makes the Percona stand-in misbehave for one cluster of the namespace.
     pub fn percona(&self, cluster: &str, knobs: Knobs) {
         self.lab.percona.as_ref().expect("a lab with Percona").set_for(&self.namespace, cluster, knobs);
     }
 
-    /// Objects of a kind in the namespace.
     #[must_use]
     pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
@@ -278,13 +243,13 @@ impl Tenant {
             "apiVersion": ClientApp::api_version(&()), "kind": ClientApp::kind(&()),
             "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,
         });
-        // As text, since a typed ClientApp could not be wrong.
+        // As text, since a typed ClientApp could not be invalid.
         let url = ClientApp::url_path(&(), Some(&self.namespace));
         let request = http::Request::post(format!("{url}?fieldValidation=Strict"))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(object.to_string().into_bytes())
             .map_err(kube::Error::HttpError)?;
-        // What the API server has taken may be nested deeper than serde_json reads.
+        // The stored object may be nested more deeply than serde_json reads.
         self.client.request_text(request).await.map(|_| ())
     }
 
@@ -297,60 +262,41 @@ impl Tenant {
         self.api::<ClientApp>().patch(name, &PatchParams::default(), &patch).await
     }
 
-    /// The uid of an object, if it is there.
-    ///
-    /// # Panics
-    /// When the API server cannot be asked.
+    /// The uid of an object, if it exists.
     pub async fn uid<K: Object>(&self, name: &str) -> Option<String> {
         self.api::<K>().get_opt(name).await.expect("look for an object").and_then(|object| object.uid())
     }
 
-    /// Deletes an object, and waits until there is another of its name.
-    ///
-    /// # Panics
-    /// When it is not there, or no other comes.
+    /// Deletes an object, and waits until another one has its name.
     pub async fn replaced<K: Object>(&self, name: &str) {
-        let before = self.uid::<K>(name).await.expect("there is one");
+        let before = self.uid::<K>(name).await.expect("the object exists");
         self.api::<K>().delete(name, &DeleteParams::background()).await.expect("delete an object");
         let another = |found: Option<&K>| found.filter(|found| found.uid().as_ref() != Some(&before)).map(|_| ());
         self.wait_for(name, "recreated", another).await;
     }
 
-    /// Waits until an object is as the check wants it. `None`: it is gone.
-    ///
-    /// # Panics
-    /// When that takes longer than [`TIMEOUT`], with the object as it was last.
+    /// Waits until the check returns a value for an object, or for `None` if there is no such object.
     pub async fn wait_for<K: Object, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T {
         let mut last = None;
         let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
-        let found = tokio::time::timeout(TIMEOUT, async {
-            loop {
-                match objects.next().await {
-                    Some(Ok(object)) => last = object,
-                    Some(Err(_)) => continue,
-                    None => return None,
-                }
-                if let Some(object) = &mut last {
-                    object.meta_mut().managed_fields = None;
-                }
-                if let Some(found) = check(last.as_ref()) {
-                    return Some(found);
-                }
+        let found = within(TIMEOUT, what, async || {
+            last = objects.next().await?.ok()?;
+            if let Some(object) = &mut last {
+                object.meta_mut().managed_fields = None;
             }
-        })
-        .await;
-        match found {
-            Ok(Some(found)) => found,
-            _ => panic!(
+            check(last.as_ref())
+        });
+        found.await.unwrap_or_else(|_| {
+            panic!(
                 "{} {}/{name} was not {what}; it was {last:#?}\nthe operator's log:\n{}",
                 K::kind(&()),
                 self.namespace,
                 self.lab.operator_log()
-            ),
-        }
+            )
+        })
     }
 
-    /// Waits until a ClientApp's status is as the check wants it.
+    /// Waits until the check accepts a ClientApp's status.
     pub async fn status(&self, name: &str, what: &str, check: impl Fn(&ClientAppStatus) -> bool) -> ClientAppStatus {
         self.wait_for(name, what, |app: Option<&ClientApp>| {
             app?.status.as_ref().filter(|status| check(status)).cloned()
@@ -358,7 +304,7 @@ impl Tenant {
         .await
     }
 
-    /// Waits until a ClientApp is Ready at this revision and for its newest spec.
+    /// Waits until a ClientApp is Ready at this revision and for its latest spec.
     pub async fn ready(&self, name: &str, revision: i64) -> ClientAppStatus {
         let what = format!("Ready at revision {revision}");
         self.wait_for(name, &what, |app: Option<&ClientApp>| {
@@ -379,17 +325,12 @@ impl Tenant {
     }
 
     /// Waits until a ClientApp is not Ready for this reason, with these words in the message.
-    ///
-    /// # Panics
-    /// When it is not in time.
     pub async fn held(&self, name: &str, reason: &str, words: &[&str]) {
         self.condition_with(name, ("Ready", reason), words).await;
     }
 
-    /// Waits until a condition of a ClientApp is not True for this reason, with these words in the message, and returns that.
-    ///
-    /// # Panics
-    /// When it is not in time.
+    /// Waits until a condition of a ClientApp is not True for this reason, with these words in the message, and returns
+    /// the message.
     pub async fn condition_with(&self, name: &str, (type_, reason): (&str, &str), words: &[&str]) -> String {
         let message = |status: &ClientAppStatus| {
             let told = conditions::find(&status.conditions, type_)?;
@@ -397,26 +338,22 @@ impl Tenant {
             (fits && words.iter().all(|part| told.message.contains(part))).then(|| told.message.clone())
         };
         let what = format!("{type_} {reason} with {words:?}");
-        message(&self.status(name, &what, |status| message(status).is_some()).await).expect("it was told")
+        message(&self.status(name, &what, |status| message(status).is_some()).await)
+            .expect("the status has the condition")
     }
 
-    /// Makes a ResourceQuota, and waits until it counts: before, it refuses nothing.
-    ///
-    /// # Panics
-    /// When that does not come.
+    /// Creates a ResourceQuota, and waits until the API server counts usage: before that, it refuses nothing.
     pub async fn quota(&self, name: &str, spec: Value) {
-        let quota = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).expect("it is a quota");
+        let quota =
+            serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).expect("the spec is valid");
         self.api::<ResourceQuota>().create(&PostParams::default(), &quota).await.expect("create the quota");
         let counts = |quota: Option<&ResourceQuota>| quota?.status.as_ref()?.used.as_ref().map(|_| ());
         self.wait_for(name, "counted", counts).await;
     }
 
-    /// Waits until the API server goes by a user's right to do this in the namespace, or by the lack of it.
-    ///
-    /// # Panics
-    /// When it does not in time.
+    /// Waits until the API server grants a user this right in the namespace, or no longer grants it.
     pub async fn until_may(&self, user: &str, [verb, resource]: [&str; 2], may: bool) {
-        // kubectl fails when the answer is no, and for any other reason; the words tell.
+        // kubectl also fails when the answer is no; its output tells the difference.
         let answer = if may { "yes" } else { "no" };
         let said =
             || self.kubectl(&["auth", "can-i", verb, resource, "--as", user]).unwrap_or_else(|error| error.to_string());
@@ -424,14 +361,11 @@ impl Tenant {
         until(&format!("{user} may {verb} {resource} in {}: {may}", self.namespace), is).await;
     }
 
-    /// What the operator and its helms have asked of the API server for this namespace so far, without watches. What
-    /// they asked before the call is in it.
-    ///
-    /// # Panics
-    /// When the audit log does not grow.
+    /// The requests of the operator and its helms for this namespace so far, without watches, including all before this
+    /// call.
     pub async fn requests(&self) -> Vec<String> {
         static MARKERS: AtomicU32 = AtomicU32::new(0);
-        // The log is in order: once this request is in it, so is all that was answered before.
+        // The log is in order: once it has this request, it has all that were answered before.
         let marker = format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed));
         let log = self.lab.plane.audit_log().expect("the plane keeps an audit log");
         let mut log = std::fs::File::open(log).expect("the audit log is there");
@@ -447,10 +381,7 @@ impl Tenant {
         self.lab.requests(&self.namespace).expect("the plane keeps an audit log")
     }
 
-    /// The events about an object, as reason and sentence; one that was counted twice is there twice.
-    ///
-    /// # Panics
-    /// When they cannot be listed.
+    /// The events about an object, as reason and message; an event counted twice is listed twice.
     pub async fn events(&self, name: &str) -> Vec<(String, String)> {
         let mut events = self.api::<Event>().list(&ListParams::default()).await.expect("list events").items;
         events.retain(|event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(name)));
@@ -460,18 +391,13 @@ impl Tenant {
         events.iter().flat_map(|event| std::iter::repeat_n(said(event), times(event))).collect()
     }
 
-    /// Waits until an event about an object says this, and returns all of them: a status is written before its event.
-    ///
-    /// # Panics
-    /// When it never does.
+    /// Waits until an event about an object has this message, and returns all events: the operator writes a status
+    /// before its event.
     pub async fn events_with(&self, name: &str, reason: &str, sentence: &str) -> Vec<(String, String)> {
         self.told(name, reason, |note| note == sentence, sentence).await
     }
 
-    /// Waits until an event about an object has this in its sentence.
-    ///
-    /// # Panics
-    /// When it never has.
+    /// Waits until the message of an event about an object contains this part.
     pub async fn event(&self, name: &str, reason: &str, part: &str) {
         self.told(name, reason, |note| note.contains(part), part).await;
     }
@@ -485,23 +411,14 @@ impl Tenant {
         .await
     }
 
-    /// Lets the pod of the Job with this uid run, though no node fits, and so the Job succeed: what the scheduler will
-    /// not do, this does.
-    ///
-    /// # Panics
-    /// When there is no such pod in time.
+    /// Binds the pod of the Job with this uid to a node, although none is suitable, so that the Job succeeds.
     pub async fn let_job_run(&self, uid: &str) {
-        let config = watcher::Config::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
-        let mut pods = Box::pin(watcher(self.api::<Pod>(), config).applied_objects());
-        let pod = tokio::time::timeout(TIMEOUT, async {
-            loop {
-                match pods.next().await {
-                    Some(Ok(pod)) if pod.metadata.deletion_timestamp.is_none() => return pod.name_any(),
-                    _ => {}
-                }
-            }
+        let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
+        let pod = until("the Job has a pod", async || {
+            let pods = self.api::<Pod>().list(&of_job).await.ok()?;
+            pods.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).map(|pod| pod.name_any())
         });
-        let pod = pod.await.expect("the Job has a pod");
+        let pod = pod.await;
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
             "target": {"apiVersion": "v1", "kind": "Node", "name": "node-0"},
@@ -513,35 +430,22 @@ impl Tenant {
     }
 
     /// Deletes a ClientApp and waits until it is gone.
-    ///
-    /// # Panics
-    /// When it is not.
     pub async fn delete(&self, name: &str) {
         self.api::<ClientApp>().delete(name, &DeleteParams::default()).await.expect("delete a ClientApp");
         self.gone(name).await;
     }
 
-    /// Waits until a ClientApp is gone.
-    ///
-    /// # Panics
-    /// When it is not in time.
     pub async fn gone(&self, name: &str) {
         self.wait_for(name, "gone", |app: Option<&ClientApp>| app.is_none().then_some(())).await;
     }
 
     /// Runs helm in the namespace as cluster admin.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn helm(&self, arguments: &[&str]) -> Ran {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--namespace", &self.namespace]).collect();
         self.helm.run(&arguments).expect("helm starts")
     }
 
-    /// What `helm list` shows of a release, as `(revision, status, chart)`.
-    ///
-    /// # Panics
-    /// When helm fails.
+    /// A release in `helm list`, as `(revision, status, chart)`.
     pub fn listed(&self, release: &str) -> Option<(String, String, String)> {
         let ran = self.helm(&["list", "-o", "json"]);
         assert!(ran.success, "{}", ran.stderr);
@@ -554,7 +458,7 @@ impl Tenant {
     /// Runs kubectl in the namespace as cluster admin.
     ///
     /// # Errors
-    /// What it printed when it failed.
+    /// kubectl's output, if it fails.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         kubectl(&self.lab.tools.kubectl, &self.lab.plane.kubeconfig(), Some(&self.namespace), arguments)
     }
@@ -563,11 +467,11 @@ impl Tenant {
 /// Runs kubectl, with its cache beside the kubeconfig.
 ///
 /// # Errors
-/// What it printed when it failed.
+/// kubectl's output, if it fails.
 pub fn kubectl(kubectl: &Path, kubeconfig: &Path, namespace: Option<&str>, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(kubectl);
     command.arg("--kubeconfig").arg(kubeconfig).args(arguments).stdin(Stdio::null());
-    // What it remembers of a server must not outlive it: the next plane may have the same port.
+    // kubectl's discovery cache must not outlive the server: the next plane may have the same port.
     command.arg("--cache-dir").arg(kubeconfig.with_file_name("kubectl"));
     if let Some(namespace) = namespace {
         command.args(["--namespace", namespace]);
@@ -587,7 +491,7 @@ pub fn has(status: &ClientAppStatus, type_: &str, state: &str, reason: &str) -> 
         .is_some_and(|condition| condition.status == state && condition.reason == reason)
 }
 
-/// A reference to a name in a tenant's namespace that is unique in the cluster, for hostnames.
+/// A hostname that is unique in the cluster, for a name in a tenant's namespace.
 #[must_use]
 pub fn hostname(tenant: &Tenant, name: &str) -> String {
     format!("{name}.{}.example.com", tenant.namespace)

@@ -1,5 +1,5 @@
-//! Everything the end-to-end tests and the demonstration of the ClientApp operator stand on: a real local control plane
-//! and what a cluster's surroundings would provide.
+//! Shared by the end-to-end tests and the demonstration of the ClientApp operator: a real local control plane, and
+//! stand-ins for the rest of a cluster.
 
 pub mod background;
 pub mod bench;

@@ -1,15 +1,15 @@
 //! The oracle as a property: random lives of apps and databases, many side by side, on a real control plane with a real
-//! helm, while the operator is killed, and frozen, at random moments. After each life everything that held data, or opened
-//! some, is there unless a step has asked for its deletion; or something says why.
+//! helm, while the operator is killed and frozen at random moments. After each life, every object that held data or gave
+//! access to data still exists, unless a step requested its deletion or a message says why it is gone.
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what happens | [`mod@step`], [`mod@script`] | pure |
-//! | does it | [`act`] | effect |
-//! | befalls the operator | [`fleet`], [`chaos`] | effect |
-//! | sees everything | [`recorder`], [`audit`], [`history`] | effect |
-//! | when it is over | [`quiet`] | pure |
-//! | whose everything is, and what is wrong | [`model`], [`mod@judge`] | pure |
+//! | the steps | [`mod@step`], [`mod@script`] | pure |
+//! | carries them out | [`act`] | effect |
+//! | disturbs the operator | [`fleet`], [`chaos`] | effect |
+//! | records everything | [`recorder`], [`audit`], [`history`] | effect |
+//! | decides when a life is over | [`quiet`] | pure |
+//! | the owners of all objects, and the violations | [`model`], [`mod@judge`] | pure |
 
 pub mod act;
 pub mod audit;
@@ -54,39 +54,36 @@ use crate::lab::Lab;
 use crate::percona::PerconaStandIn;
 use crate::progress::Progress;
 
-/// How long a life has after its last step for what may pass: a deletion that still goes on, a word that is not said yet.
+/// How long after its last step a life has for everything that takes time: a deletion in progress, a message not
+/// written yet.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// Looked at again at least this often, for what no watch shows.
+/// Checks at least this often, for changes that no watch shows.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Which lives are lived.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// How many lives
+    /// Number of lives
     #[arg(long, default_value_t = 40)]
     pub count: u64,
-    /// Seed of the first life; the next ones count on from it. Absent: one of this moment
+    /// Seed of the first life; the others count up from it. Default: the current time
     #[arg(long, env = "LIVES_SEED")]
     pub seed: Option<u64>,
-    /// How many lives at the same time
+    /// Number of lives at the same time
     #[arg(long, default_value_t = 20)]
     pub parallel: usize,
     /// Leave the operator alone
     #[arg(long)]
     pub calm: bool,
-    /// Look for the least steps by which each failure comes about, without trouble for the operator
+    /// Look for the shortest sequence of steps that still leads to each failure, without disturbing the operator
     #[arg(long)]
     pub shrink: bool,
-    /// Tell of each life, not only of those that go wrong
+    /// Print every life, not only those that fail
     #[arg(long)]
     pub tell: bool,
 }
 
 impl Options {
-    /// Those of `cargo e2e lives` without a flag.
-    ///
-    /// # Panics
-    /// When the environment has a seed that is no number.
+    /// The defaults of `cargo e2e lives`, with the seed from the environment.
     #[must_use]
     pub fn from_environment() -> Options {
         #[derive(clap::Parser)]
@@ -98,13 +95,10 @@ impl Options {
     }
 }
 
-/// What all lives share.
+/// Shared by all lives.
 pub struct Stage {
-    /// The control plane and what runs on it.
     pub lab: &'static Lab,
-    /// What is seen.
     pub recorder: Recorder,
-    /// The operators.
     pub fleet: Fleet,
     /// For the HTTP API.
     pub http: reqwest::Client,
@@ -118,7 +112,7 @@ impl Stage {
         // Another part of this process may have been first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let lab = tokio::task::block_in_place(|| Lab::start(false))?;
-        // As long as this process: its watchdog takes it down.
+        // For the lifetime of this process: the lab's watchdog ends it.
         let lab: &'static Lab = Box::leak(Box::new(lab));
         let client = lab.plane.client().await?;
         PerconaStandIn::install_crd(&client).await?;
@@ -140,15 +134,12 @@ impl Stage {
         })
     }
 
-    /// A client of a life.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// A client for a life's requests.
     pub async fn client(&self) -> Result<Client> {
         Ok(Client::try_from(named(self.lab.plane.config().await?, LIFE))?)
     }
 
-    /// Asks again whenever something has changed, until there is an answer or the time is over.
+    /// Asks again after every change, until there is an answer or the time is up.
     pub async fn until<T>(&self, within: Duration, mut ask: impl FnMut(&Stage) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + within;
         let mut changes = self.recorder.changes();
@@ -165,24 +156,24 @@ impl Stage {
         }
     }
 
-    /// The newest version seen.
+    /// The latest resource version seen.
     #[must_use]
     pub fn now(&self) -> Time {
         *self.recorder.changes().borrow()
     }
 
-    /// What the API server has answered.
+    /// The responses of the API server.
     pub fn audit(&self) -> MutexGuard<'_, Audit> {
         self.audit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The packaged chart, for other clients of helm.
+    /// The packaged chart, for other Helm clients.
     #[must_use]
     pub fn chart(&self) -> PathBuf {
         self.charts.path().join(charts::file_name(charts::DEFAULT))
     }
 
-    /// Keeps in mind what befell the operator.
+    /// Records an event of the operator for the stories.
     pub fn note(&self, text: &str) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).push((Timestamp::now(), text.to_owned()));
     }
@@ -213,39 +204,37 @@ async fn install_snapshots(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A life.
+/// A life that is over.
 #[derive(Clone, Debug)]
 pub struct Lived {
-    /// Whether it went wrong, or could not be lived.
+    /// Whether it failed, or could not be run.
     pub wrong: bool,
-    /// What happened.
     pub script: Script,
-    /// What is wrong.
     pub violations: Vec<Violation>,
     /// All of that, for people.
     pub story: String,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed of the first life.
     pub seed: u64,
-    /// The lives that went wrong, as stories.
+    /// The lives that failed.
     pub failures: Vec<Lived>,
 }
 
-/// Lives as many lives as asked for.
+/// Runs the lives.
 ///
 /// # Errors
-/// When the surroundings cannot be started, or no operator leads any more.
+/// If the lab cannot be started, or no operator leads any more.
 pub fn run(options: &Options, progress: &Progress) -> Result<Outcome> {
     tokio::runtime::Runtime::new()?.block_on(live(options, progress))
 }
 
 async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
     let seed = options.seed.unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
-    progress.note(&format!("lives: {} from seed {seed} on", options.count));
+    progress.note(&format!("lives: {}, starting at seed {seed}", options.count));
     let scripts: Vec<Script> = (0..options.count).map(|life| script(seed.wrapping_add(life))).collect();
     let stage = Arc::new(Stage::start().await?);
     let task = progress.task("lives");
@@ -264,7 +253,7 @@ async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
         Some(mut trouble) => tokio::select! {
             lived = lives => {
                 trouble.abort();
-                // It may be in the middle of starting an operator.
+                // It may be starting an operator.
                 let _ = trouble.await;
                 lived
             }
@@ -286,7 +275,7 @@ async fn live(options: &Options, progress: &Progress) -> Result<Outcome> {
     Ok(Outcome { seed, failures })
 }
 
-/// One life, on a task of its own. One that could not be lived has gone wrong.
+/// One life, on its own task. A life that could not be run has failed.
 async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Lived {
     let lived = tokio::spawn(one(stage.clone(), namespace.clone(), script.clone())).await;
     lived.map_err(anyhow::Error::from).flatten().unwrap_or_else(|error| {
@@ -295,7 +284,6 @@ async fn spawned(stage: &Arc<Stage>, namespace: String, script: Script) -> Lived
     })
 }
 
-/// Lives one life.
 async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Lived> {
     let began = Timestamp::now();
     let mut life = Life::new(stage.clone(), namespace, script.made_namespace).await?;
@@ -318,7 +306,7 @@ async fn one(stage: Arc<Stage>, namespace: String, script: Script) -> Result<Liv
     }
 }
 
-/// What is wrong, and who deleted what is lost.
+/// The violations, and which client deleted each lost object.
 fn verdict(life: &Life, rest: &[judge::Rest]) -> (Vec<Violation>, Vec<String>) {
     let audit = life.stage.audit();
     let requests = audit.requests.get(&life.namespace).map(Vec::as_slice).unwrap_or_default();
@@ -340,7 +328,7 @@ fn verdict(life: &Life, rest: &[judge::Rest]) -> (Vec<Violation>, Vec<String>) {
     (violations, details)
 }
 
-/// Which steps a failure needs: those are left out without which it comes about as well.
+/// Reduces a failure to the steps that it needs, leaving out those without which it still happens.
 async fn shrink(stage: &Arc<Stage>, failure: Lived, parallel: usize, progress: &Progress) -> Lived {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let same = |found: &Lived| {
@@ -376,15 +364,18 @@ fn clock(at: Timestamp) -> String {
 }
 
 fn told(script: &Script) -> String {
-    let mut text =
-        format!("seed {}{}:", script.seed, if script.made_namespace { ", in a namespace made for acme" } else { "" });
+    let mut text = format!(
+        "seed {}{}:",
+        script.seed,
+        if script.made_namespace { ", in a namespace created for acme" } else { "" }
+    );
     for moved in &script.moves {
         let _ = write!(text, "\n  {moved}");
     }
     text
 }
 
-/// What the operators have logged about a namespace: when, and what.
+/// The operators' log entries about a namespace: time and text.
 fn logged(log: &str, namespace: &str) -> Vec<String> {
     let about = [format!("\"{namespace}/"), format!("\"{namespace}\""), format!(" {namespace}/")];
     let lines = log.lines().filter(|line| about.iter().any(|place| line.contains(place)));
@@ -397,7 +388,8 @@ fn logged(log: &str, namespace: &str) -> Vec<String> {
         .collect()
 }
 
-/// A failure for people: the steps with times, what is wrong, who did it, and what the operators have logged.
+/// A failure for people: the steps with times, the violations, the requests behind them, and the operators' log
+/// entries.
 fn story(
     stage: &Stage,
     life: &Life,
@@ -406,7 +398,7 @@ fn story(
     violations: &[Violation],
     details: &[String],
 ) -> String {
-    let made = if script.made_namespace { ", which has the mark of one made for acme" } else { "" };
+    let made = if script.made_namespace { ", marked as created for acme" } else { "" };
     let mut text = format!("seed {}, in namespace {}{made}:\n", script.seed, life.namespace);
     let mut lines: Vec<(Timestamp, String)> = life
         .done

@@ -1,4 +1,4 @@
-//! `cargo e2e`: a local control plane at hand. `cargo demo` is its verb `demo`.
+//! `cargo e2e`: runs a local control plane. `cargo demo` is its subcommand `demo`.
 
 use std::process::ExitCode;
 
@@ -20,22 +20,22 @@ struct Arguments {
 enum Command {
     /// Start a control plane in the background and print how to reach it: eval "$(cargo e2e up)"
     Up {
-        /// How many nodes it has
+        /// Number of nodes
         #[arg(long, default_value_t = 1)]
         nodes: usize,
     },
-    /// End it, leaving nothing behind
+    /// Stop it, leaving nothing behind
     Down,
-    /// Build the programs it is made of, as far as they are not at hand, and print their paths
+    /// Build the programs of the control plane that are missing, and print their paths
     Tools,
-    /// Show what the operator does, on a control plane of its own, and take everything down again
+    /// Show what the operator does, on its own control plane, and remove everything again
     Demo(demo::Options),
-    /// Measure it beside what it replaces, in one interleaved run
+    /// Benchmark the operator against what it replaces, interleaved in one run
     #[command(subcommand)]
     Bench(bench::What),
-    /// Live random lives of apps and databases, and see that nothing is lost
+    /// Run random lives of apps and databases, and check that no data is lost
     Lives(lives::Options),
-    /// What `up` runs in the background
+    /// The process that `up` starts in the background
     #[command(hide = true)]
     Hold {
         #[arg(long, default_value_t = 1)]
@@ -53,12 +53,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Standard output is for what a shell evaluates, standard error for people.
+/// Standard output is for a shell to evaluate, standard error for people.
 fn run(command: Command) -> Result<ExitCode> {
     let progress = Progress::stderr();
     match command {
         Command::Up { nodes } => println!("{}", detached::up(nodes, &progress)?.exports()),
-        Command::Down if detached::down()? => eprintln!("the control plane is gone"),
+        Command::Down if detached::down()? => eprintln!("the control plane has stopped"),
         Command::Down => eprintln!("no control plane is running"),
         Command::Tools => {
             for path in Tools::ensure(&progress)?.paths() {
@@ -71,7 +71,7 @@ fn run(command: Command) -> Result<ExitCode> {
             let outcome = lives::run(&options, &progress)?;
             outcome.failures.iter().for_each(|failure| println!("{}", failure.story));
             let (wrong, all) = (outcome.failures.len(), options.count);
-            eprintln!("{wrong} of {all} lives went wrong, from seed {} on", outcome.seed);
+            eprintln!("{wrong} of {all} lives failed, starting at seed {}", outcome.seed);
             return Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Hold { nodes } => detached::hold(nodes)?,

@@ -1,6 +1,5 @@
-//! The operator's place in a cluster, as `manifests/` makes it: applied to a plane, and seen through the eyes of the
-//! operator's own service account. A scenario that runs the operator with the kubeconfig of [`install`] runs it under
-//! exactly the permissions it will have.
+//! Installs `manifests/` on a plane, and accesses it as the operator's own service account. An operator with the
+//! kubeconfig from [`install`] has exactly the permissions that it has in production.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,50 +17,42 @@ use crate::lab;
 use crate::plane::ControlPlane;
 use crate::tools::Tools;
 
-/// The operator's namespace; the Lease is there too.
+/// The operator's namespace, which also has the Lease.
 pub const NAMESPACE: &str = "clientapp-operator";
-/// The operator's service account.
 pub const SERVICE_ACCOUNT: &str = "clientapp-operator";
-/// The Role by which the operator has its Lease, and its binding.
+/// The Role for the Lease, and its binding.
 pub const LEASE_ROLE: &str = "clientapp-operator-lease";
 /// Longer than any test or demonstration.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 
-/// The directory with the kustomization of the operator.
+/// The operator's kustomization.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("manifests")
 }
 
-/// The directory with the kustomization of the operator and all of its components.
+/// The operator's kustomization with all components.
 pub fn complete() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
-/// The directory with the kustomization of the samples.
 pub fn samples() -> PathBuf {
     directory().join("samples")
 }
 
-/// The ClusterRole whose rights helm has.
-///
-/// # Errors
-/// When its file cannot be read.
+/// The ClusterRole of the account that helm acts as.
 pub fn role_deployer() -> Result<ClusterRole> {
     let path = directory().join("role-deployer.yaml");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(serde_yaml::from_str(&text)?)
 }
 
-/// The service account's name as the API server has it in audit logs and refusals.
+/// The service account's name in audit logs and refusals of the API server.
 pub fn user() -> String {
     format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}")
 }
 
-/// Makes the plane a place for an operator that runs outside it: applies the manifests with all components, and returns
-/// the path of a [`kubeconfig`] for it.
-///
-/// # Errors
-/// When kubectl or the API server refuse.
+/// Prepares the plane for an operator that runs outside it: applies the manifests with all components, and returns the
+/// path of a [`kubeconfig`] for it.
 pub async fn install(plane: &ControlPlane, tools: &Tools) -> Result<PathBuf> {
     apply(plane, tools, &complete())?;
     // On fake nodes its pods would only pretend to be the operator.
@@ -69,29 +60,20 @@ pub async fn install(plane: &ControlPlane, tools: &Tools) -> Result<PathBuf> {
     kubeconfig(plane).await
 }
 
-/// Applies the kustomization in a directory, with the API server's strict validation, and returns what kubectl prints:
-/// one line for each object, `… created`, `… configured` or `… unchanged`.
-///
-/// # Errors
-/// kubectl's own words.
+/// Applies the kustomization in a directory, with the API server's strict validation, and returns kubectl's output: one
+/// line for each object, `… created`, `… configured` or `… unchanged`.
 pub fn apply(plane: &ControlPlane, tools: &Tools, directory: &Path) -> Result<String> {
     let directory = directory.to_str().context("the path is not UTF-8")?;
     kubectl(plane, tools, &["apply", "--kustomize", directory])
 }
 
-/// Runs kubectl as the plane's administrator and returns its standard output.
-///
-/// # Errors
-/// Its own words.
+/// Runs kubectl as the plane's administrator and returns its standard output; an error contains its standard error.
 pub fn kubectl(plane: &ControlPlane, tools: &Tools, arguments: &[&str]) -> Result<String> {
     lab::kubectl(&tools.kubectl, &plane.kubeconfig(), None, arguments)
 }
 
-/// Writes a kubeconfig file whose user is the operator's service account, by a token of its own, and whose namespace is
-/// the operator's. It lies in the plane's directory and is written anew each time. The account has to be there.
-///
-/// # Errors
-/// When the API server gives no token, or the file cannot be written.
+/// Writes a kubeconfig file for the operator's service account, with a new token and the operator's namespace, into the
+/// plane's directory, replacing an earlier one. The account must exist.
 pub async fn kubeconfig(plane: &ControlPlane) -> Result<PathBuf> {
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await?, NAMESPACE);
     let request = TokenRequest {
@@ -112,7 +94,7 @@ pub async fn kubeconfig(plane: &ControlPlane) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The kubeconfig of the same cluster for who has this token.
+/// The same cluster's kubeconfig with this token.
 fn with_token(kubeconfig: &str, token: &str) -> std::io::Result<String> {
     let mut config: Value = serde_yaml::from_str(kubeconfig).map_err(std::io::Error::other)?;
     let context = &mut config["contexts"][0]["context"];

@@ -1,5 +1,5 @@
-//! S3-compatible storage on the loopback: versitygw on a directory, where each object is a file; and a proxy before it, by which
-//! it fails when told to.
+//! S3-compatible storage on the loopback interface: versitygw on a directory with one file per object, behind a proxy
+//! that injects faults.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -24,23 +24,21 @@ use crate::progress::Progress;
 use crate::tools::Tools;
 use crate::wait::{TIMEOUT, blocking_until};
 
-/// The name of the one bucket.
+/// The only bucket.
 pub const BUCKET: &str = "dumps";
-/// Half of the credentials.
 pub const ACCESS_KEY: &str = "access-canary";
-/// The other half.
 pub const SECRET_KEY: &str = "secret-canary/+x";
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The storage does not get it; the answer is this.
+    /// The proxy answers with this status; the storage does not get the request.
     Answer(StatusCode),
-    /// The connection is lost when half of the request, or where it has no body of the answer, has come.
+    /// The connection is lost halfway through the request, or through the response if the request has no body.
     Lose,
-    /// It is not answered for as long as the rule is there.
+    /// No response while the rule exists.
     Hang,
-    /// A byte of the answer is another one.
+    /// One byte of the response is changed.
     Change,
 }
 
@@ -54,20 +52,20 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Requests of a method with this in `path?query range`.
+    /// Requests with this method whose `path?query range` contains the text.
     #[must_use]
     pub fn new(method: Method, part: impl Into<String>, fault: Fault) -> Rule {
         Rule { method, part: part.into(), fault, left: usize::MAX }
     }
 
-    /// No more of them than so many.
+    /// Limits the rule to this many requests.
     #[must_use]
     pub fn times(self, times: usize) -> Rule {
         Rule { left: times, ..self }
     }
 }
 
-/// The storage. Dropping it ends it.
+/// Dropping it stops the storage.
 pub struct Objects {
     home: PathBuf,
     watchdog: Watchdog,
@@ -81,7 +79,7 @@ pub struct Objects {
 
 struct Shared {
     rules: Mutex<Vec<Rule>>,
-    /// Changes with the rules.
+    /// Notified when the rules change.
     changed: watch::Sender<()>,
     met: watch::Sender<usize>,
     http: reqwest::Client,
@@ -90,17 +88,11 @@ struct Shared {
 
 impl Objects {
     /// Starts it with an empty bucket.
-    ///
-    /// # Errors
-    /// When it cannot be built or started.
     pub fn start() -> Result<Objects> {
         Self::serve(None)
     }
 
-    /// The same with TLS, by a certificate that only [`Self::ca`] vouches for.
-    ///
-    /// # Errors
-    /// When it cannot be built or started.
+    /// The same with TLS; only [`Self::ca`] vouches for the certificate.
     pub fn start_with_tls() -> Result<Objects> {
         Self::serve(Some(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?))
     }
@@ -110,12 +102,12 @@ impl Objects {
         let tools = Tools::ensure(&Progress::stderr())?;
         let home = tempfile::tempdir()?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
-        // From here on the watchdog removes it, in any event.
+        // From here on the watchdog removes it in any case.
         let home = home.keep();
         for directory in ["objects", "attributes", &format!("objects/{BUCKET}")] {
             fs::create_dir(home.join(directory))?;
         }
-        // A port that was free a moment ago; the kernel gives it to no other process soon.
+        // A port that was free a moment ago; the kernel does not soon reuse it.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = File::create(home.join("log"))?;
         let mut server = Command::new(&tools.versitygw);
@@ -126,7 +118,7 @@ impl Objects {
         }
         let server = server
             .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet"])
-            // Not every file system has attributes.
+            // Not every file system has extended attributes.
             .args(["posix", "--sidecar"])
             .args([home.join("attributes"), home.join("objects")])
             .env_clear()
@@ -170,7 +162,6 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
@@ -182,22 +173,19 @@ impl Objects {
         self.home.join("ca")
     }
 
-    /// Its URL with the proxy between, that has it fail.
+    /// The URL of the proxy, which injects the faults.
     #[must_use]
     pub fn faulty_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.proxy)
     }
 
-    /// The file that an object is, or the directory of those whose keys begin so.
+    /// The file of an object, or the directory of a key prefix.
     #[must_use]
     pub fn file(&self, key: &str) -> PathBuf {
         self.home.join("objects").join(BUCKET).join(key)
     }
 
-    /// The keys of all objects that begin so, without that.
-    ///
-    /// # Panics
-    /// When they cannot be read.
+    /// The keys of all objects under a prefix, without the prefix.
     #[must_use]
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let root = self.file(prefix);
@@ -209,7 +197,7 @@ impl Objects {
                 let path = entry.expect("an entry").path();
                 match path.is_dir() {
                     true => open.push(path),
-                    false => keys.push(path.strip_prefix(&root).expect("it is below").display().to_string()),
+                    false => keys.push(path.strip_prefix(&root).expect("it is below the root").display().to_string()),
                 }
             }
         }
@@ -217,22 +205,19 @@ impl Objects {
         keys
     }
 
-    /// From now on these rules hold, of which the first that fits counts, and no others.
+    /// Replaces all rules. The first rule that matches a request counts.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         *self.shared.rules() = rules.into_iter().collect();
         self.shared.changed.send_replace(());
     }
 
-    /// How many requests have met a fault so far.
+    /// The number of requests so far that met a fault.
     #[must_use]
     pub fn met(&self) -> usize {
         *self.shared.met.borrow()
     }
 
-    /// Waits until more requests than so many have met a fault.
-    ///
-    /// # Panics
-    /// When that takes longer than [`TIMEOUT`].
+    /// Waits until more than this many requests have met a fault.
     pub fn met_more_than(&self, so_many: usize) {
         blocking_until("a request meets a fault", || self.met() > so_many);
     }
@@ -251,7 +236,7 @@ impl Shared {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the request meets, which then counts.
+    /// The fault that the request meets, counting it.
     fn fault(&self, method: &Method, asked: &str) -> Option<Fault> {
         let mut rules = self.rules();
         let fits = |rule: &&mut Rule| rule.left > 0 && rule.method == *method && asked.contains(&rule.part);
@@ -263,7 +248,7 @@ impl Shared {
         Some(fault)
     }
 
-    /// Returns when no rule holds it back any more.
+    /// Returns when no rule holds back the request any longer.
     async fn hangs(&self, method: &Method, asked: &str) {
         let mut changed = self.changed.subscribe();
         let held = |rule: &Rule| rule.fault == Fault::Hang && rule.method == *method && asked.contains(&rule.part);
@@ -274,7 +259,7 @@ impl Shared {
     }
 }
 
-/// The connection's task ends, and the connection with it, without a word on standard error.
+/// Ends the connection's task, and with it the connection, without output on standard error.
 fn lost() -> ! {
     std::panic::resume_unwind(Box::new("the connection is lost"))
 }
@@ -287,7 +272,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let has_body = [Method::PUT, Method::POST].contains(&method);
     match fault {
         Some(Fault::Answer(status)) => {
-            // Or the client would be cut off before it hears the answer.
+            // Otherwise the client would be cut off before it reads the response.
             let _ = axum::body::to_bytes(request.into_body(), usize::MAX).await;
             return (status, "").into_response();
         }
@@ -330,7 +315,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
 }
 
-/// With all its headers, which are signed.
+/// Forwards all headers, since they are signed.
 async fn forward(shared: &Shared, request: Request) -> Result<(axum::http::response::Parts, Bytes)> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -344,10 +329,7 @@ async fn forward(shared: &Shared, request: Request) -> Result<(axum::http::respo
     Ok((answered.body(())?.into_parts().0, body))
 }
 
-/// Makes a dump on a volume, as `dump.sh` leaves it.
-///
-/// # Panics
-/// When it cannot be written.
+/// Writes a dump onto a volume, in the layout of `dump.sh`.
 pub fn make_dump(volume: &Path, name: &str, (system, tables): (&str, u32), data: &[u8]) -> PathBuf {
     let path = volume.join(name);
     fs::create_dir(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The operator's own binary, run as a process of its own.
+//! The operator's own binary, run as a process.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,10 +16,7 @@ use tempfile::TempDir;
 
 use crate::wait::blocking_within;
 
-/// The binary, built if it is not up to date.
-///
-/// # Errors
-/// When it does not compile.
+/// The binary, rebuilt if it is out of date.
 pub fn binary() -> Result<&'static Path> {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = BINARY.get() {
@@ -29,17 +26,14 @@ pub fn binary() -> Result<&'static Path> {
     Ok(BINARY.get_or_init(|| built))
 }
 
-/// The binary as it is released, built if it is not up to date.
-///
-/// # Errors
-/// When it does not compile.
+/// The release build of the binary, rebuilt if it is out of date.
 pub fn release_binary() -> Result<PathBuf> {
     build(&["--release"])
 }
 
 fn build(profile: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // What cargo has told this process about e2e: a build script that looks at it (ring's) would see a change each time.
+    // Cargo's variables about e2e: a build script that reads them (ring's) would be rerun each time.
     let ours = std::env::vars_os().map(|(name, _)| name);
     let ours = ours.filter(|name| {
         let name = name.to_string_lossy();
@@ -50,11 +44,11 @@ fn build(profile: &[&str]) -> Result<PathBuf> {
         command.env_remove(name);
     });
     let output = command
-        // The whole workspace, so that dependencies are built with the features that the tests were built with.
+        // The whole workspace, so that dependencies are built with the same features as for the tests.
         .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
         .args(profile)
         .args(["--message-format", "json-render-diagnostics"])
-        // Whatever CARGO_MANIFEST_DIR says at run time, the workspace is the one this was compiled in.
+        // Whatever CARGO_MANIFEST_DIR is at run time, the workspace is where this was compiled.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .stderr(Stdio::inherit())
         .output()
@@ -70,29 +64,25 @@ fn build(profile: &[&str]) -> Result<PathBuf> {
     built.context("cargo does not say where the operator is")
 }
 
-/// How the operator is started.
+/// Start options of an operator.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The binary; `None`: the one of [`binary`].
+    /// `None`: the binary from [`binary`].
     pub binary: Option<PathBuf>,
-    /// Kubeconfig of the identity it runs as.
+    /// The kubeconfig with the operator's identity.
     pub kubeconfig: PathBuf,
-    /// The helm it runs.
     pub helm: PathBuf,
-    /// Where its charts come from.
     pub chart_repository: String,
-    /// Where it keeps them; `None`: a directory of its own, cold.
+    /// `None`: an empty directory of its own.
     pub chart_cache: Option<PathBuf>,
-    /// Namespace of its Lease.
     pub lease_namespace: String,
     /// Further arguments of `run`.
     pub arguments: Vec<String>,
-    /// Further environment.
     pub environment: Vec<(String, String)>,
 }
 
 impl Options {
-    /// The usual ones.
+    /// The defaults.
     #[must_use]
     pub fn new(kubeconfig: PathBuf, helm: &Path, chart_repository: impl Into<String>) -> Self {
         Options {
@@ -108,20 +98,17 @@ impl Options {
     }
 }
 
-/// A running operator. Dropping it asks it to stop, and waits for that.
+/// A running operator. Dropping it stops it and waits for that.
 #[derive(Debug)]
 pub struct Operator {
     child: Child,
     home: TempDir,
-    /// Ends the operator with this process, which may hold it in a static: without a cluster it would wait for one for ever.
+    /// Ends the operator with this process, which may hold it in a static: without a cluster it would run for ever.
     guard: Child,
 }
 
 impl Operator {
-    /// Starts it. It is not yet ready then.
-    ///
-    /// # Errors
-    /// When it cannot be built or started.
+    /// Does not wait until it is ready.
     pub fn start(options: &Options) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let log = File::create(home.path().join("log"))?;
@@ -146,7 +133,7 @@ impl Operator {
             .env_clear()
             .env("TMPDIR", home.path().join("tmp"))
             .env("RUST_BACKTRACE", "1")
-            // Where the arguments say nothing else.
+            // Unless the arguments say otherwise.
             .env("CLIENTAPP_API_LISTEN", "127.0.0.1:0")
             .envs(options.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
@@ -165,17 +152,17 @@ impl Operator {
     /// Starts it and waits until it leads.
     ///
     /// # Errors
-    /// When it does not, with its log.
+    /// Contain the operator's log.
     pub fn leading(options: &Options) -> Result<Self> {
         let mut operator = Self::start(options)?;
         operator.wait_for_log("\"leading\"")?;
         Ok(operator)
     }
 
-    /// Waits until its log has this text.
+    /// Waits until its log contains this text.
     ///
     /// # Errors
-    /// When it ends or a minute passes first, with its log.
+    /// If the operator ends first, or after a minute, with its log.
     pub fn wait_for_log(&mut self, text: &str) -> Result<()> {
         let (is_so, most) = (format!("the operator's log has {text}"), Duration::from_secs(60));
         let logged = blocking_within(most, &is_so, || match (self.log().contains(text), self.child.try_wait()) {
@@ -187,7 +174,6 @@ impl Operator {
         logged.flatten().with_context(|| format!("the operator's log:\n{}", self.log()))
     }
 
-    /// All it has logged.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
@@ -196,7 +182,7 @@ impl Operator {
     /// Base URL of /healthz, /readyz and /metrics.
     ///
     /// # Errors
-    /// When it does not serve them, with its log.
+    /// Contain the operator's log.
     pub fn health_url(&mut self) -> Result<String> {
         self.wait_for_log("serving /healthz")?;
         let log = self.log();
@@ -208,7 +194,7 @@ impl Operator {
     /// Base URL of its HTTP API.
     ///
     /// # Errors
-    /// When it does not serve it, with its log.
+    /// Contain the operator's log.
     pub fn api_url(&mut self) -> Result<String> {
         self.wait_for_log("serving the API")?;
         let log = self.log();
@@ -217,10 +203,7 @@ impl Operator {
         url.context("the operator does not log its address")
     }
 
-    /// What it counts under this name, labels included, at `/metrics`.
-    ///
-    /// # Errors
-    /// When it does not answer.
+    /// The sample with this name, labels included, at `/metrics`.
     pub fn counted(&mut self, name: &str) -> Result<f64> {
         let url = self.health_url()?;
         let address = url.trim_start_matches("http://");
@@ -230,45 +213,34 @@ impl Operator {
         connection.read_to_string(&mut answer)?;
         let lines = answer.lines().filter_map(|line| line.rsplit_once(' '));
         let found = lines.filter(|(counted, _)| *counted == name).find_map(|(_, value)| value.trim().parse().ok());
-        // What was never counted is not listed.
+        // A metric that was never incremented is not listed.
         Ok(found.unwrap_or_default())
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         // It may have ended already.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
     }
 
-    /// Asks it to stop, and waits. Returns whether it ended well.
-    ///
-    /// # Errors
-    /// When it cannot be waited for.
+    /// Stops it with SIGTERM and waits. Returns whether it succeeded.
     pub fn stop(mut self) -> Result<bool> {
         self.signal(Signal::SIGTERM);
         Ok(self.child.wait()?.success())
     }
 
-    /// Kills it, and waits.
-    ///
-    /// # Errors
-    /// When it cannot be waited for.
+    /// Kills it and waits.
     pub fn kill(mut self) -> Result<()> {
         self.signal(Signal::SIGKILL);
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until it ends by itself. Returns whether it ended well.
-    ///
-    /// # Errors
-    /// When it cannot be waited for.
+    /// Waits until it ends by itself. Returns whether it succeeded.
     pub fn wait(&mut self) -> Result<bool> {
         Ok(self.child.wait()?.success())
     }
@@ -276,7 +248,7 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // First: the operator's pid may be another's as soon as it is waited for.
+        // The guard first: the kernel may reuse the operator's process id as soon as it has been waited for.
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         self.signal(Signal::SIGTERM);

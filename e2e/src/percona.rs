@@ -1,25 +1,26 @@
-//! A stand-in for the Percona operator. It does to a `PerconaPGCluster` what a client can see the real one do, in the
-//! same order, runs no PostgreSQL, and misbehaves when told to.
+//! A stand-in for the Percona operator. It changes a `PerconaPGCluster` as a client would see the real operator do it, in
+//! the same order, runs no PostgreSQL, and misbehaves on request.
 //!
-//! What it keeps to, and where a client is easily wrong about it:
+//! The behaviour that it reproduces, and that clients easily get wrong:
 //! - The users' Secrets come first and prove nothing: PostgreSQL does not run yet.
-//! - They have no owner and outlive the cluster, as the volumes do, unless the finalizer `percona.com/delete-pvc` is set.
+//! - They have no owner and outlive the cluster, like the volumes, unless the finalizer `percona.com/delete-pvc` is set.
 //!   A cluster of the same name then finds the old password and the old volumes.
-//! - Without images it makes nothing and says so in an event only.
-//! - PgBouncer is made only where its block is present, and zero of zero replicas count as ready.
-//! - Backups that are enabled, or disabled, on a cluster that runs restart PostgreSQL. Enabled ones bring a first backup
-//!   with a `PerconaPGBackup` of its own, and the cluster says `ReadyForBackup` only after it: one that is asked for
-//!   earlier fails, and stays failed.
-//! - Backups that are disabled without an annotation which gives leave stop everything that is done for the cluster; with
-//!   it, they take the volume along with all backups on it.
-//! - A `PerconaPGBackup` is the cluster's in name only: it has no owner, and outlives the cluster unless the cluster has
-//!   the finalizer `percona.com/delete-backups`, and with that a cluster none of whose pods runs is never gone. It writes `spec.backups.pgbackrest.manual` into the cluster, which
-//!   stays there: who then no longer applies `pgbackrest` leaves it without the `repos` that the schema requires.
-//! - There is no word about why a backup's Job has failed.
-//! - A schedule makes `PerconaPGBackup`s, and no CronJob. Here its time comes once.
-//! - A `PerconaPGRestore` sets `spec.backups.pgbackrest.restore.enabled` in the cluster for as long as it is at work, and
-//!   the cluster is not ready meanwhile. A second one waits without a word.
-//! - `dataSource` counts while there is no database, and the operator does not take it off afterwards.
+//! - Without images the operator creates nothing and reports this in an event only.
+//! - PgBouncer is created only if its block is present, and zero of zero replicas count as ready.
+//! - Enabling or disabling backups on a running cluster restarts PostgreSQL. Enabling them leads to an initial backup with
+//!   its own `PerconaPGBackup`, and the cluster is `ReadyForBackup` only after it: a backup requested earlier fails, and
+//!   stays failed.
+//! - Disabling backups without the annotation that permits it stops all work on the cluster; with it, the volume is
+//!   deleted with all backups on it.
+//! - A `PerconaPGBackup` belongs to the cluster by name only: it has no owner, and outlives the cluster unless the cluster
+//!   has the finalizer `percona.com/delete-backups`. With that finalizer, a cluster without a running pod is never deleted.
+//! - A `PerconaPGBackup` writes `spec.backups.pgbackrest.manual` into the cluster, which stays there: a client that then
+//!   stops applying `pgbackrest` leaves it without the `repos` that the schema requires.
+//! - A failed backup Job gives no reason.
+//! - A schedule creates `PerconaPGBackup`s, but no CronJob. Here it is due once.
+//! - A `PerconaPGRestore` sets `spec.backups.pgbackrest.restore.enabled` in the cluster while it is in progress, and the
+//!   cluster is not ready meanwhile. A second one waits and reports nothing.
+//! - `dataSource` applies while there is no database, and the operator does not remove it afterwards.
 
 mod backups;
 mod instances;
@@ -47,39 +48,42 @@ use tokio::sync::watch;
 
 use crate::background::Background;
 use backups::Backup;
-use reconcile::World;
+use reconcile::Ctx;
 use restores::Restore;
 use spec::Cluster;
 
-/// Restores and backups, and then clusters: who finds the latter can rely on the former.
+/// Restores and backups before clusters: a client that finds the definition of clusters can rely on the others.
 const CRDS: [&str; 3] = [
     include_str!("../percona/restore-crd.yaml"),
     include_str!("../percona/backup-crd.yaml"),
     include_str!("../percona/crd.yaml"),
 ];
 
-/// How the stand-in misbehaves. By default it does not.
+/// How the stand-in misbehaves. The default is not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
-    /// Does nothing at all, as if the operator did not watch the namespace: no status, no Secret, no finalizer taken off.
+    /// Does nothing at all, as if the operator did not watch the namespace: no status, no Secret, no finalizer removed.
     pub ignore: bool,
-    /// Stays at `initializing` until [`PerconaStandIn::set_for`] says otherwise: the Secrets and Services are there and nothing runs.
+    /// Stays at `initializing` until [`PerconaStandIn::set_for`] changes this: the Secrets and Services exist and
+    /// nothing runs.
     pub hold: bool,
-    /// Leaves this key out of the users' Secrets.
+    /// Omits this key from the users' Secrets.
     pub omit_key: Option<String>,
     /// PgBouncer's pods are never scheduled.
     pub pgbouncer_unready: bool,
-    /// Leaves a `PerconaPGBackup` at `Running` until [`PerconaStandIn::set_for`] says otherwise. Not the first backup of all.
+    /// Leaves a `PerconaPGBackup` at `Running` until [`PerconaStandIn::set_for`] changes this, except the initial
+    /// backup.
     pub hold_backups: bool,
-    /// The Job of a `PerconaPGBackup` fails: `Failed` with no word about why, as there. Not that of the first of all.
+    /// The Job of a `PerconaPGBackup` fails: `Failed` without a reason, as with the real operator. Spares the initial
+    /// backup.
     pub fail_backups: bool,
-    /// Leaves a `PerconaPGRestore` at `Running` until [`PerconaStandIn::set_for`] says otherwise.
+    /// Leaves a `PerconaPGRestore` at `Running` until [`PerconaStandIn::set_for`] changes this.
     pub hold_restores: bool,
-    /// A `PerconaPGRestore` fails, with no word about why.
+    /// A `PerconaPGRestore` fails, without a reason.
     pub fail_restores: bool,
 }
 
-/// The knobs of all clusters, and those of single ones by name.
+/// The default knobs, and those of single clusters.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     all: Knobs,
@@ -93,7 +97,7 @@ impl Settings {
     }
 }
 
-/// The running stand-in. It works, on a thread of its own, until it is dropped.
+/// Runs on its own thread until it is dropped.
 #[derive(Debug)]
 pub struct PerconaStandIn {
     settings: watch::Sender<Settings>,
@@ -101,15 +105,15 @@ pub struct PerconaStandIn {
 }
 
 impl PerconaStandIn {
-    /// Starts to look after all clusters of all namespaces. The definition may come later.
+    /// Handles all clusters of all namespaces. The definitions may be installed later.
     pub fn start(config: Config) -> Result<Self> {
         let (settings, changes) = watch::channel(Settings::default());
         let service = Background::spawn("percona", move || run(config, changes))?;
         Ok(Self { settings, _service: service })
     }
 
-    /// Creates the definitions of `PerconaPGRestore`, `PerconaPGBackup` and `PerconaPGCluster` if need be, and waits until clusters can be
-    /// created.
+    /// Creates the definitions of `PerconaPGRestore`, `PerconaPGBackup` and `PerconaPGCluster` if necessary, and waits
+    /// until clusters can be created.
     pub async fn install_crd(client: &Client) -> Result<()> {
         for crd in CRDS {
             let crd: CustomResourceDefinition = serde_yaml::from_str(crd)?;
@@ -122,8 +126,8 @@ impl PerconaStandIn {
         Ok(())
     }
 
-    /// Deletes the definitions and with them all clusters, backups and restores, and waits until they are gone. Those that have a
-    /// finalizer need a stand-in for that, and one that does not ignore them.
+    /// Deletes the definitions and with them all clusters, backups and restores, and waits until they are gone. If any
+    /// has a finalizer, this needs a stand-in that does not ignore it.
     pub async fn remove_crd(client: &Client) -> Result<()> {
         for crd in CRDS.into_iter().rev() {
             let crd: CustomResourceDefinition = serde_yaml::from_str(crd)?;
@@ -137,12 +141,12 @@ impl PerconaStandIn {
         Ok(())
     }
 
-    /// Misbehaves in this way to all clusters that have no knobs of their own.
+    /// Sets the knobs of all clusters without knobs of their own.
     pub fn set(&self, knobs: Knobs) {
         self.settings.send_modify(|settings| settings.all = knobs);
     }
 
-    /// Misbehaves in this way to one cluster, whatever holds for all.
+    /// Sets the knobs of one cluster, overriding [`Self::set`].
     pub fn set_for(&self, namespace: &str, cluster: &str, knobs: Knobs) {
         self.settings.send_modify(|settings| {
             settings.one.insert((namespace.to_owned(), cluster.to_owned()), knobs);
@@ -151,7 +155,7 @@ impl PerconaStandIn {
 }
 
 async fn run(config: Config, settings: watch::Receiver<Settings>) {
-    // Made here because a client belongs to the runtime that it is made on.
+    // Created here, since a client belongs to the runtime on which it was created.
     let client = Client::try_from(config).expect("the configuration makes a client");
     let reporter = Reporter { controller: "postgrescluster-controller".to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
@@ -181,10 +185,10 @@ async fn run(config: Config, settings: watch::Receiver<Settings>) {
         .reconcile_all_on(stream::select(changes(&settings), any_cluster.map(|_| ())));
     let for_restores = Controller::new_with(restores, watcher::Config::default(), restores::resource())
         .reconcile_all_on(stream::select(changes(&settings), each_cluster.map(|_| ())));
-    let world = Arc::new(World::new(client, recorder, settings));
-    // What failed is tried again, and a watch that broke is opened again.
-    let for_clusters = for_clusters.run(reconcile::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});
-    let for_backups = for_backups.run(backups::reconcile, reconcile::retry, world.clone()).for_each(|_| async {});
-    let for_restores = for_restores.run(restores::reconcile, reconcile::retry, world).for_each(|_| async {});
+    let ctx = Arc::new(Ctx::new(client, recorder, settings));
+    // The controllers retry failed reconciles and reopen broken watches.
+    let for_clusters = for_clusters.run(reconcile::reconcile, reconcile::retry, ctx.clone()).for_each(|_| async {});
+    let for_backups = for_backups.run(backups::reconcile, reconcile::retry, ctx.clone()).for_each(|_| async {});
+    let for_restores = for_restores.run(restores::reconcile, reconcile::retry, ctx).for_each(|_| async {});
     futures::join!(for_clusters, for_backups, for_restores);
 }

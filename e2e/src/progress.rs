@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{FormattedDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often plain output says that something is still going on.
+/// How often plain output reports that a task is still running.
 const REMINDER: Duration = Duration::from_secs(30);
 
-/// Where progress goes.
 pub struct Progress {
     bars: MultiProgress,
     silent: bool,
@@ -22,7 +21,7 @@ impl Progress {
         Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()), silent: false }
     }
 
-    /// Says nothing.
+    /// Prints nothing.
     pub fn hidden() -> Self {
         Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()), silent: true }
     }
@@ -34,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// Begins a task of unknown length.
+    /// Starts a task of unknown length.
     pub fn task(&self, title: impl Into<Cow<'static, str>>) -> Task<'_> {
         let title = title.into();
         let bar = self.bars.add(ProgressBar::new_spinner());
@@ -53,7 +52,7 @@ impl Progress {
     }
 }
 
-/// Something under way. Dropped before [`Task::done`], it vanishes: the error says the rest.
+/// A task in progress. Dropped before [`Task::done`], it vanishes: the error says the rest.
 pub struct Task<'a> {
     progress: &'a Progress,
     bar: ProgressBar,
@@ -63,18 +62,17 @@ pub struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// The number of steps is now known.
+    /// Call it once the number of steps is known.
     pub fn steps(&self, steps: usize) {
         self.bar.set_style(style("{spinner} {prefix} {bar:24} {pos}/{len} {elapsed_precise} {wide_msg:.dim}"));
         self.bar.set_length(steps as u64);
     }
 
-    /// One step further.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// What is being done just now.
+    /// The current activity.
     pub fn message(&self, message: impl Into<Cow<'static, str>>) {
         let message = message.into();
         if self.said.get().elapsed() >= REMINDER {
@@ -87,7 +85,7 @@ impl Task<'_> {
         self.bar.set_message(message);
     }
 
-    /// Leaves one line that says how long it took.
+    /// Leaves one line that says how long the task took.
     pub fn done(self) {
         self.bar.finish_and_clear();
         self.progress.note(&format!("{}: done in {}", self.title, self.elapsed()));
@@ -104,7 +102,7 @@ impl Drop for Task<'_> {
     }
 }
 
-/// Not `eprintln!`, whose output a test harness keeps to itself until the test has ended.
+/// Not `eprintln!`, whose output a test harness captures until the test has ended.
 fn line(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,9 +1,9 @@
-//! A proxy between one operator (with its helms) and the API server, which answers for it, or stays silent, when told to,
-//! and can show it one namespace only.
+//! A proxy between one operator (with its helms) and the API server. On request it answers in the API server's place,
+//! or not at all, and can restrict the operator's view to one namespace.
 //!
-//! The operator is given [`Proxy::kubeconfig`]: it comes to the proxy by plain HTTP and without credentials, which helm would
-//! not send that way, and the proxy takes each request on as the operator's user. All others still reach the API server
-//! directly.
+//! The operator uses [`Proxy::kubeconfig`]: it connects to the proxy over plain HTTP without credentials, which helm
+//! would not send that way, and the proxy forwards each request as the operator's user. All other clients reach the API
+//! server directly.
 
 use std::fs;
 use std::io::Write as _;
@@ -28,20 +28,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::background::Background;
 use crate::lab::TIMEOUT;
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The API server does not get it; the answer is this.
+    /// The proxy answers with this status; the API server does not get the request.
     Answer(StatusCode),
-    /// The same, and no two answers have the same words.
+    /// The same, with a different message each time.
     AnswerAnew(StatusCode),
-    /// The API server does not get it; the answer is 503, and that the client may come again after so many seconds.
+    /// The proxy answers 503 with a Retry-After of this many seconds; the API server does not get the request.
     RetryAfter(u64),
-    /// It is not answered, and a watch tells nothing more, for as long as the rule is there. Then it goes on.
+    /// No response, and no events on a watch, while the rule exists. After that the request continues.
     Hang,
-    /// The answer comes so much later; of a watch, each event.
+    /// The response is delayed by this time; on a watch, each event is.
     Late(Duration),
-    /// A watch is told that its version has expired, and ends.
+    /// A watch is told that its resource version has expired, and ends.
     Expire,
 }
 
@@ -55,13 +55,13 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A verb and a resource as in a Role, `leases` or `instances/status`; `*` is any.
+    /// A verb and a resource as in a Role, `leases` or `instances/status`; `*` matches any.
     #[must_use]
     pub fn new(verb: &'static str, resource: &'static str, fault: Fault) -> Self {
         Rule { verb, resource, fault, spares_helm: false }
     }
 
-    /// Only for what the operator asks for itself.
+    /// Only for the operator's own requests, not for helm's.
     #[must_use]
     pub fn sparing_helm(self) -> Self {
         Rule { spares_helm: true, ..self }
@@ -73,7 +73,7 @@ impl Rule {
     }
 }
 
-/// The proxy. It serves until it is dropped.
+/// Serves until it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     kubeconfig: PathBuf,
@@ -84,27 +84,21 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    /// The only one that there is, to the operator.
+    /// The only namespace that the operator can see.
     namespace: Option<String>,
     rules: watch::Sender<Vec<Rule>>,
-    /// How many requests have met a fault.
+    /// The number of requests that met a fault.
     met: watch::Sender<usize>,
 }
 
 impl Proxy {
     /// A proxy to the cluster of this kubeconfig, for its user.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be read, or no port is free.
     pub fn start(kubeconfig: &Path) -> Result<Self> {
         Self::to(kubeconfig, None)
     }
 
-    /// One that shows the operator of all namespaces' objects those in this namespace, so that several operators can work
-    /// beside each other on one control plane.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be read, or no port is free.
+    /// Requests for the objects of all namespaces return only those of this namespace, so that several operators can
+    /// work side by side on one control plane.
     pub fn confined(kubeconfig: &Path, namespace: &str) -> Result<Self> {
         Self::to(kubeconfig, Some(namespace.to_owned()))
     }
@@ -113,7 +107,7 @@ impl Proxy {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let mut given: serde_json::Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig)?)?;
-        let cluster: Kubeconfig = serde_json::from_value(given.clone()).context("it is a kubeconfig")?;
+        let cluster: Kubeconfig = serde_json::from_value(given.clone()).context("cannot parse the kubeconfig")?;
         given["clusters"][0]["cluster"] = json!({"server": format!("http://{}", listener.local_addr()?)});
         given["users"][0]["user"] = json!({});
 
@@ -142,27 +136,24 @@ impl Proxy {
         Ok(Proxy { kubeconfig: path, shared, _server: server, _directory: directory })
     }
 
-    /// For the operator that is to go through it.
+    /// For the operator behind this proxy.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig.clone()
     }
 
-    /// From now on these rules hold, of which the first that fits counts, and no others.
+    /// Replaces all rules. The first rule that matches a request counts.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         self.shared.rules.send_replace(rules.into_iter().collect());
     }
 
-    /// How many requests have met a fault so far.
+    /// The number of requests so far that met a fault.
     #[must_use]
     pub fn met(&self) -> usize {
         *self.shared.met.borrow()
     }
 
-    /// Waits until more requests than so many have met a fault.
-    ///
-    /// # Panics
-    /// When that takes longer than [`TIMEOUT`].
+    /// Waits until more than this many requests have met a fault.
     pub async fn met_more_than(&self, so_many: usize) {
         let mut met = self.shared.met.subscribe();
         let more = tokio::time::timeout(TIMEOUT, met.wait_for(|met| *met > so_many)).await;
@@ -171,7 +162,7 @@ impl Proxy {
     }
 }
 
-/// A request in the words of a Role.
+/// A request in terms of a Role.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     verb: &'static str,
@@ -188,7 +179,7 @@ impl Asked {
         let mut path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         let prefix = if path.first() == Some(&"apis") { 3 } else { 2 };
         path.drain(..prefix.min(path.len()));
-        // `namespaces/x` is the namespace itself, and `namespaces/x/status` a part of it.
+        // `namespaces/x` is the namespace itself, and `namespaces/x/status` its subresource.
         if path.first() == Some(&"namespaces") && path.len() > 2 && !["status", "finalize"].contains(&path[2]) {
             path.drain(..2);
         }
@@ -229,7 +220,7 @@ impl Shared {
         }
     }
 
-    /// Waits for as long as the rules hold it back, and returns what else they say.
+    /// Waits while the rules hold back the request, and returns the fault that then applies.
     async fn let_through(&self, asked: &Asked) -> Option<Fault> {
         let mut rules = self.rules.subscribe();
         loop {
@@ -285,13 +276,13 @@ async fn forward(client: &Client, request: Request, namespace: Option<&str>) -> 
     Ok(Response::from_parts(parts, Body::new(body)))
 }
 
-/// At the end of the user agent of a request that was about all namespaces.
+/// Appended to the user agent of a request that asked for all namespaces.
 pub const OF_ALL: &str = "(of all namespaces)";
 
-/// The kinds without a namespace that an operator asks for.
+/// The cluster-scoped kinds that an operator requests.
 const WITHOUT_NAMESPACE: [&str; 3] = ["namespaces", "customresourcedefinitions", "profiles"];
 
-/// A request for the objects of all namespaces as one for those of a namespace; `None`: it is none.
+/// Rewrites a request for the objects of all namespaces to one namespace; `None`: the request is of another kind.
 fn within(method: &Method, uri: &Uri, namespace: &str) -> Option<String> {
     let path: Vec<&str> = uri.path().split('/').skip(1).collect();
     let (group, resource) = match path[..] {
@@ -305,7 +296,7 @@ fn within(method: &Method, uri: &Uri, namespace: &str) -> Option<String> {
     Some(format!("/{}/namespaces/{namespace}/{resource}{query}", group.join("/")))
 }
 
-/// What is between the two ends of one connection only.
+/// Removes hop-by-hop headers.
 fn of_the_connection(headers: &mut HeaderMap) {
     for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         headers.remove(name);
@@ -319,7 +310,7 @@ fn held_back(
     body: Body,
 ) -> impl futures::Stream<Item = Result<axum::body::Bytes, axum::Error>> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // Of its own, so that each event counts from when it has come.
+    // A task of its own, so that each event's delay counts from its arrival.
     let reader = async move {
         let mut events = body.into_data_stream();
         while let Some(event) = events.next().await {
@@ -355,7 +346,7 @@ fn held_back(
     })
 }
 
-/// As the API server words its refusals.
+/// In the API server's format for refusals.
 fn refused(status: StatusCode, message: &str) -> Response {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),

@@ -1,4 +1,4 @@
-//! An OCI registry on loopback that holds every version of the test chart: distribution's own `registry` binary.
+//! An OCI registry on the loopback interface with every version of the test chart: distribution's `registry` binary.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::charts;
 use crate::helm::Helm;
 
-/// The registry. It serves until it is dropped, and no longer than this process lives.
+/// Serves until it is dropped, and no longer than this process lives.
 #[derive(Debug)]
 pub struct Registry {
     address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts an empty registry on a free port from distribution's `registry` binary.
+    /// Starts an empty registry on a free port.
     pub fn start(binary: &Path) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let config = dir.path().join("config.yaml");
@@ -46,7 +46,7 @@ impl Registry {
         let (said, heard) = channel();
         let log = Some(std::thread::spawn(move || listen(stderr, &said)));
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        // Made before the first failure that follows, so that its drop ends what was started.
+        // Constructed before the first possible failure below, so that its drop ends what was started.
         let mut registry = Self { address: nowhere, server, watchdog: watchdog?, log, _dir: dir };
         registry.address = heard.recv()??;
         Ok(registry)
@@ -69,12 +69,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Where the charts are: `oci://127.0.0.1:<port>/charts`. Helm needs `--plain-http` with it.
+    /// The charts' location, `oci://127.0.0.1:<port>/charts`. Helm needs `--plain-http` with it.
     pub fn repository(&self) -> String {
         format!("oci://{}/charts", self.address)
     }
 
-    /// What to give to helm as the chart: the repository and the chart's name.
+    /// The chart argument for helm: the repository and the chart's name.
     pub fn chart(&self) -> String {
         format!("{}/{}", self.repository(), charts::NAME)
     }
@@ -82,7 +82,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // The watchdog first: while the server is not waited for, no other process can have its id.
+        // The watchdog first: until the server is waited for, no other process can get its id.
         for process in [&mut self.watchdog, &mut self.server] {
             let _ = process.kill();
             let _ = process.wait();
@@ -97,15 +97,15 @@ impl Drop for Registry {
 fn configuration(dir: &Path) -> serde_json::Value {
     json!({
         "version": "0.1",
-        // The lines are read for the address, hence their level and form.
+        // The address is read from the log, hence its level and format.
         "log": {"level": "info", "formatter": "json", "accesslog": {"disabled": true}},
         "storage": {"filesystem": {"rootdirectory": dir.join("storage")}},
         "http": {"addr": "127.0.0.1:0"},
     })
 }
 
-/// Ends the server when this process dies without dropping anything: the pipe then closes, and the shell reads its end.
-/// In a process group of its own, as the server is, so that a terminal's Ctrl-C does not end it first.
+/// Ends the server when this process dies without dropping anything: the pipe then closes, and the shell's `read`
+/// returns. It is in its own process group, like the server, so that a terminal's Ctrl-C does not end it first.
 fn watch(server: &Child, dir: &Path) -> Result<Child> {
     Command::new("/bin/sh")
         .args(["-c", "read -r _; kill -s KILL \"$1\"; rm -rf -- \"$2\"", "watchdog"])
@@ -117,8 +117,8 @@ fn watch(server: &Child, dir: &Path) -> Result<Child> {
         .context("starting the registry's watchdog")
 }
 
-/// Reports the address once it is there, or all that was said if it never comes. Reads on to the end in any case: a
-/// full pipe would stop the server.
+/// Reports the address once it appears, or else the whole log. Reads to the end in any case: a full pipe would block
+/// the server.
 fn listen(stderr: ChildStderr, said: &Sender<Result<SocketAddr>>) {
     let mut all = String::new();
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {

@@ -1,4 +1,4 @@
-//! A chart repository on loopback that serves every version of the test chart, and misbehaves when told to.
+//! A chart repository on the loopback interface that serves every version of the test chart, and misbehaves on request.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,37 +17,35 @@ use tokio::sync::watch;
 use crate::background::Background;
 use crate::charts::{self, Content, VERSIONS};
 
-/// What is wrong with the repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     #[default]
     None,
     /// Connections are refused.
     Refused,
-    /// Every answer is 503.
+    /// Every response is 503.
     Unavailable,
-    /// No request is ever answered; those under way when the fault ends are answered then.
+    /// No request is answered while the fault lasts; pending ones are answered when it ends.
     Slow,
-    /// Every answer is a page of HTML with status 200, as from a captive portal.
+    /// Every response is an HTML page with status 200, as from a captive portal.
     Html,
-    /// The index is right, and every archive is such a page.
+    /// The index is correct, but every archive is such a page.
     HtmlArchives,
-    /// The index lists every version, and no archive is there.
+    /// The index lists every version, but no archive exists.
     Missing,
-    /// An archive holds other content than the index says.
+    /// Archives have other content than the index says.
     Tampered,
-    /// Archives and index agree on content that is not what the same versions held before.
+    /// Archives and index agree, but not on the content that the same versions had before.
     Republished,
 }
 
-/// The repository. It serves until it is dropped.
+/// Serves until it is dropped.
 #[derive(Debug)]
 pub struct Repository {
     address: SocketAddr,
     shared: Arc<Shared>,
     server: Mutex<Option<Background>>,
-    /// Bound and never listening: keeps the port ours while connections are to be refused.
+    /// Bound but never listening: reserves the port while connections are to be refused.
     _port: TcpSocket,
 }
 
@@ -55,7 +53,7 @@ pub struct Repository {
 struct Shared {
     fault: watch::Sender<Fault>,
     requests: watch::Sender<BTreeMap<String, usize>>,
-    /// How many are under way, and the most that ever were.
+    /// The current number of requests in progress, and the highest so far.
     under_way: Mutex<(usize, usize)>,
     genuine: Stock,
     tampered: Stock,
@@ -80,15 +78,15 @@ impl Repository {
         Ok(Self { address, shared, server, _port: port })
     }
 
-    /// The address to give to helm as `--repo`.
+    /// The address for helm's `--repo`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Misbehaves in this way from now on: what is asked after the return sees the fault.
+    /// Switches the fault. Every request that arrives after this returns sees it.
     pub fn set(&self, fault: Fault) -> Result<()> {
         self.shared.fault.send_replace(fault);
-        // What the lock guards stays whole when a holder panics.
+        // A panic of a lock holder leaves the guarded data intact.
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if fault == Fault::Refused {
             *server = None;
@@ -98,24 +96,24 @@ impl Repository {
         Ok(())
     }
 
-    /// How many requests have come in for this path (`/index.yaml`, `/nextcloud-5.5.2.tgz`), answered or not.
+    /// The number of requests so far for this path (`/index.yaml`, `/nextcloud-5.5.2.tgz`), answered or not.
     pub fn requests(&self, path: &str) -> usize {
         self.shared.requests.borrow().get(path).copied().unwrap_or_default()
     }
 
-    /// Waits until a request for this path has come in, answered or not.
+    /// Waits until a request for this path has arrived, answered or not.
     pub async fn requested(&self, path: &str) {
         let mut requests = self.shared.requests.subscribe();
         // The sender lives in `shared`, so the wait can only end with the request.
         let _ = requests.wait_for(|requests| requests.contains_key(path)).await;
     }
 
-    /// The most requests that were under way at the same time.
+    /// The highest number of requests in progress at the same time.
     pub fn most_at_once(&self) -> usize {
         self.shared.under_way().1
     }
 
-    /// How many requests have come in altogether, answered or not.
+    /// The number of all requests so far, answered or not.
     pub fn all_requests(&self) -> usize {
         self.shared.requests.borrow().values().sum()
     }
@@ -127,7 +125,7 @@ impl Shared {
     }
 }
 
-/// A request that is under way, until this is dropped.
+/// A request in progress, until this is dropped.
 struct UnderWay(Arc<Shared>);
 
 impl UnderWay {
@@ -159,7 +157,7 @@ fn bind(address: SocketAddr) -> Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Listens before it returns, so that no request that follows is refused.
+/// Listens before it returns, so that no later request is refused.
 fn serve(address: SocketAddr, shared: Arc<Shared>) -> Result<Background> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -170,7 +168,7 @@ fn serve(address: SocketAddr, shared: Arc<Shared>) -> Result<Background> {
     })
 }
 
-/// What [`Fault::Html`] answers.
+/// The response of [`Fault::Html`].
 pub const PAGE: &str = "<!doctype html><title>Welcome</title><p>Please sign in.</p>";
 
 async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> Response {

@@ -1,4 +1,4 @@
-//! What scenarios have in common: specs, operators of their own, and looks at what is there.
+//! Shared by scenarios: specs, operators of their own, and checks.
 
 use clientapp_operator::crd::ClientApp;
 use clientapp_operator::crd::percona::PerconaPGCluster;
@@ -14,10 +14,7 @@ use crate::lab::{Apart, Lab, Object, Tenant, hostname, leading};
 use crate::operator::Operator;
 use crate::wait::until;
 
-/// A namespace with an operator of its own, which runs with these arguments and sees no other namespace.
-///
-/// # Panics
-/// When it does not lead.
+/// A namespace with its own operator, which runs with these arguments and sees no other namespace.
 pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) {
     let mut apart = Lab::unattended().await.apart(namespace).await;
     apart.options.arguments = arguments.iter().map(ToString::to_string).collect();
@@ -25,7 +22,7 @@ pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) 
     (apart, operator)
 }
 
-/// A spec without database, Redis and volume, for scenarios that are about something else.
+/// A spec without database, Redis and volume, for scenarios about other things.
 #[must_use]
 pub fn small(tenant: &Tenant, name: &str) -> Value {
     with(
@@ -34,10 +31,7 @@ pub fn small(tenant: &Tenant, name: &str) -> Value {
     )
 }
 
-/// One spec over another.
-///
-/// # Panics
-/// When one is no object.
+/// Merges one spec over another.
 #[must_use]
 pub fn with(mut spec: Value, more: Value) -> Value {
     let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else { panic!("specs are objects") };
@@ -46,27 +40,18 @@ pub fn with(mut spec: Value, more: Value) -> Value {
 }
 
 /// The names of all objects of a kind in the tenant's namespace.
-///
-/// # Panics
-/// When they cannot be listed.
 pub async fn names<K: Object>(tenant: &Tenant) -> Vec<String> {
     let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
     objects.iter().map(|object| object.name_any()).collect()
 }
 
-/// The value under a key of a Secret.
-///
-/// # Panics
-/// When there is none.
+/// The value of a key in a Secret.
 pub async fn secret(tenant: &Tenant, name: &str, key: &str) -> String {
     let secret = tenant.api::<Secret>().get(name).await.unwrap();
     String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
 }
 
-/// Waits until nothing of an app is left in its namespace. What the garbage collector takes comes a little later.
-///
-/// # Panics
-/// When something stays.
+/// Waits until nothing of an app is left in its namespace. The garbage collector takes a little longer.
 pub async fn nothing_is_left(tenant: &Tenant) {
     until("nothing is left", async || {
         let mut left = Vec::new();
@@ -83,7 +68,7 @@ pub async fn nothing_is_left(tenant: &Tenant) {
         left.extend(names::<Role>(tenant).await);
         left.extend(names::<RoleBinding>(tenant).await);
         left.extend(names::<ServiceAccount>(tenant).await);
-        // What every namespace has, and what every namespace of a ClientApp keeps: a ServiceAccount and its RoleBinding.
+        // In every namespace: the defaults, and the ServiceAccount and RoleBinding that stay behind ClientApps.
         left.retain(|name| !["kube-root-ca.crt", "default", "clientapp-deployer"].contains(&name.as_str()));
         if left.is_empty() {
             Ok(())
@@ -94,10 +79,7 @@ pub async fn nothing_is_left(tenant: &Tenant) {
     .await;
 }
 
-/// Deletes a ClientApp with this propagation, and waits until it is gone.
-///
-/// # Panics
-/// When it stays.
+/// Deletes a ClientApp with this propagation policy, and waits until it is gone.
 pub async fn delete(tenant: &Tenant, name: &str, propagation: PropagationPolicy) {
     let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };
     tenant.api::<ClientApp>().delete(name, &params).await.unwrap();

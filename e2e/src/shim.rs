@@ -1,4 +1,4 @@
-//! A helm that keeps a record of its runs.
+//! A wrapper around helm that records its runs.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -8,23 +8,21 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tempfile::TempDir;
 
-/// An executable to give to the operator as its helm. It writes down that it was run, and becomes the real one.
+/// An executable for the operator to use as its helm. It records the run, and then becomes the real helm.
 #[derive(Debug)]
 pub struct Shim {
     directory: TempDir,
 }
 
-/// One run of helm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its process id.
     pub pid: u32,
-    /// All its arguments, joined by blanks.
+    /// All arguments, joined by spaces.
     pub arguments: String,
 }
 
 impl Run {
-    /// Whether the process is still there, be it dead and not yet waited for.
+    /// Whether the process exists, running or dead and not yet waited for.
     #[must_use]
     pub fn alive(&self) -> bool {
         Path::new(&format!("/proc/{}", self.pid)).exists()
@@ -32,14 +30,10 @@ impl Run {
 }
 
 impl Shim {
-    /// Around this helm.
-    ///
-    /// # Errors
-    /// When the script cannot be written.
     pub fn around(helm: &Path) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let (runs, path) = (directory.path().join("runs"), directory.path().join("helm"));
-        // `exec`, so that the process id is helm's own, and it gets the operator's signals.
+        // `exec`, so that helm keeps the process id and gets the operator's signals.
         let script = format!(
             "#!/bin/sh\nprintf '%s %s\\n' $$ \"$*\" >>'{}'\nexec '{}' \"$@\"\n",
             runs.display(),
@@ -50,13 +44,12 @@ impl Shim {
         Ok(Shim { directory })
     }
 
-    /// The executable.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("helm")
     }
 
-    /// The runs so far, but those that ask for the version.
+    /// The runs so far, except those that ask for the version.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let runs = fs::read_to_string(self.directory.path().join("runs")).unwrap_or_default();

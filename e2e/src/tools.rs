@@ -1,4 +1,4 @@
-//! The programs a control plane is made of: found where they fit, built from their pinned Go modules where not.
+//! The programs of a control plane: existing ones of the right version, or else built from their pinned Go modules.
 
 mod build;
 mod part;
@@ -13,35 +13,28 @@ use crate::cache;
 use crate::progress::Progress;
 use part::{PARTS, Part, Program};
 
-/// The variable that names a directory of ready programs, as other projects' test suites use it.
+/// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// Paths of the programs, all of the pinned versions.
+/// Paths of the programs, all in the pinned versions.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// The store.
     pub etcd: PathBuf,
-    /// The package manager the operator drives.
     pub helm: PathBuf,
-    /// The API server.
     pub kube_apiserver: PathBuf,
-    /// Deployments, garbage collection, namespaces ...
     pub kube_controller_manager: PathBuf,
-    /// Gives pods their nodes.
     pub kube_scheduler: PathBuf,
-    /// For people.
     pub kubectl: PathBuf,
-    /// Fake nodes on which pods become ready.
     pub kwok: PathBuf,
-    /// An OCI registry.
+    /// The OCI registry.
     pub registry: PathBuf,
-    /// S3-compatible storage.
+    /// The S3-compatible storage.
     pub versitygw: PathBuf,
 }
 
 impl Tools {
-    /// Finds every program in the directory `KUBEBUILDER_ASSETS`, in the cache or on the `PATH`, and builds what is
-    /// nowhere into the cache: minutes, once. Blocks; several processes may call it at once.
+    /// Finds every program in the directory `KUBEBUILDER_ASSETS`, in the cache or on the `PATH`, and builds missing
+    /// ones into the cache, which takes minutes, once. Blocks; several processes may call it at once.
     pub fn ensure(progress: &Progress) -> Result<Self> {
         let cache = cache::directory()?.join("tools");
         let mut parts = Vec::with_capacity(PARTS.len());
@@ -66,7 +59,6 @@ impl Tools {
         })
     }
 
-    /// All of them.
     pub fn paths(&self) -> [&Path; 9] {
         let Self {
             etcd,
@@ -83,7 +75,7 @@ impl Tools {
             .map(PathBuf::as_path)
     }
 
-    /// The directories of the programs a person uses, for their `PATH`.
+    /// The directories of the programs for interactive use, for a user's `PATH`.
     pub fn directories(&self) -> Vec<&Path> {
         let mut directories: Vec<_> = [&self.kubectl, &self.helm].iter().filter_map(|path| path.parent()).collect();
         directories.dedup();
@@ -91,8 +83,8 @@ impl Tools {
     }
 }
 
-/// The programs of each part that need not be built, looked for in all parts at once: each is asked for its version,
-/// and large programs take their time to say it.
+/// The programs of each part that need not be built. All are looked for at once: each is asked for its version, and
+/// large programs take a while to answer.
 fn find_all(cache: &Path) -> Vec<Option<Vec<PathBuf>>> {
     thread::scope(|scope| {
         let searches: Vec<_> = PARTS.iter().map(|part| scope.spawn(|| find_part(part, cache))).collect();

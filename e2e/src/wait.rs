@@ -1,23 +1,18 @@
-//! Waiting for what comes about and no watch tells of: one loop for all that is looked at again and again.
+//! Polling for conditions that no watch reports: one loop for all of them.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-/// For a machine that is busy with something else; no test waits for so long.
+/// Allows for a busy machine; no test needs this long.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-/// From one look to the next.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a look shows: what is waited for, or how things are instead.
+/// The result of a look: the awaited value, or a description of the current state.
 pub trait Look {
-    /// What is waited for.
     type Found;
-    /// It, or how things are instead.
-    ///
-    /// # Errors
-    /// While it has not come about.
+    /// The awaited value, or while it is not there, a description of the current state.
     fn found(self) -> Result<Self::Found, String>;
 }
 
@@ -42,26 +37,26 @@ impl<T, E: Display> Look for Result<T, E> {
     }
 }
 
-/// Looks again and again until this is so, and returns what was found.
+/// Looks repeatedly until the condition holds, and returns what was found.
 ///
 /// # Panics
-/// When that takes longer than [`TIMEOUT`], with what the last look has shown.
+/// After [`TIMEOUT`], with the result of the last look.
 pub async fn until<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
     within(TIMEOUT, what, look).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// [`until`] for tests that are not asynchronous.
+/// [`until`] for synchronous tests.
 ///
 /// # Panics
-/// When that takes longer than [`TIMEOUT`], with what the last look has shown.
+/// After [`TIMEOUT`], with the result of the last look.
 pub fn blocking_until<L: Look>(what: &str, look: impl FnMut() -> L) -> L::Found {
     blocking_within(TIMEOUT, what, look).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// [`until`] for what is no test. A look that shows that it never will be so finds that.
+/// [`until`] outside tests. A look ends the wait early by finding a failure that is final.
 ///
 /// # Errors
-/// When it takes longer, with what the last look has shown.
+/// After `most`, with the result of the last look.
 pub async fn within<L: Look>(most: Duration, what: &str, mut look: impl AsyncFnMut() -> L) -> Result<L::Found> {
     let deadline = Instant::now() + most;
     let mut instead = String::new();
@@ -71,30 +66,28 @@ pub async fn within<L: Look>(most: Duration, what: &str, mut look: impl AsyncFnM
             Ok(Err(shown)) => instead = shown,
             Err(_) => {}
         }
-        ensure!(Instant::now() < deadline, "waited in vain until {what}; {instead}");
+        ensure!(Instant::now() < deadline, "timed out waiting until {what}: {instead}");
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// [`within`] for what is not asynchronous.
+/// [`within`] for synchronous code.
 ///
 /// # Errors
-/// When it takes longer, with what the last look has shown.
+/// After `most`, with the result of the last look.
 pub fn blocking_within<L: Look>(most: Duration, what: &str, mut look: impl FnMut() -> L) -> Result<L::Found> {
     let deadline = Instant::now() + most;
     loop {
         match look().found() {
             Ok(found) => return Ok(found),
-            Err(instead) => ensure!(Instant::now() < deadline, "waited in vain until {what}; {instead}"),
+            Err(instead) => ensure!(Instant::now() < deadline, "timed out waiting until {what}: {instead}"),
         }
         std::thread::sleep(POLL);
     }
 }
 
-/// Runs a future on a runtime and a thread of its own, wherever the caller is: inside a runtime, blocking on another is refused.
-///
-/// # Panics
-/// When the future does.
+/// Runs a future on its own runtime and thread, wherever the caller is: inside a runtime, tokio refuses to block on
+/// another.
 pub fn block_on<T: Send>(run: impl AsyncFnOnce() -> T + Send) -> T {
     let run = || tokio::runtime::Runtime::new().expect("a runtime").block_on(run());
     std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))

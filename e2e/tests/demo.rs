@@ -1,4 +1,4 @@
-//! `cargo demo` does what it says, and leaves nothing behind, wherever it ends.
+//! `cargo demo` does what it says, and leaves nothing behind, wherever it is interrupted.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Output, Stdio};
@@ -33,7 +33,7 @@ fn it_shows_a_clientapp_from_apply_to_its_end_and_leaves_nothing() {
     let output = demo.command(&[]).output().unwrap();
     let said = said(&output);
     assert!(output.status.success(), "{said}");
-    // As `kubectl get clientapps` and as `helm list` show it, and its second revision as `helm history` does.
+    // As in `kubectl get clientapps` and `helm list`, and the second revision as in `helm history`.
     for words in [
         &["minimal", "True", "1", "5.5.2", "minimal.example.com"][..],
         &["minimal", "clientapp-samples", "1", "deployed", "nextcloud-5.5.2"],
@@ -52,7 +52,7 @@ fn it_shows_a_clientapp_from_apply_to_its_end_and_leaves_nothing() {
 #[test]
 fn interrupted_anywhere_it_leaves_nothing() {
     for (arguments, line) in [
-        // While the servers start, while helm runs, and where it waits to be interrupted.
+        // While the servers start, while helm runs, and while it waits for Ctrl-C.
         (&[][..], "Starting etcd"),
         (&[], "Upgrading"),
         (&["--keep"], "It stays until you press Ctrl-C"),
@@ -90,7 +90,7 @@ fn it_fails_with_what_the_operator_said_last() {
     output.read_to_string(&mut rest).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{rest}");
-    assert!(rest.contains("The operator's last words:") && rest.contains("\"leading\""), "{rest}");
+    assert!(rest.contains("The end of the operator's log:") && rest.contains("\"leading\""), "{rest}");
     let error = String::from_utf8_lossy(&ended.stderr);
     assert!(error.contains("error: the operator ended (signal: 9"), "{error}");
     demo.assert_nothing_left();
@@ -115,7 +115,7 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     let demo = Demo::new();
     let context = ["--context", "plane"];
 
-    // To its end.
+    // A complete run.
     let output = demo.on(plane, &context).output().unwrap();
     let said = said(&output);
     assert!(output.status.success(), "{said}");
@@ -128,7 +128,7 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     assert_eq!(state().await, before);
     demo.assert_nothing_left();
 
-    // Interrupted while helm runs: the operator is not, since it has to uninstall.
+    // Interrupted while helm runs. The operator is not interrupted, since it has to uninstall.
     let mut child = demo.on(plane, &context).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = until(&mut child, "Upgrading");
     kill(pid(&child), Signal::SIGINT).unwrap();
@@ -138,13 +138,13 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     assert_eq!(state().await, before, "{rest}");
     demo.assert_nothing_left();
 
-    // A namespace of this name may be in use.
+    // An existing namespace of this name may be in use.
     let namespace = serde_json::from_value(json!({"metadata": {"name": "clientapp-demo"}})).unwrap();
     let namespace: Namespace = namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     let before = state().await;
     let output = demo.on(plane, &context).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && error.contains("there is a namespace clientapp-demo already"), "{error}");
+    assert!(!output.status.success() && error.contains("namespace clientapp-demo already exists"), "{error}");
     assert_eq!(state().await, before);
     namespaces.delete(&namespace.name_any(), &DeleteParams::default()).await.unwrap();
 
@@ -154,7 +154,7 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     demo.assert_nothing_left();
 }
 
-/// A demonstration whose every trace is in one directory, or names it in its command line.
+/// A demonstration whose files are in one directory, which its processes have in their command lines.
 struct Demo(TempDir);
 
 impl Demo {
@@ -175,7 +175,7 @@ impl Demo {
     }
 
     fn assert_nothing_left(&self) {
-        // A watchdog acts after the end.
+        // The watchdog acts after the end.
         blocking_until("nothing is left", || {
             let files: Vec<_> = self.0.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
             let processes = self.processes();
@@ -184,7 +184,7 @@ impl Demo {
         });
     }
 
-    /// Processes that name the directory.
+    /// Processes with the directory in their command line.
     fn processes(&self) -> Vec<(i32, String)> {
         let output = Command::new("ps").args(["-A", "-o", "pid=,args="]).output().unwrap();
         let directory = self.0.path().to_str().unwrap();
@@ -195,7 +195,7 @@ impl Demo {
     }
 }
 
-/// Reads until a line begins that has this text, which may still be growing.
+/// Reads until a line contains this text; the line may still be growing.
 fn until(child: &mut Child, text: &str) -> impl std::io::Read + use<> {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut said = Vec::new();
@@ -208,7 +208,7 @@ fn until(child: &mut Child, text: &str) -> impl std::io::Read + use<> {
     output
 }
 
-/// Whether the words are in the line, in this order.
+/// Whether the line contains the words, in this order.
 fn has(line: &str, words: &[&str]) -> bool {
     let mut line = line.split_whitespace();
     words.iter().all(|word| line.any(|found| found == *word))

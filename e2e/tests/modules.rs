@@ -1,6 +1,6 @@
-//! The operator's modules have no circle: neither those of the crate, nor those within its controllers.
+//! The operator's modules have no dependency cycle, neither among those of the crate nor within its controllers.
 //!
-//! Read from the source as tokens, so that a path in a macro counts as well. What is for tests alone does not count.
+//! The source is read as tokens, so that paths in macros count as well. Code that is only for tests does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The modules that have no circle with their own modules either; `crate` is the root. Elsewhere a module and what it is divided into
-/// know each other, and only what stands side by side is looked at.
+/// Modules without a cycle with their own submodules; `crate` is the root. In other modules, a module and its
+/// submodules may use each other, and only siblings are checked.
 const LEVELS: &[&str] =
     &["crate", "api", "clientapp", "helm", "plugin", "postgresql", "postgres_writer", "runtime", "store"];
 
@@ -26,18 +26,18 @@ fn modules_have_no_circle() {
         while let Some(circle) = circle(&uses) {
             let places: Vec<_> =
                 circle.iter().map(|edge| format!("  {} -> {}, {}", edge.0, edge.1, uses[edge])).collect();
-            wrong.push(format!("a circle in {level}:\n{}", places.join("\n")));
-            // One place is enough for one circle; there may be others.
-            uses.remove(circle.last().expect("a circle has an edge"));
+            wrong.push(format!("a cycle in {level}:\n{}", places.join("\n")));
+            // One edge is enough to break one cycle; there may be others.
+            uses.remove(circle.last().expect("a cycle has an edge"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Who uses whom, and one place where.
+/// Which module uses which, and one place where it does.
 type Uses = BTreeMap<(String, String), String>;
 
-/// The edges of one circle, if there is one.
+/// The edges of one cycle, if there is one.
 fn circle(uses: &Uses) -> Option<Vec<(String, String)>> {
     uses.keys().find_map(|edge| {
         let mut circle = path(uses, &edge.1, &edge.0)?;
@@ -67,14 +67,14 @@ fn path(uses: &Uses, from: &str, to: &str) -> Option<Vec<(String, String)>> {
     None
 }
 
-/// All modules of a crate with the paths that they use.
+/// All modules of a crate and the paths in them.
 #[derive(Default)]
 struct Modules {
-    /// By their paths without `crate`; the root's is empty.
+    /// Their paths without `crate`; the root's is empty.
     names: BTreeSet<Vec<String>>,
-    /// The module that uses it, a path as it is there, and the file.
+    /// The module that uses a path, the path as written, and the file.
     paths: Vec<(Vec<String>, Vec<String>, String)>,
-    /// By module and name, the path that it is imported by: a name is used of where it comes from.
+    /// By module and name, the path of an import: a name counts as used from its origin.
     imports: BTreeMap<(Vec<String>, String), Vec<String>>,
 }
 
@@ -85,7 +85,7 @@ impl Modules {
         modules
     }
 
-    /// Reads a file, and those of its modules, which lie in a directory.
+    /// Reads a file and its submodules, which are in a directory.
     fn file(&mut self, file: &Path, directory: &Path, module: Vec<String>) {
         let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let tokens = text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -102,7 +102,7 @@ impl Modules {
         while at < tokens.len() {
             let rest = &tokens[at..];
             match rest {
-                // All that the attribute is for: up to its body or its semicolon.
+                // Skips the item that the attribute applies to, up to its body or its semicolon.
                 [TokenTree::Punct(hash), TokenTree::Group(attribute), ..]
                     if hash.as_char() == '#' && attribute.stream().to_string().replace(' ', "") == "cfg(test)" =>
                 {
@@ -111,7 +111,7 @@ impl Modules {
                         TokenTree::Punct(punct) => punct.as_char() == ';',
                         _ => false,
                     };
-                    at += rest.iter().position(ends).expect("an attribute is for something");
+                    at += rest.iter().position(ends).expect("an attribute applies to an item");
                 }
                 [TokenTree::Ident(keyword), TokenTree::Ident(name), end, ..] if keyword == "mod" => {
                     let inner: Vec<_> = module.iter().cloned().chain([name.to_string()]).collect();
@@ -126,7 +126,7 @@ impl Modules {
                     }
                     at += 2;
                 }
-                // Who may see it, not what is used.
+                // The visibility is not a use.
                 [TokenTree::Ident(keyword), TokenTree::Group(_), ..] if keyword == "pub" => at += 1,
                 [TokenTree::Ident(_), TokenTree::Punct(colon), ..] if colon.as_char() == ':' => {
                     let first = self.paths.len();
@@ -147,7 +147,7 @@ impl Modules {
         }
     }
 
-    /// Notes the path, or the paths, that begin here, and returns how many tokens that takes.
+    /// Records the path, or the paths, that begin here, and returns the number of their tokens.
     fn path(&mut self, tokens: &[TokenTree], mut path: Vec<String>, file: &Path, module: &[String]) -> usize {
         let is_colon = |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Punct(p)) if p.as_char() == ':');
         let mut at = 0;
@@ -175,12 +175,12 @@ impl Modules {
         at.max(1)
     }
 
-    /// The module that a path leads to, or to something in it; `None` outside the crate.
+    /// The module that contains a path's target, or is the target; `None` outside the crate.
     fn target(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
         let mut absolute = match path.first()?.as_str() {
             "crate" => Vec::new(),
             "self" | "super" => module.to_owned(),
-            // A module within this one, or else another crate, a type, a variable.
+            // A submodule of this one, or else another crate, a type, or a variable.
             name => {
                 let within: Vec<_> = module.iter().cloned().chain([name.to_owned()]).collect();
                 self.names.contains(&within).then_some(module.to_owned())?
@@ -206,7 +206,7 @@ impl Modules {
         Some(absolute)
     }
 
-    /// Who uses whom among the modules of one, which itself is `mod.rs` there.
+    /// The uses among the children of one module; the module itself is `mod` there.
     fn uses(&self, level: &str) -> Uses {
         let level: Vec<_> = level.split("::").filter(|name| *name != "crate").map(str::to_owned).collect();
         let within = |module: &[String]| {

@@ -1,4 +1,4 @@
-//! The HTTP API beside a plain client that makes the same objects, with many instances present.
+//! The HTTP API and a plain client that creates the same objects, with many instances present.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use super::{Bench, namespace};
 use crate::wait::within;
 
-/// POSTs and lists that are timed one after the other.
+/// The number of POSTs and lists, timed one after the other.
 const TIMED: usize = 30;
-/// POSTs that come all at once.
+/// The number of simultaneous POSTs.
 const CROWD: usize = 200;
-/// Where the instances are that are merely present.
+/// The namespace of the instances that are merely present.
 const CROWDED: &str = "present";
 
 impl Bench<'_> {
-    /// The API with this many instances present, all of them suspended, so that helm is not what is measured.
+    /// The API with this many instances present, all suspended, so that helm is not measured.
     pub(super) async fn api(&self, url: &str, instances: usize) -> Result<()> {
         let client = self.plane.client().await?;
         namespace(&client, CROWDED).await?;
@@ -37,7 +37,7 @@ impl Bench<'_> {
         self.crowd(&client, &api).await
     }
 
-    /// One POST and one time the same objects by a plain client, in turn.
+    /// A POST and the same objects from a plain client, alternating.
     async fn posts(&self, client: &Client, api: &ApiClient) -> Result<()> {
         let (mut posted, mut plain) = (Vec::new(), Vec::new());
         for n in 0..TIMED {
@@ -59,8 +59,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The list of all, and what it asks of the API server: counted for the kind that it is a list of, since helm is at
-    /// work on what was posted.
+    /// The list of all instances, and the number of its requests: only those for its own kind, since helm is still
+    /// working on the posted instances.
     async fn lists(&self, api: &ApiClient) -> Result<()> {
         let asked = || -> Result<usize> {
             let lists = |event: &&Value| event["verb"] == "list" && event["objectRef"]["resource"] == "clientapps";
@@ -83,7 +83,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Many at once, each made whole or refused.
+    /// Many at once, each created completely or refused.
     async fn crowd(&self, client: &Client, api: &ApiClient) -> Result<()> {
         let hosts = (0..CROWD).map(|n| format!("crowd-{n}.example.com"));
         let started = Instant::now();
@@ -98,7 +98,10 @@ impl Bench<'_> {
         ensure!(crowd == created, "{created} were made and {crowd} ClientApps are there");
         let marked = Api::<Namespace>::all(client.clone()).list(&ListParams::default().labels(label::INSTANCE)).await?;
         for namespace in marked.iter().map(ResourceExt::name_any) {
-            ensure!(apps.iter().any(|app| app.namespace().as_ref() == Some(&namespace)), "{namespace} is half made");
+            ensure!(
+                apps.iter().any(|app| app.namespace().as_ref() == Some(&namespace)),
+                "{namespace} has no ClientApp"
+            );
         }
         Ok(())
     }
@@ -111,7 +114,7 @@ struct ApiClient {
 
 impl ApiClient {
     async fn post(&self, hostname: &str) -> Result<StatusCode> {
-        // What helm does afterwards is the same, and small.
+        // Keeps the later work of helm the same and small.
         let body = json!({
             "hostname": hostname,
             "redis": {"enabled": false}, "postgres": {"enabled": false}, "persistence": {"enabled": false},
@@ -145,7 +148,7 @@ async fn present(client: &Client, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the API makes: a namespace, a ClientApp and the administrator's Secret.
+/// The objects that the API creates: a namespace, a ClientApp and the administrator's Secret.
 async fn by_hand(client: &Client, name: &str) -> Result<()> {
     namespace(client, name).await?;
     let app = json!({

@@ -1,19 +1,19 @@
-//! Who used how much processor time: the figure that says where a makespan comes from, and is less noisy than it.
+//! CPU time by process, which explains a makespan, and is less noisy than it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Of user space's clock, whatever the kernel's own (proc(5)).
+/// USER_HZ, whatever the kernel's own clock (proc(5)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Processor time in seconds, by who used it.
+/// CPU time in seconds, by process.
 #[derive(Clone, Debug, Default)]
 pub struct Cpu(BTreeMap<String, f64>);
 
 impl Cpu {
-    /// Until now: the servers whose working directory this is, these processes, and their ended children, which are helms.
+    /// Until now: the servers with this working directory, these processes, and their ended children, which are helms.
     pub fn of(servers: &Path, processes: &[(&str, u32)]) -> Result<Self> {
         let mut used = BTreeMap::new();
         for entry in std::fs::read_dir("/proc")? {
@@ -33,20 +33,18 @@ impl Cpu {
         Ok(Cpu(used))
     }
 
-    /// What was used since then.
     pub fn since(&self, then: &Cpu) -> Cpu {
         let used = |name: &String| then.0.get(name).copied().unwrap_or_default();
         Cpu(self.0.iter().map(|(name, now)| (name.clone(), now - used(name))).collect())
     }
 
-    /// Adds what was used at another time.
     pub fn add(&mut self, other: Cpu) {
         for (name, used) in other.0 {
             *self.0.entry(name).or_default() += used;
         }
     }
 
-    /// One line, in milliseconds for each of `count`.
+    /// One line, in milliseconds divided by `count`.
     pub fn each(&self, count: usize) -> String {
         let of = |used: f64| format!("{:.0}", used / count as f64 * 1e3);
         let names = self.0.iter().map(|(name, used)| format!("{name} {}", of(*used)));
@@ -54,7 +52,7 @@ impl Cpu {
     }
 }
 
-/// The name of a process, its own time, and that of its children that have ended (proc(5), `/proc/pid/stat`).
+/// The name of a process, its own time, and that of its ended children (proc(5), `/proc/pid/stat`).
 fn times(process: &Path) -> Result<(String, f64, f64)> {
     let stat = std::fs::read_to_string(process.join("stat"))?;
     let (head, tail) = stat.rsplit_once(") ").context("a name in parentheses")?;
@@ -62,6 +60,6 @@ fn times(process: &Path) -> Result<(String, f64, f64)> {
     let fields: Vec<&str> = tail.split(' ').collect();
     let seconds =
         |at: usize| -> Result<f64> { Ok(fields.get(at).context("a field")?.parse::<f64>()? / TICKS_PER_SECOND) };
-    // The third field of all is the first here: utime is the 14th, stime, cutime and cstime follow.
+    // Index 0 is the third field of the line: utime is the 14th, stime, cutime and cstime follow.
     Ok((name, seconds(11)? + seconds(12)?, seconds(13)? + seconds(14)?))
 }

@@ -1,4 +1,4 @@
-//! How long a user's change waits when the operator that leads is killed, and another stands by.
+//! How long a user's change waits when the leader is killed while another operator stands by.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::operator::{Operator, Options};
 
 const APP: &str = "taken-over";
 
-/// Kills the leader so many times, each time at another moment between two renewals of its lease.
+/// Kills the leader this many times, each time at a different moment between two renewals of its Lease.
 pub async fn run(client: &Client, options: &Options, mut leader: Operator, kills: usize) -> Result<()> {
     super::namespace(client, APP).await?;
     super::apply(client, APP, charts::DEFAULT).await?;

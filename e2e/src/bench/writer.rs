@@ -1,8 +1,8 @@
-//! PostgresWriters beside a plain client that inserts the same rows one after the other over one connection.
+//! PostgresWriters and a plain client that inserts the same rows one after the other over one connection.
 //!
-//! The database itself says when each row was written: the time from the first to the last is what is compared. How long a
-//! plain client of the API server needs for as many finalizers is told beside it: new rows, which wait for theirs, cannot be
-//! faster than that.
+//! The database records when each row was written: the time from the first to the last is compared. Also reported is
+//! the time that a plain client of the API server needs for as many finalizers: new rows wait for theirs, and cannot be
+//! faster.
 
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,17 @@ use super::{Bench, is_operators, namespace};
 use crate::postgres::Postgres;
 use crate::wait::within;
 
-/// Where the objects are.
+/// The namespace of the objects.
 const CROWDED: &str = "writers";
-/// Requests of the plain client of the API server at the same time: as fast as it gets on two processors.
+/// Simultaneous requests of the plain client of the API server: its fastest setting on two processors.
 const PARALLEL: usize = 8;
 /// No machine needs this long.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Bench<'_> {
-    /// Rows that are new, and rows that are put back.
+    /// New rows, and restored rows.
     pub(super) async fn writer(&self, postgres: &Postgres, rows: usize) -> Result<()> {
-        ensure!(rows >= 2, "two rows are the least");
+        ensure!(rows >= 2, "at least two rows are needed");
         let sql = postgres.connect("postgres").await?;
         for table in ["plain", "ours"] {
             sql.batch_execute(&format!(
@@ -44,7 +44,7 @@ impl Bench<'_> {
         let api: Api<PostgresWriter> = Api::namespaced(client.clone(), CROWDED);
         let plain = plain(&sql, rows).await?;
 
-        // The objects are all there before the operator looks, so that their creation is not what is measured.
+        // All objects exist before the operator sees them, so that their creation is not measured.
         let before = self.writes()?;
         self.operator.signal(Signal::SIGSTOP);
         let created = create(&api, rows).await;
@@ -60,14 +60,14 @@ impl Bench<'_> {
         until(&sql, rows).await?;
         let back = took(&sql, "ours").await?;
 
-        // The operator does nothing meanwhile.
+        // Pauses the operator.
         self.operator.signal(Signal::SIGSTOP);
         let finalizers = finalizers(&client, rows).await;
         self.operator.signal(Signal::SIGCONT);
         let finalizers = finalizers?;
 
         println!("{rows} rows, {plain:.2} s from first to last by a plain client over one connection");
-        for (what, time) in [("new rows", new), ("rows put back", back)] {
+        for (what, time) in [("new rows", new), ("restored rows", back)] {
             println!("{what}: {time:.2} s from first to last, rate {:.2} of the plain client's", plain / time);
         }
         println!(
@@ -82,7 +82,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How often the operator has written for PostgresWriters: objects and events.
+    /// The operator's writes for PostgresWriters: objects and events.
     fn writes(&self) -> Result<usize> {
         let ours = |event: &&Value| {
             let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
@@ -103,7 +103,7 @@ where
     futures::stream::iter(0..rows).map(|row| what(format!("p{row}"))).buffer_unordered(PARALLEL).try_collect().await
 }
 
-/// The plain client, which does nothing else.
+/// The plain client.
 async fn plain(sql: &Client, rows: usize) -> Result<f64> {
     let statement = "INSERT INTO plain (id, name, age, country) VALUES ($1, $2, $3, $4)";
     for row in 0..rows {
@@ -139,7 +139,7 @@ async fn create(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
     .await
 }
 
-/// Waits until there are so many rows.
+/// Waits until this many rows exist.
 async fn until(sql: &Client, rows: usize) -> Result<()> {
     within(TIMEOUT, "the rows are there", async || {
         let there = sql.query_one("SELECT count(*) FROM ours", &[]).await?.get::<_, i64>(0);
@@ -149,7 +149,7 @@ async fn until(sql: &Client, rows: usize) -> Result<()> {
     .await
 }
 
-/// Waits until every object says that its row is there.
+/// Waits until every object reports that its row exists.
 async fn until_ready(api: &Api<PostgresWriter>, rows: usize) -> Result<()> {
     let ready = |object: &&PostgresWriter| {
         let conditions = object.status.as_ref().map(|status| status.conditions.as_slice());

@@ -1,4 +1,4 @@
-//! A cluster of the user's. All that is made in it carries this run's mark, and only what carries it is removed.
+//! The user's cluster. Everything created there has this run's mark, and only marked objects are removed.
 
 use std::fs;
 use std::io::Write as _;
@@ -32,21 +32,21 @@ use crate::manifests;
 use crate::progress::Progress;
 use crate::tools::Tools;
 
-/// Everything namespaced that the demonstration makes is in here.
+/// Contains everything namespaced that the demonstration creates.
 const NAMESPACE: &str = "clientapp-demo";
-/// On what the demonstration makes: which run made it.
+/// On everything that the demonstration creates: which run created it.
 const MARK: &str = "apps.bnerd-operator.local/demo";
 const MANAGER: &str = "clientapp-demo";
-/// A cluster that does not answer a first request within this time is not there.
+/// A cluster that does not answer its first request within this time is unreachable.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
-/// For images to be pulled, volumes to be made.
+/// Enough to pull images and create volumes.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// For one kind of object to be gone.
+/// How long one kind of object may take to be deleted.
 const FAREWELL: Duration = Duration::from_secs(180);
-/// As `kubectl apply` is given it.
+/// The name for `kubectl apply`.
 const SAMPLE: &str = "clientapp.yaml";
 
-/// A cluster of the user's, and what is made in it.
+/// The user's cluster, and what was created in it.
 pub(super) struct Existing {
     operator: Option<Operator>,
     home: Home,
@@ -58,12 +58,12 @@ pub(super) struct Existing {
 impl Existing {
     pub(super) fn new(context: &str) -> Result<Self> {
         let home = Home::new()?;
-        // The directory's name is unique enough for one cluster, and is no secret.
+        // The directory's name is unique enough for one cluster, and not secret.
         let run = home.path().file_name().and_then(|name| name.to_str()).context("the directory has no name")?;
         Ok(Self { operator: None, run: run.to_owned(), home, context: context.to_owned(), client: None })
     }
 
-    /// The one context, complete in one file: what operator, kubectl and helm are given.
+    /// A complete kubeconfig file with only this context, for operator, kubectl and helm.
     fn kubeconfig(&self, kubectl: &Path) -> Result<PathBuf> {
         let output = Command::new(kubectl)
             .args(["config", "view", "--raw", "--flatten", "--minify", "--context", &self.context])
@@ -85,7 +85,7 @@ impl Existing {
         object.labels().get(MARK) == Some(&self.run)
     }
 
-    /// Creates the definition if there is none. Says whether it did.
+    /// Creates the definition unless it exists. Returns whether it was created.
     async fn define(&self, client: &Client) -> Result<bool> {
         let api: Api<CustomResourceDefinition> = Api::all(client.clone());
         let mut made = false;
@@ -103,7 +103,7 @@ impl Existing {
         Ok(made)
     }
 
-    /// Creates the role that the operator binds for helm, if there is none.
+    /// Creates the role that the operator binds for helm, unless it exists.
     async fn make_role(&self, client: &Client) -> Result<()> {
         let mut role: ClusterRole = manifests::role_deployer()?;
         let api: Api<ClusterRole> = Api::all(client.clone());
@@ -121,7 +121,6 @@ impl Existing {
         Ok(())
     }
 
-    /// Writes the sample for the demonstration's namespace.
     fn write_sample(&self, with_database: bool) -> Result<()> {
         let sample = if with_database { "minimal.yaml" } else { "without-database.yaml" };
         let text = fs::read_to_string(manifests::samples().join(sample))?;
@@ -134,7 +133,7 @@ impl Existing {
     async fn remove_app(&self, client: &Client) -> Result<()> {
         let apps: Api<ClientApp> = Api::namespaced(client.clone(), NAMESPACE);
         let listed = match apps.list_metadata(&ListParams::default()).await {
-            // Without the kind there is none.
+            // If the kind does not exist, there is no ClientApp.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             listed => listed?,
         };
@@ -147,22 +146,19 @@ impl Existing {
 
 impl Place for Existing {
     async fn set_up(&mut self) -> Result<Stage> {
-        say(&format!(
-            "The ClientApp operator, running on this machine, for the cluster of context {}.\n",
-            self.context
-        ));
+        say(&format!("The ClientApp operator, running on this machine, in the cluster of context {}.\n", self.context));
         let tools = apart(|| Tools::ensure(&Progress::stderr())).await?;
         let kubeconfig = self.kubeconfig(&tools.kubectl)?;
         let config = Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
-        let with_database = step("Looking whether anything would be disturbed", inspect(&client)).await?;
-        // Not before: without it nothing is taken down, and so far nothing is made.
+        let with_database = step("Checking that nothing would be disturbed", inspect(&client)).await?;
+        // Not before: without a client nothing is taken down, and nothing was created so far.
         self.client = Some(client.clone());
 
         let binary = step("Building the operator", apart(crate::operator::binary)).await?;
         if !step("Applying the CRD", self.define(&client)).await? {
-            say("There is one already: it is used as it is, and stays.");
+            say("The cluster already has it: it is used as it is, and stays.");
         }
         step("Creating the ClusterRole clientapp-deployer, for helm", self.make_role(&client)).await?;
         step("Creating the namespace clientapp-demo", self.make_namespace(&client)).await?;
@@ -179,7 +175,7 @@ impl Place for Existing {
             lease_namespace: NAMESPACE,
         };
         let operator = Operator::lead(binary, &self.home, &surroundings);
-        let what = "Starting the operator, with a directory of charts: a small one in the shape of Nextcloud's";
+        let what = "Starting the operator, with a directory of charts: a small one modelled on Nextcloud's";
         self.operator = Some(step(what, operator).await?);
         let plugin = Operator::plugin(binary, &self.home)?;
         Ok(Stage {
@@ -201,7 +197,7 @@ impl Place for Existing {
         let Some(client) = self.client.clone() else { return Ok(()) };
         let namespaces: Api<Namespace> = Api::all(client.clone());
         if let Some(namespace) = namespaces.get_opt(NAMESPACE).await?.filter(|namespace| self.is_marked(namespace)) {
-            // While there is an operator to do it.
+            // While the operator still runs to do it.
             let removed = self.remove_app(&client).await;
             self.operator = None;
             removed?;
@@ -220,7 +216,7 @@ impl Place for Existing {
                 continue;
             }
             if !clientapps(&client).await?.is_empty() {
-                say("\nOther users have made ClientApps in the meantime: the CRD stays.");
+                say("\nOther users have created ClientApps in the meantime: the CRD stays.");
                 continue;
             }
             delete(&definitions, &definition).await?;
@@ -229,23 +225,25 @@ impl Place for Existing {
     }
 }
 
-/// Refuses a cluster in which the demonstration's operator would meet others' ClientApps or another operator. Says
+/// Refuses a cluster in which the demonstration's operator would meet others' ClientApps or another operator. Returns
 /// whether the cluster has Percona.
 async fn inspect(client: &Client) -> Result<bool> {
     let answer = timeout(FIRST_ANSWER, client.apiserver_version()).await;
     answer.context("the cluster does not answer")?.context("the cluster does not answer")?;
     if Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await?.is_some() {
-        bail!("there is a namespace {NAMESPACE} already: it may be in use, so nothing is done; delete it first");
+        bail!("the namespace {NAMESPACE} already exists and may be in use, so nothing was changed: delete it first");
     }
     if let Some(app) = clientapps(client).await?.first() {
-        bail!("the cluster has ClientApps, such as {app}, and a second operator would act on them: nothing is done");
+        bail!(
+            "the cluster has ClientApps, such as {app}, and a second operator would act on them: nothing was changed"
+        );
     }
     let leases: Api<Lease> = Api::all(client.clone());
     let leases = leases.list(&ListParams::default().fields(&format!("metadata.name={}", lease::NAME))).await?;
     if let Some(lease) = leases.iter().find(|lease| is_held(lease)) {
         let namespace = lease.namespace().unwrap_or_default();
         bail!(
-            "an operator is at work in the cluster (Lease {namespace}/{}): nothing is done; try that one",
+            "an operator is running in the cluster (Lease {namespace}/{}): nothing was changed; use that operator",
             lease::NAME
         );
     }
@@ -289,7 +287,7 @@ where
     }
     let gone = await_condition(api.clone(), &name, conditions::is_deleted(&uid));
     timeout(FAREWELL, gone).await.with_context(|| {
-        format!("{} {name} is still there after {FAREWELL:?}: see `kubectl describe` for what holds it", K::kind(&()))
+        format!("{} {name} still exists after {FAREWELL:?}: `kubectl describe` shows why", K::kind(&()))
     })??;
     Ok(())
 }

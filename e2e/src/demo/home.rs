@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::plane::watchdog::Watchdog;
 
-/// A directory, and a process group for what works in it. Dropping it removes both; so does the end of this process.
+/// A directory, and a process group for the processes in it. Dropping it removes both; so does the end of this process.
 pub(super) struct Home {
     path: PathBuf,
     watchdog: Watchdog,
@@ -16,7 +16,7 @@ impl Home {
     pub(super) fn new() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("clientapp-demo-").tempdir()?;
         let watchdog = Watchdog::start(directory.path()).context("cannot start the watchdog")?;
-        // From here on the watchdog removes it, in any event.
+        // From here on the watchdog removes it in any case.
         Ok(Self { path: directory.keep(), watchdog })
     }
 
@@ -24,7 +24,7 @@ impl Home {
         &self.path
     }
 
-    /// The process group. A terminal's Ctrl-C does not reach it.
+    /// A terminal's Ctrl-C does not reach this process group.
     pub(super) fn group(&self) -> i32 {
         self.watchdog.group()
     }

@@ -1,5 +1,5 @@
-//! The operator as the demonstration runs it: in its [`Home`], out of reach of the terminal's Ctrl-C, because it is still
-//! needed to take down what it made.
+//! The operator of the demonstration: in its [`Home`], out of reach of the terminal's Ctrl-C, because it is still
+//! needed to remove what it created.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -15,15 +15,15 @@ use nix::unistd::Pid;
 use super::home::Home;
 use crate::wait::{blocking_within, within};
 
-/// What it says once it leads.
+/// In its log once it leads.
 const LEADS: &str = "\"leading\"";
-/// For starting; it needs a second.
+/// For the start, which takes a second.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// For stopping: twice what it gives its helms for that.
+/// For the shutdown: twice the time that it gives its helms.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// Where its API is, unless something else is there.
+/// The address of its API, unless it is in use.
 const API: &str = "127.0.0.1:8090";
-/// How many lines of its log tell what it did last.
+/// The number of log lines that show its last actions.
 const LAST_LINES: usize = 15;
 
 /// How it reaches its cluster and its charts.
@@ -34,7 +34,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) lease_namespace: &'a str,
 }
 
-/// The running operator. Dropping it asks it to stop, and waits for that.
+/// A running operator. Dropping it stops it and waits for that.
 pub(super) struct Operator {
     child: Child,
     log: PathBuf,
@@ -51,7 +51,7 @@ impl Operator {
             Err(error) => Some(Err(error)),
         });
         let leads = leads.await.flatten();
-        leads.with_context(|| format!("the operator's last words:\n{}", operator.last_words()))?;
+        leads.with_context(|| format!("the end of the operator's log:\n{}", operator.last_words()))?;
         Ok(operator)
     }
 
@@ -92,14 +92,14 @@ impl Operator {
         Ok(self.child.try_wait()?)
     }
 
-    /// Where its API is: host and port.
+    /// Host and port of its API.
     pub(super) fn api(&self) -> Option<String> {
         let log = self.logged();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         lines.into_iter().find_map(|line| line["api"].as_str().map(str::to_owned))
     }
 
-    /// Makes `kubectl clientapp` of it, and returns the directory to put on the `PATH`.
+    /// Links it as `kubectl clientapp`, and returns the directory for the `PATH`.
     pub(super) fn plugin(binary: &Path, home: &Home) -> Result<PathBuf> {
         let directory = home.path().join("bin");
         fs::create_dir_all(&directory)?;
@@ -107,7 +107,7 @@ impl Operator {
         Ok(directory)
     }
 
-    /// Where it logs.
+    /// The path of its log.
     pub(super) fn log(&self) -> &Path {
         &self.log
     }
@@ -126,7 +126,7 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // Politely first: it lets go of its Lease, and its helms record what they were doing.
+        // SIGTERM first: the operator releases its Lease, and its helms record their progress.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         let ended = blocking_within(FAREWELL, "the operator ends", || !matches!(self.child.try_wait(), Ok(None)));
         if ended.is_err() {

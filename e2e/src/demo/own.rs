@@ -1,4 +1,4 @@
-//! A control plane of the demonstration's own, on the loopback.
+//! The demonstration's own control plane, on the loopback interface.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::repository::Repository;
 use crate::tools::Tools;
 
-/// What runs, in the order in which it is ended.
+/// In the order in which they are stopped.
 #[derive(Default)]
 pub(super) struct Own {
     operator: Option<Operator>,
@@ -32,7 +32,7 @@ pub(super) struct Own {
 impl Place for Own {
     async fn set_up(&mut self) -> Result<Stage> {
         say(
-            "The ClientApp operator in a cluster of its own: real servers on the loopback, a node that pretends to run pods.\n",
+            "The ClientApp operator in its own cluster: real servers on the loopback interface, and a node that pretends to run pods.\n",
         );
         // It shows its own progress while it builds.
         let tools = apart(|| Tools::ensure(&Progress::stderr())).await?;
@@ -51,8 +51,7 @@ impl Place for Own {
         };
         self.percona = Some(step("Starting a stand-in for the Percona operator: no PostgreSQL runs", percona).await?);
         let repository = async { Repository::start() };
-        let repository =
-            step("Starting a chart repository: a small chart in the shape of Nextcloud's", repository).await?;
+        let repository = step("Starting a chart repository: a small chart modelled on Nextcloud's", repository).await?;
         let repository = &*self.repository.insert(repository);
 
         let kubeconfig = step(
@@ -92,7 +91,7 @@ impl Place for Own {
         if let Some(starting) = self.starting.take() {
             drop(starting.await);
         }
-        // One after the other in the order of the fields.
+        // Drops the fields one after the other, in order.
         *self = Self::default();
         Ok(())
     }

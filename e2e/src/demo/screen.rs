@@ -1,4 +1,4 @@
-//! What is shown: steps with their time, commands with their output. Plain lines on standard output, terminal or not.
+//! Output: steps with their time, commands with their output. Plain lines on standard output, terminal or not.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tools::Tools;
 
-/// One line or more. Whether it is read is not ours to fail on: there may be something to take down.
+/// One or more lines. A write error is ignored, since the cleanup still has to run.
 pub(super) fn say(text: &str) {
     write(&format!("{text}\n"));
 }
 
-/// Does one thing, and says what it is and how long it took.
+/// Runs a step, and prints its description and how long it took.
 pub(super) async fn step<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
     write(&format!("{what} ... "));
@@ -28,12 +28,11 @@ pub(super) async fn step<T>(what: &str, work: impl Future<Output = Result<T>>) -
     result
 }
 
-/// A time as people say it.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// A path as one word of a shell's.
+/// A path as one word of a shell command.
 pub(super) fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
@@ -49,7 +48,7 @@ pub(super) struct Commands {
     helm: PathBuf,
     kubeconfig: PathBuf,
     directory: PathBuf,
-    /// Where the programs keep what they remember, so that it goes with the demonstration.
+    /// The programs' caches, which are removed with the demonstration.
     memory: PathBuf,
 }
 
@@ -69,18 +68,18 @@ impl Commands {
         &self.kubeconfig
     }
 
-    /// A file by the name that the commands are given.
+    /// A file by its name in the commands.
     pub(super) fn read(&self, file: &str) -> Result<String> {
         let path = self.directory.join(file);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Shows kubectl.
+    /// Prints and runs kubectl.
     pub(super) async fn kubectl(&self, arguments: &[String]) -> Result<()> {
         self.show("kubectl", &self.kubectl, arguments).await
     }
 
-    /// Shows helm.
+    /// Prints and runs helm.
     pub(super) async fn helm(&self, arguments: &[String]) -> Result<()> {
         self.show("helm", &self.helm, arguments).await
     }
@@ -93,7 +92,7 @@ impl Commands {
             .args(arguments)
             .current_dir(&self.directory)
             .envs(self.environment())
-            // Out of reach of the terminal's Ctrl-C, which is not the command's failure.
+            // Out of reach of the terminal's Ctrl-C, which would look like a failure of the command.
             .process_group(0)
             .stdin(Stdio::null())
             .kill_on_drop(true)
@@ -119,7 +118,7 @@ impl Commands {
     }
 }
 
-/// An argument as a shell would have to be given it.
+/// An argument as one word of a shell command.
 fn word(argument: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./=:".contains(char);
     if argument.chars().all(plain) { argument.to_owned() } else { quoted(Path::new(argument)) }

@@ -1,4 +1,4 @@
-//! Does what a script says. An **effect**.
+//! Carries out a script. An **effect**.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,33 +30,30 @@ use super::step::{
 };
 use crate::helm::Helm;
 
-/// Where the apps are by which it shows that the operator has seen what came before.
+/// The namespace of the apps that show whether the operator has seen all earlier writes.
 pub const ECHO: &str = "life-echo";
-/// What a step waits for before the life goes on without.
+/// How long a step waits before the life continues anyway.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// With it a step goes on that waits for what may never come about, such as a release that fails again and again.
+/// How long to wait for a state that may never come, such as the success of a release that fails again and again.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What came of a step.
+/// A step that was taken.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// When it was begun.
+    /// When it started.
     pub at: Timestamp,
-    /// What it was.
     pub step: String,
-    /// What the API server, the HTTP API or helm said.
+    /// The response of the API server, the HTTP API or helm.
     pub outcome: String,
 }
 
-/// A life that is being lived.
+/// A life in progress.
 pub struct Life {
-    /// What all lives share.
     pub stage: Arc<Stage>,
-    /// Its namespace.
     pub namespace: String,
-    /// What it has asked for.
+    /// The requests of its steps.
     pub asked: Asked,
-    /// What it has done.
+    /// The steps taken so far.
     pub done: Vec<Done>,
     labels: Value,
     client: Client,
@@ -67,9 +64,6 @@ pub struct Life {
 
 impl Life {
     /// A life in a new namespace.
-    ///
-    /// # Errors
-    /// When that cannot be made.
     pub async fn new(stage: Arc<Stage>, namespace: String, made: bool) -> Result<Life> {
         let client = stage.client().await?;
         let mut labels = json!({MANAGED_BY: OPERATOR});
@@ -120,7 +114,7 @@ impl Life {
     /// Waits until the operator has seen everything that was written before.
     ///
     /// # Errors
-    /// When it does not in time: then none leads.
+    /// On a timeout, which means that no operator leads.
     pub async fn seen(&mut self) -> Result<()> {
         self.echoes += 1;
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), ECHO, &resource(Kind::App));
@@ -135,10 +129,7 @@ impl Life {
         self.stage.until(2 * TIMEOUT, heard).await.context("no operator answers")
     }
 
-    /// Waits until the operator has nothing more to do here. Returns what it still does when the time is over.
-    ///
-    /// # Errors
-    /// When it does not answer.
+    /// Waits until the operator has nothing more to do here. Returns its remaining work if the time is up.
     pub async fn settled(&mut self, within: Duration) -> Result<Option<String>> {
         let deadline = Instant::now() + within;
         loop {
@@ -148,7 +139,7 @@ impl Life {
             if self.stage.until(left, quiet).await.is_none() {
                 return Ok(self.busy());
             }
-            // A controller that is about to do something does so before another round is over.
+            // A controller that is about to act does so before another round is over.
             let before = self.newest();
             self.seen().await?;
             if self.newest() == before && self.busy().is_none() {
@@ -175,7 +166,7 @@ impl Life {
         format!("{}.example.com", self.echo)
     }
 
-    /// The namespace may have gone with the last app in it, where the HTTP API is said to have made it.
+    /// The last app may have taken the namespace with it, if the namespace is marked as created by the HTTP API.
     async fn ensure_namespace(&self) -> Result<()> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         if let Some(found) = api.get_opt(&self.namespace).await? {
@@ -192,7 +183,7 @@ impl Life {
     async fn namespace_gone(&self, uid: &str) -> Result<()> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let gone = await_condition(api, &self.namespace, conditions::is_deleted(uid));
-        tokio::time::timeout(2 * TIMEOUT, gone).await.context("the namespace does not go")??;
+        tokio::time::timeout(2 * TIMEOUT, gone).await.context("the namespace is not deleted")??;
         Ok(())
     }
 
@@ -248,11 +239,11 @@ impl Life {
         let answer = request.json(&body).timeout(TIMEOUT).send().await?;
         let status = answer.status();
         let problem: Value = answer.json().await.unwrap_or_default();
-        // The password in it is not looked at.
+        // The response contains the password, which must not be recorded.
         Ok(format!("{status} {}", problem["detail"].as_str().unwrap_or_default()))
     }
 
-    /// Text in and out: what is stored may nest deeper than serde_json reads.
+    /// Text in and out: stored objects may be nested more deeply than serde_json reads.
     async fn request(&self, method: Method, path: &str, kind: &str, body: String) -> Result<String> {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
         Ok(self.client.request_text(request.body(body.into_bytes())?).await?)
@@ -287,7 +278,7 @@ impl Life {
         Ok("patched".to_owned())
     }
 
-    /// The uid of the object that has this name now.
+    /// The uid of the object that currently has this name.
     async fn uid(&self, kind: Kind, name: &str) -> Result<String> {
         let found = self.api(kind).get_metadata_opt(name).await?.and_then(|found| found.uid());
         found.with_context(|| format!("there is no {} {name}", kind.word()))
@@ -321,13 +312,13 @@ impl Life {
         self.asked.cut.insert(uid.clone());
         let cut = self.merge(Kind::App, name, "", patch.to_string()).await;
         if cut.is_err() {
-            // It was gone, and its successor, if there is one, is another.
+            // It was gone, and a successor, if there is one, is a different object.
             self.asked.cut.remove(&uid);
         }
         cut.map(|_| "deleted, its finalizers edited out".to_owned())
     }
 
-    /// Deletes an object that is none of the operator's kinds of owners, and remembers that this was asked for.
+    /// Deletes an object other than a ClientApp or Postgresql, and records the request.
     async fn delete_by_hand(&mut self, kind: Kind, name: &str) -> Result<String> {
         let uid = self.uid(kind, name).await?;
         self.asked.deleted.insert(uid.clone());
@@ -464,9 +455,9 @@ impl Life {
     }
 
     async fn plant_secret(&mut self, name: &str, labels: Value, data: Value) -> Result<String> {
-        // What a script asks for twice is there once.
+        // A script may ask for it twice.
         if self.api(Kind::Secret).get_metadata_opt(name).await?.is_some() {
-            bail!("there is a Secret {name} already");
+            bail!("Secret {name} already exists");
         }
         self.planted(Kind::Secret, json!({"metadata": {"name": name, "labels": labels}, "stringData": data})).await
     }
@@ -478,7 +469,7 @@ impl Life {
         Ok(format!("created {} {}, uid {uid}", kind.word(), made.name_any()))
     }
 
-    /// The planted volumes and Secrets that are there.
+    /// The planted volumes and Secrets that exist.
     fn plants(&self) -> Vec<(Kind, String, String)> {
         let record = self.stage.recorder.record();
         let there = self.asked.planted.keys().filter_map(|uid| record.objects.get(uid));
@@ -495,7 +486,7 @@ impl Life {
             self.asked.on_record.insert(uid.clone());
         }
         self.merge(Kind::App, name, "/status", json!({"status": {"owned": owned}}).to_string()).await?;
-        Ok(format!("{} objects put on record", plants.len()))
+        Ok(format!("{} objects written into the status", plants.len()))
     }
 
     async fn forge_marks(&mut self, name: Name) -> Result<String> {
@@ -522,13 +513,10 @@ impl Life {
         self.asked.namespaces.push(version.and_then(|version| version.parse().ok()).unwrap_or_default());
         self.namespace_gone(&found.uid().unwrap_or_default()).await?;
         self.ensure_namespace().await?;
-        Ok("gone, and recreated".to_owned())
+        Ok("deleted and recreated".to_owned())
     }
 
-    /// What holds no data and says what it belongs to.
-    ///
-    /// # Errors
-    /// When it cannot be listed.
+    /// The objects without data, and what they say they belong to.
     pub async fn rest(&self) -> Result<Vec<super::judge::Rest>> {
         let mut found = Vec::new();
         for (group, version, kind) in [
@@ -561,9 +549,6 @@ impl Life {
     }
 
     /// Reads the audit log up to now.
-    ///
-    /// # Errors
-    /// When it does not grow.
     pub async fn audit(&self) -> Result<()> {
         let marker = format!("{MARKER}{}-{}", self.namespace, Timestamp::now().as_nanosecond());
         let _ = self.api(Kind::Volume).get_metadata_opt(&marker).await;
@@ -572,7 +557,7 @@ impl Life {
     }
 }
 
-/// A refusal in the API server's own words.
+/// A refusal, worded by the API server.
 fn sentence(error: &anyhow::Error) -> String {
     match error.downcast_ref() {
         Some(kube::Error::Api(status)) => format!("{} {}", status.code, status.message),
@@ -591,7 +576,7 @@ fn version(object: &DynamicObject) -> Time {
     object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// The least with which Percona begins.
+/// The minimal spec with which Percona starts.
 fn cluster(claim: &Value) -> Value {
     json!({
         "crVersion": "3.0.0",

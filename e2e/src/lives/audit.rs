@@ -1,4 +1,5 @@
-//! Who made an object, and who deleted it, by the API server's own word. Reading the log is an **effect**.
+//! Which client created an object, and which deleted it, from the API server's audit log. Reading the log is an
+//! **effect**.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,28 +12,27 @@ use serde_json::Value;
 
 use crate::manifests;
 
-/// The user agent of what a life does.
+/// The user agent of a life's requests.
 pub const LIFE: &str = "life";
-/// The user agent of Percona's stand-in.
+/// The user agent of the Percona stand-in.
 pub const PERCONA: &str = "percona-stand-in";
 
-/// What the names of markers begin with.
+/// The prefix of the names of markers.
 pub const MARKER: &str = "life-marker-";
 
-/// Who asked the API server for something.
+/// The client that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// The step of a life.
+    /// A step of the life.
     Life,
     /// The operator itself.
     Operator,
     /// The operator's helm.
     OperatorHelm,
-    /// helm as another client runs it.
+    /// helm, run by another client.
     OtherHelm,
-    /// Percona's stand-in.
     Percona,
-    /// A controller of Kubernetes, or anything else: the user's name.
+    /// A controller of Kubernetes, or any other client: the user's name.
     Other(String),
 }
 
@@ -49,47 +49,40 @@ impl std::fmt::Display for Actor {
     }
 }
 
-/// A request that made an object, or asked for its deletion.
+/// A request that created an object or deleted it.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// When it arrived.
     pub at: Timestamp,
-    /// `create`, `delete`, `deletecollection`, or the verb of an apply that made it.
+    /// `create`, `delete`, `deletecollection`, or the verb of an apply that created it.
     pub verb: String,
     /// Plural of the kind.
     pub resource: String,
-    /// Where.
     pub namespace: String,
     /// Empty for a collection.
     pub name: String,
-    /// Who.
     pub actor: Actor,
-    /// Whether it made an object.
+    /// Whether it created an object.
     pub created: bool,
 }
 
-/// The log as far as it was read.
+/// The log, as far as it was read.
 pub struct Audit {
     path: PathBuf,
     read: u64,
-    /// The markers that were met.
+    /// The markers found so far.
     markers: BTreeSet<String>,
-    /// The requests so far, by namespace, in the order in which they were answered.
+    /// The requests so far, by namespace, in the order of their responses.
     pub requests: BTreeMap<String, Vec<Request>>,
 }
 
 impl Audit {
-    /// Of this log.
     #[must_use]
     pub fn new(path: PathBuf) -> Audit {
         Audit { path, read: 0, markers: BTreeSet::new(), requests: BTreeMap::new() }
     }
 
-    /// Reads what was written since. Returns whether this marker has been met: a request for an object of such a name was
-    /// answered.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
+    /// Reads new entries. Returns whether this marker was found: a request for an object of this name was answered.
     pub fn read_on(&mut self, marker: &str) -> Result<bool> {
         let mut file = File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
         file.seek(SeekFrom::Start(self.read))?;
@@ -98,7 +91,7 @@ impl Audit {
         loop {
             line.clear();
             let length = lines.read_line(&mut line)?;
-            // A line that is being written is read the next time.
+            // An incomplete line is read the next time.
             if length == 0 || !line.ends_with('\n') {
                 return Ok(self.markers.contains(marker));
             }

@@ -1,6 +1,7 @@
-//! What befalls the operator while lives are lived. An **effect**.
+//! Kills and freezes the operator during the lives. An **effect**.
 //!
-//! Moments are not times but things that are seen to happen: a deletion has begun, helm has written a revision, a volume goes.
+//! Moments are not times but observed events: a deletion has begun, helm has written a revision, a volume is being
+//! deleted.
 
 use std::time::Duration;
 
@@ -14,34 +15,31 @@ use super::act::ECHO;
 use super::history::{Kind, Record, Seen, Time, is_terminating};
 use super::recorder::RELEASE;
 
-/// How long a moment is waited for. Then it is one that does not come any more.
+/// How long to wait for a moment before assuming that it will not come.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is waited for.
+/// The event to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// The deletion of a ClientApp or Postgresql has begun.
     Deletion,
-    /// helm has written a revision, or has begun to uninstall one.
+    /// helm has written a revision, or has started to uninstall one.
     Revision,
     /// A volume or a database is being deleted.
     Destruction,
-    /// A ClientApp was made.
+    /// A ClientApp was created.
     Creation,
 }
 
 const MOMENTS: [Moment; 4] = [Moment::Deletion, Moment::Revision, Moment::Destruction, Moment::Creation];
 
-/// Kills the operator, or freezes it while another takes over, at random moments, until it is dropped. It never ends by
-/// itself, but for an operator that does not come up.
-///
-/// # Errors
-/// When no operator leads any more.
+/// Kills the operator, or freezes it while another takes over, at random moments, until it is dropped. Returns only if
+/// no operator becomes the leader.
 pub async fn trouble(stage: &Stage, seed: u64) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     loop {
         let moment = *MOMENTS.choose(&mut random).expect("there is a moment");
-        // Not at the first one: lives have to get somewhere.
+        // Not at the first moment: lives have to make some progress.
         let mut since = stage.now();
         for _ in 0..random.random_range(3..12) {
             since = stage.until(TIMEOUT, |stage| came(&stage.recorder.record(), moment, since)).await.unwrap_or(since);
@@ -53,16 +51,20 @@ pub async fn trouble(stage: &Stage, seed: u64) -> Result<()> {
             let frozen_at = stage.now();
             stage.note(&format!("the operator is frozen ({moment:?})"));
             let frozen = stage.fleet.freeze()?;
-            // Thawed when its successor has finished a deletion that it was in the middle of, and that app was recreated.
+            // Thawed when its successor has finished a deletion that it was in the middle of, and that app was
+            // recreated.
             let overtaken = |stage: &Stage| overtaken(&stage.recorder.record(), frozen_at).then_some(());
             let overtaken = stage.until(TIMEOUT, overtaken).await.is_some();
-            stage.note(&format!("the frozen operator is thawed, {}", if overtaken { "overtaken" } else { "or not" }));
+            stage.note(&format!(
+                "the frozen operator is thawed, {}",
+                if overtaken { "overtaken" } else { "not overtaken" }
+            ));
             stage.fleet.thaw(frozen)?;
         }
     }
 }
 
-/// When a moment has come after a time.
+/// When a moment came, after a time.
 fn came(record: &Record, moment: Moment, since: Time) -> Option<Time> {
     let of_lives = record.objects.values().filter(|seen| seen.namespace != ECHO);
     let deletion = |seen: &Seen| seen.versions.iter().find(|(_, object)| is_terminating(object)).map(|(time, _)| *time);
@@ -78,7 +80,7 @@ fn came(record: &Record, moment: Moment, since: Time) -> Option<Time> {
     times.filter(|time| *time > since).min()
 }
 
-/// Whether a ClientApp that was being deleted at a time is gone, and another of its name has got a volume since.
+/// Whether a ClientApp that was being deleted at a time is gone, and another of its name has since got a volume.
 fn overtaken(record: &Record, at: Time) -> bool {
     let apps = || record.objects.values().filter(|seen| seen.kind == Kind::App);
     let deleted =

@@ -1,4 +1,4 @@
-//! The operator that all lives share, and what befalls it. An **effect**.
+//! The operator that all lives share, which can be killed and frozen. An **effect**.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,30 @@ use crate::lab::Lab;
 use crate::manifests;
 use crate::operator::{Operator, Options};
 
-/// The operators of a run: one that leads, and now and then one that is dead or frozen.
+/// The operators of a run: one leads, and sometimes another is dead or frozen.
 pub struct Fleet {
     lab: &'static Lab,
     options: Options,
     leading: Mutex<Option<Operator>>,
-    /// What those have logged that run no more.
+    /// The logs of operators that no longer run.
     logs: Mutex<String>,
     _charts: TempDir,
 }
 
-/// An operator that is stopped, with all its children, as a virtual machine is that is paused.
+/// A stopped operator with all its children, like a paused virtual machine.
 pub struct Frozen {
-    // First, since who waits for it below has to let it go on before.
+    // Dropped first: the drop of the operator below would wait for ever while it is stopped.
     tree: Tree,
     operator: Operator,
 }
 
-/// Processes that are stopped, until this is dropped.
+/// Stopped processes, resumed when this is dropped.
 struct Tree(Vec<i32>);
 
 impl Tree {
     fn stop(parent: &Operator) -> Tree {
         parent.signal(Signal::SIGSTOP);
-        // Its helms; those have no children.
+        // Its helms, which have no children.
         let children = children(parent.pid());
         children.iter().for_each(|pid| signal(*pid, Signal::SIGSTOP));
         Tree(children.into_iter().chain([parent.pid().cast_signed()]).collect())
@@ -51,16 +51,13 @@ impl Drop for Tree {
     }
 }
 
-/// One that has ended meanwhile needs none.
+/// A process may have ended meanwhile.
 fn signal(pid: i32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid), signal);
 }
 
 impl Fleet {
-    /// Starts the first one, and waits until it leads.
-    ///
-    /// # Errors
-    /// When it does not.
+    /// Starts the first operator, and waits until it leads.
     pub fn start(lab: &'static Lab) -> Result<Fleet> {
         let charts = tempfile::tempdir()?;
         let options = Options { chart_cache: Some(charts.path().to_owned()), ..lab.options() };
@@ -68,31 +65,25 @@ impl Fleet {
         Ok(Fleet { lab, options, leading, logs: Mutex::default(), _charts: charts })
     }
 
-    /// Where the HTTP API is served.
-    ///
-    /// # Errors
-    /// While no operator runs.
+    /// The address of the HTTP API.
     pub fn api_url(&self) -> Result<String> {
         self.leading().as_mut().context("no operator runs")?.api_url()
     }
 
-    /// What all of them have logged so far.
+    /// The logs of all operators so far.
     #[must_use]
     pub fn log(&self) -> String {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         logs + &self.leading().as_ref().map(Operator::log).unwrap_or_default()
     }
 
-    /// Stops the one that leads.
+    /// Stops the leader.
     pub fn stop(&self) {
         drop(self.leading().take());
     }
 
-    /// Kills the one that leads, as a crash would, and starts another, which leads at once: the dead one's Lease is taken
-    /// away instead of being waited out.
-    ///
-    /// # Errors
-    /// When the other does not lead.
+    /// Kills the leader, as in a crash, and starts another operator, which leads at once: the dead leader's Lease is
+    /// deleted, so that it need not expire.
     pub async fn kill(&self) -> Result<()> {
         let killed = self.leading().take().context("no operator runs")?;
         self.keep_log(&killed);
@@ -102,10 +93,7 @@ impl Fleet {
         tokio::task::block_in_place(|| self.lead())
     }
 
-    /// Freezes the one that leads, and starts another, which leads when the Lease has expired.
-    ///
-    /// # Errors
-    /// When the other does not lead.
+    /// Freezes the leader, and starts another operator, which leads when the Lease has expired.
     pub fn freeze(&self) -> Result<Frozen> {
         tokio::task::block_in_place(|| {
             let operator = self.leading().take().context("no operator runs")?;
@@ -114,11 +102,8 @@ impl Fleet {
         })
     }
 
-    /// Lets a frozen one go on, waits until it has found out that it leads no more and stands by, and stops it: as a
-    /// standby it would lead again soon.
-    ///
-    /// # Errors
-    /// When it does not find out.
+    /// Resumes a frozen operator, waits until it notices that it no longer leads and stands by, and stops it: as a
+    /// standby it would soon lead again.
     pub fn thaw(&self, frozen: Frozen) -> Result<()> {
         let Frozen { tree, mut operator } = frozen;
         drop(tree);
@@ -130,7 +115,7 @@ impl Fleet {
 
     fn lead(&self) -> Result<()> {
         let mut operator = Operator::start(&self.options)?;
-        // Its API answers before it leads, as that of a standby does.
+        // Like any standby, it serves its API before it leads.
         operator.api_url()?;
         operator.wait_for_log("\"leading\"")?;
         *self.leading() = Some(operator);
@@ -146,7 +131,7 @@ impl Fleet {
     }
 }
 
-/// The processes whose parent this is.
+/// The child processes of a process.
 fn children(parent: u32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());

@@ -1,4 +1,5 @@
-//! Everything that ever was in the namespaces of the lives: what the oracle judges by. Pure; [`super::recorder`] fills it.
+//! Everything that ever existed in the namespaces of the lives, as evidence for the oracle. Pure; filled by
+//! [`super::recorder`].
 //!
 //! All times are resource versions, which order all writes of one control plane.
 
@@ -10,12 +11,10 @@ use serde_json::Value;
 /// A resource version.
 pub type Time = u64;
 
-/// What is recorded.
+/// The recorded kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// ClientApp.
     App,
-    /// Postgresql.
     Postgresql,
     /// PerconaPGCluster.
     Cluster,
@@ -23,20 +22,17 @@ pub enum Kind {
     Backup,
     /// PersistentVolumeClaim.
     Volume,
-    /// Secret.
     Secret,
-    /// StatefulSet: claims are made for it.
+    /// Recorded because claims are created for it.
     StatefulSet,
-    /// Event.
     Event,
-    /// EndpointSlice: some are planted.
+    /// Some are planted.
     EndpointSlice,
     /// VolumeSnapshot: a kind that the operator does not know.
     Snapshot,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Kind; 10] = [
         Kind::App,
         Kind::Postgresql,
@@ -50,7 +46,7 @@ impl Kind {
         Kind::Snapshot,
     ];
 
-    /// The word in an object.
+    /// The object's `kind`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -84,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// Whether it holds data or opens some.
+    /// Whether it holds data or gives access to data.
     #[must_use]
     pub fn is_data(self) -> bool {
         match self {
@@ -94,66 +90,60 @@ impl Kind {
     }
 }
 
-/// An object that is or was there.
+/// An object that exists or existed.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its kind.
     pub kind: Kind,
-    /// Where it is.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// What it was, version by version, without managed fields. A ClientApp that does not decode has the reason under
-    /// `undecodable`, and neither spec nor status.
+    /// All versions, without managed fields. A ClientApp that cannot be decoded has the reason under `undecodable`, and
+    /// neither spec nor status.
     pub versions: Vec<(Time, Value)>,
     /// When it was gone.
     pub gone: Option<Time>,
-    /// When its deletion was seen, by the clock: the audit log has no versions.
+    /// When its deletion was seen, in clock time, since the audit log has no resource versions.
     pub lost_at: Option<Timestamp>,
 }
 
 impl Seen {
-    /// When it was made.
     #[must_use]
     pub fn created(&self) -> Time {
         self.versions[0].0
     }
 
-    /// As it was at first.
+    /// The first version.
     #[must_use]
     pub fn first(&self) -> &Value {
         &self.versions[0].1
     }
 
-    /// As it is, or was at last.
+    /// The latest version.
     #[must_use]
     pub fn last(&self) -> &Value {
         &self.versions[self.versions.len() - 1].1
     }
 
-    /// As it was at a time.
+    /// The version at a time.
     #[must_use]
     pub fn at(&self, time: Time) -> &Value {
         let version = self.versions.iter().rev().find(|(version, _)| *version <= time);
         version.map_or(self.first(), |(_, value)| value)
     }
 
-    /// When it was lost: deleted, be it that a finalizer still holds it.
+    /// When its deletion was requested, even if a finalizer still holds it.
     #[must_use]
     pub fn doomed(&self) -> Option<Time> {
         let terminating = self.versions.iter().find(|(_, value)| is_terminating(value)).map(|(time, _)| *time);
         terminating.or(self.gone)
     }
 
-    /// The version with which its deletion began, which has the finalizers for it.
+    /// The version with which its deletion began, which has the finalizers of the deletion.
     #[must_use]
     pub fn deletion(&self) -> Option<&Value> {
         self.versions.iter().map(|(_, value)| value).find(|value| is_terminating(value))
     }
 
-    /// Whether it was there at a time.
     #[must_use]
     pub fn is_there_at(&self, time: Time) -> bool {
         self.created() <= time && self.gone.is_none_or(|gone| gone >= time)
@@ -166,19 +156,16 @@ impl Seen {
     }
 }
 
-/// Whether an object is on its way out.
 #[must_use]
 pub fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// A label of an object.
 #[must_use]
 pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["labels"][key].as_str()
 }
 
-/// An annotation of an object.
 #[must_use]
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][key].as_str()
@@ -193,15 +180,14 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str,
     Some((word("status"), word("reason"), word("message")))
 }
 
-/// All that was seen, by uid.
+/// All objects seen, by uid.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The objects.
     pub objects: BTreeMap<String, Seen>,
 }
 
 impl Record {
-    /// What a watch says is there now. Returns the namespace it is in.
+    /// An object that a watch reports as existing. Returns its namespace.
     pub fn apply(&mut self, kind: Kind, object: Value, now: Timestamp) -> Option<String> {
         let metadata = &object["metadata"];
         let word = |key: &str| metadata[key].as_str().map(str::to_owned);
@@ -225,7 +211,7 @@ impl Record {
         Some(namespace)
     }
 
-    /// What a watch says is gone: the object as it was last, at the version of its deletion.
+    /// An object that a watch reports as deleted, in its last version and with the resource version of the deletion.
     pub fn delete(&mut self, kind: Kind, object: Value, now: Timestamp) -> Option<String> {
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         let time = object["metadata"]["resourceVersion"].as_str()?.parse().ok()?;
@@ -236,7 +222,7 @@ impl Record {
         Some(namespace)
     }
 
-    /// A list after a watch has broken: what it lacks is gone since.
+    /// A new list after a watch broke: objects missing from it were deleted meanwhile.
     pub fn relisted(&mut self, kind: Kind, listed: &[String], time: Time, now: Timestamp) {
         for seen in self.objects.values_mut().filter(|seen| seen.kind == kind && seen.gone.is_none()) {
             if !listed.contains(&seen.uid) {
@@ -246,7 +232,7 @@ impl Record {
         }
     }
 
-    /// What was ever in a namespace, in the order in which it was made.
+    /// All objects ever seen in a namespace, in the order of their creation.
     #[must_use]
     pub fn of(&self, namespace: &str) -> Vec<&Seen> {
         let mut found: Vec<_> = self.objects.values().filter(|seen| seen.namespace == namespace).collect();
@@ -254,7 +240,7 @@ impl Record {
         found
     }
 
-    /// The object of this kind and name that is there.
+    /// The existing object of this kind and name.
     #[must_use]
     pub fn present(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Seen> {
         self.objects

@@ -1,4 +1,4 @@
-//! The oracle: what is wrong at the end of a life. Pure.
+//! The oracle: the violations at the end of a life. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,51 +13,48 @@ use super::recorder::RELEASE;
 /// The keys of passwords in Secrets.
 const PASSWORDS: [&str; 3] = ["nextcloud-password", "redis-password", "password"];
 
-/// An object that holds no data, as it is at the end.
+/// An object without data, at the end of the life.
 #[derive(Clone, Debug)]
 pub struct Rest {
     /// Kind and name.
     pub what: String,
     /// Plural of the kind.
     pub resource: String,
-    /// Its name.
     pub name: String,
-    /// The release that it says it is of.
+    /// The release in its marks.
     pub release: Option<String>,
-    /// The Postgresql that it says it is of.
+    /// The Postgresql in its marks.
     pub postgresql: Option<String>,
 }
 
-/// What is wrong.
+/// The kind of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
-    /// Something is lost that was not to be deleted.
+    /// An object was lost that had to stay.
     Lost,
     /// A foreign object was changed.
     Touched,
-    /// A password was replaced, or is gone, and no condition or event tells of it.
+    /// A password was replaced or lost, and no condition or event reports it.
     Untold,
-    /// Something was to be deleted, is there, and is named nowhere.
+    /// An object had to be deleted, still exists, and is named nowhere.
     Left,
-    /// A deletion goes on, and says nothing of what a user could do.
+    /// A deletion does not finish, and no message says what a user could do.
     Hangs,
-    /// Something is there without the release, the database or the ClientApp that it belongs to.
+    /// An object exists without the release, the database or the ClientApp that it belongs to.
     Orphaned,
 }
 
-/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// What.
     pub wrong: Wrong,
-    /// With which object: kind and name.
+    /// Kind and name of the object.
     pub what: String,
     /// One sentence.
     pub why: String,
 }
 
 impl Violation {
-    /// Whether time may mend it.
+    /// Whether waiting may resolve it.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self.wrong {
@@ -73,7 +70,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All that is wrong.
+/// All violations.
 #[must_use]
 pub fn judge(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -106,7 +103,7 @@ fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     let Expectation::Goes(why) = facts.expectation(seen, NOW) else { return None };
     let wrong = |wrong, why| Some(Violation { wrong, what: seen.what(), why });
     if is_terminating(seen.last()) {
-        return wrong(Wrong::Hangs, format!("it is being deleted, and stays: {why}"));
+        return wrong(Wrong::Hangs, format!("it is being deleted, but still exists: {why}"));
     }
     if is_told(facts, &seen.name, seen.created()) {
         return None;
@@ -114,10 +111,10 @@ fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     wrong(Wrong::Left, format!("it is still there, and neither a condition nor an event names it: {why}"))
 }
 
-/// A foreign object that is there has to be as it was planted.
+/// An existing foreign object must be as it was planted.
 fn touched<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     let planted = facts.asked.planted.get(&seen.uid)?;
-    // Who marks it as a ClientApp's own has to see it marked as left by that one.
+    // The life marked it as belonging to a ClientApp, so the operator may label it as retained.
     if facts.asked.marked.contains(&seen.uid) {
         return None;
     }
@@ -131,14 +128,14 @@ fn touched<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     Some(Violation { wrong: Wrong::Touched, what: seen.what(), why })
 }
 
-/// What of an object is its owner's own.
+/// The parts of an object that its owner controls.
 fn visible(object: &Value) -> BTreeMap<String, Value> {
     let empty = Map::new();
     let metadata = &object["metadata"];
     let mut found = BTreeMap::new();
     for part in ["labels", "annotations"] {
         for (key, value) in metadata[part].as_object().unwrap_or(&empty) {
-            // Of Kubernetes itself, and of Percona: pv.kubernetes.io/bind-completed and the like.
+            // Written by Kubernetes itself and by Percona: pv.kubernetes.io/bind-completed and the like.
             if !["volume", "pv.", "storage", "pgv2.percona.com", "endpointslice"].iter().any(|of| key.starts_with(of)) {
                 found.insert(format!("{part}.{key}"), value.clone());
             }
@@ -146,7 +143,7 @@ fn visible(object: &Value) -> BTreeMap<String, Value> {
     }
     let finalizers = metadata["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
-        // Put on by the deletion that is asked for: the API server's; the object's own kind's.
+        // Added for the requested deletion by the API server, or by the controller of the object's kind.
         let of_kind = finalizer.starts_with("kubernetes.io/")
             || finalizer.starts_with("internal.percona.com/")
             || finalizer == clientapp_operator::crd::POSTGRESQL_FINALIZER;
@@ -158,7 +155,7 @@ fn visible(object: &Value) -> BTreeMap<String, Value> {
     found.insert("data".to_owned(), object["data"].clone());
     let mut spec = object["spec"].clone();
     if let Some(spec) = spec.as_object_mut() {
-        // Written by what binds the claim, and by Percona for a backup.
+        // Written when the claim is bound, and by Percona for a backup.
         spec.retain(|key, _| !["volumeName", "volumeMode", "storageClassName", "backups"].contains(&key.as_str()));
     }
     found.insert("spec".to_owned(), spec);
@@ -177,7 +174,7 @@ fn hangs(facts: &Facts<'_>, seen: &Seen) -> Option<Violation> {
         return None;
     }
     let (_, reason, message) = condition(seen.last(), "Ready").unwrap_or_default();
-    let why = format!("its deletion does not end, and it is not stalled; Ready says {reason}: {message}");
+    let why = format!("its deletion does not finish, and it is not stalled; Ready says {reason}: {message}");
     Some(Violation { wrong: Wrong::Hangs, what: seen.what(), why })
 }
 
@@ -209,7 +206,7 @@ fn password(secret: &Value) -> Vec<&Value> {
     PASSWORDS.iter().map(|key| &secret["data"][*key]).filter(|value| value.is_string()).collect()
 }
 
-/// Passwords that were replaced or lost while what they open is there.
+/// Passwords that were replaced or lost while the data that they protect exists.
 fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     let secrets: Vec<_> =
@@ -221,11 +218,11 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
             found.push(Violation { wrong: Wrong::Lost, what: secret.what(), why: "its password was replaced".into() });
         }
         let (Some(doomed), Owner::App(app)) = (secret.doomed(), facts.owner(secret)) else { continue };
-        // Without Redis it opens nothing, and shows but how the app is deleted.
+        // Without Redis it protects nothing, and only shows how the app is deleted.
         if secret.name.ends_with("-redis-secret") && app.last()["spec"]["redis"]["enabled"] == false {
             continue;
         }
-        // Percona puts another password into the database together with the Secret.
+        // Percona changes the password in the database together with the Secret.
         let by_percona = facts.maker(secret) == Some(&Actor::Percona);
         if by_percona || !facts.was_released(app, doomed) || app.doomed().is_some_and(|gone| gone <= doomed) {
             continue;
@@ -234,24 +231,24 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
         let successor = next.filter(|next| app.doomed().is_none_or(|gone| next.created() < gone));
         let same = successor.is_some_and(|next| password(next.first()) == password(secret.last()));
         let alive = app.doomed().is_none() && app.last()["spec"]["suspend"] != true;
-        // What has its password from another Secret is recreated from there.
+        // Recreated from another Secret with the same password.
         let derived = secret.name.ends_with("-pg-app") || secret.name.ends_with("-pg-replication");
         if same || derived || (successor.is_none() && !alive) || is_told(facts, &secret.name, doomed) {
             continue;
         }
         found.push(untold(match successor {
-            Some(_) => "another password is in its place, and neither a condition nor an event tells of it".to_owned(),
-            None => "it is gone, and neither a condition nor an event tells of it".to_owned(),
+            Some(_) => "another password is in its place, and neither a condition nor an event reports it".to_owned(),
+            None => "it is gone, and neither a condition nor an event reports it".to_owned(),
         }));
     }
     found
 }
 
-/// What is there without what it belongs to.
+/// Objects without what they belong to.
 fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     let orphan = |what: String, why: String| Violation { wrong: Wrong::Orphaned, what, why };
     let last_app = |name: &str| facts.of_kind(Kind::App).rfind(|app| app.name == name);
-    // Whether its deletion has to have taken along what was made for it.
+    // Whether its deletion must have deleted its objects as well.
     let is_over = |owner: &Seen| {
         let cascade = owner.deletion().unwrap_or(owner.last())["metadata"]["finalizers"].to_string();
         owner.gone.is_some() && !facts.asked.cut.contains(&owner.uid) && !cascade.contains("\"orphan\"")
@@ -259,7 +256,7 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     let releases: Vec<_> =
         facts.of_kind(Kind::Secret).filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE).collect();
     let mut found = Vec::new();
-    // What is unclear is kept, and named: a release in these words.
+    // An unclear release is kept and named, in these words.
     let is_named = |app: &Seen| {
         let words = format!("Helm release {} ", app.name);
         let notes = facts.of_kind(Kind::Event).flat_map(|event| &event.versions);
@@ -273,7 +270,7 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
             && facts.maker(secret) == Some(&Actor::OperatorHelm)
             && secret.created() < app.gone.unwrap_or(0)
         {
-            found.push(orphan(secret.what(), format!("ClientApp {} is gone, and its release is not", app.name)));
+            found.push(orphan(secret.what(), format!("ClientApp {} is gone, but its release is not", app.name)));
         }
     }
     let by_operator = |object: &&Rest| {
@@ -285,15 +282,12 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
             && let Some(app) = last_app(release).filter(|app| is_over(app))
             && releases.iter().all(|secret| label(secret.first(), "name") != Some(&app.name))
         {
-            found.push(orphan(
-                object.what.clone(),
-                format!("there is neither release nor ClientApp {release} any more"),
-            ));
+            found.push(orphan(object.what.clone(), format!("neither release nor ClientApp {release} exists any more")));
         }
         if let Some(name) = &object.postgresql
             && facts.of_kind(Kind::Postgresql).filter(|seen| seen.name == *name).all(is_over)
         {
-            found.push(orphan(object.what.clone(), format!("there is no Postgresql {name} any more")));
+            found.push(orphan(object.what.clone(), format!("Postgresql {name} does not exist any more")));
         }
     }
     found

@@ -1,7 +1,7 @@
-//! Whose everything is, and what may become of it. Pure.
+//! The owner of each object, and its permitted fate. Pure.
 //!
-//! Known from who made an object and when, by the API server's own word, and from what the steps of the life asked for; never
-//! from what the operator has on record or has written on the object: that is what is on trial.
+//! Derived from the API server's record of which client created an object and when, and from the requests of the life's
+//! steps; never from the operator's own records or its marks on the object, since the operator is under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,67 +13,65 @@ use super::history::{Kind, Record, Seen, Time, label};
 use super::recorder::RELEASE;
 use super::step::SOLO;
 
-/// The end of all times.
+/// Later than every version.
 pub const NOW: Time = Time::MAX;
 
-/// What the steps of a life have asked for themselves.
+/// The requests of a life's steps.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// The uids of what was planted, and when it was written to last by a step.
+    /// The uids of planted objects, with the time of the last write by a step.
     pub planted: BTreeMap<String, Time>,
-    /// The uids of what was deleted by hand. A ClientApp is not deleted by hand: its policy says what goes with it.
+    /// The uids of objects deleted by hand, except ClientApps: their policy says what is deleted with them.
     pub deleted: BTreeSet<String>,
-    /// The uids of the ClientApps and Postgresqls whose deletion was asked for.
+    /// The uids of ClientApps and Postgresqls that were deleted.
     pub ended: BTreeSet<String>,
-    /// The uids of those whose finalizers were taken off.
+    /// The uids of those whose finalizers were removed.
     pub cut: BTreeSet<String>,
-    /// The uids of what was written into the status of a ClientApp.
+    /// The uids written into the status of a ClientApp.
     pub on_record: BTreeSet<String>,
-    /// The uids of what was marked with the uid of one.
+    /// The uids of objects marked with the uid of a ClientApp.
     pub marked: BTreeSet<String>,
     /// When the namespace was deleted.
     pub namespaces: Vec<Time>,
 }
 
-/// All that is known of a life.
+/// The known facts of a life.
 pub struct Facts<'a> {
-    /// What was ever there, in the order in which it was made.
+    /// All objects ever seen, in the order of their creation.
     pub objects: Vec<&'a Seen>,
-    /// What its steps have asked for.
     pub asked: &'a Asked,
-    /// Who made each object, by uid.
+    /// The client that created each object, by uid.
     makers: BTreeMap<&'a str, &'a Actor>,
     requests: &'a [Request],
 }
 
-/// Whose an object is.
+/// The owner of an object.
 #[derive(Clone, Copy, Debug)]
 pub enum Owner<'a> {
-    /// Of the life: it was planted.
+    /// The life: the object was planted.
     Foreign,
-    /// Of a release of another Helm client.
+    /// A release of another Helm client.
     OtherRelease,
-    /// Of this ClientApp.
     App(&'a Seen),
-    /// Of this Postgresql, which serves no ClientApp.
+    /// This Postgresql, which serves no ClientApp.
     Solo(&'a Seen),
-    /// Not known. Nothing is said about it.
+    /// Unknown, so no expectation.
     Unknown,
 }
 
-/// What may become of an object.
+/// The permitted fate of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// It has to be there, and why.
+    /// It must exist, for this reason.
     Stays(String),
-    /// It may be there or not.
+    /// It may exist or not.
     MayGo,
-    /// It has to go, or to be named as kept; and why.
+    /// It must be deleted, or be named as kept, for this reason.
     Goes(String),
 }
 
 impl<'a> Facts<'a> {
-    /// Puts together what is known of a namespace.
+    /// The facts of a namespace.
     #[must_use]
     pub fn new(record: &'a Record, namespace: &str, requests: &'a [Request], asked: &'a Asked) -> Facts<'a> {
         let objects = record.of(namespace);
@@ -83,7 +81,7 @@ impl<'a> Facts<'a> {
             by_name.entry((&request.resource, &request.name)).or_default().push(&request.actor);
         }
         made.extend(by_name.into_iter().map(|(name, actors)| (name, actors.into_iter())));
-        // One after the other: an object is made only when the one before it of its name is gone.
+        // In sequence: an object is created only after the previous one of its name is gone.
         let makers = objects
             .iter()
             .filter_map(|seen| {
@@ -94,18 +92,17 @@ impl<'a> Facts<'a> {
         Facts { objects, asked, makers, requests }
     }
 
-    /// The objects of a kind.
     pub fn of_kind(&self, kind: Kind) -> impl DoubleEndedIterator<Item = &'a Seen> + '_ {
         self.objects.iter().copied().filter(move |seen| seen.kind == kind)
     }
 
-    /// Who made an object.
+    /// The client that created an object.
     #[must_use]
     pub fn maker(&self, seen: &Seen) -> Option<&'a Actor> {
         self.makers.get(seen.uid.as_str()).copied()
     }
 
-    /// The request by which an object was deleted.
+    /// The request that deleted an object.
     #[must_use]
     pub fn deleter(&self, seen: &Seen) -> Option<&'a Request> {
         let lost = seen.lost_at?;
@@ -115,7 +112,7 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Whether an object holds data or opens some. Helm's own records do not, nor do Percona's certificates.
+    /// Whether an object holds data or gives access to data. Helm's own records do not, nor do Percona's certificates.
     #[must_use]
     pub fn is_data(&self, seen: &Seen) -> bool {
         let certificate = self.maker(seen) == Some(&Actor::Percona)
@@ -124,14 +121,14 @@ impl<'a> Facts<'a> {
         seen.kind.is_data() && seen.first()["type"] != RELEASE && !certificate
     }
 
-    /// Who made the object that has a name now.
+    /// The client that created the current object of a name.
     #[must_use]
     pub fn maker_of(&self, resource: &str, name: &str) -> Option<&'a Actor> {
         let made = |request: &&Request| request.created && request.resource == resource && request.name == name;
         self.requests.iter().rfind(made).map(|request| &request.actor)
     }
 
-    /// The object of a name that was there at a time; or else the last one before.
+    /// The object of a name that existed at a time, or else the last one before.
     fn named_at(&self, kind: Kind, name: &str, time: Time) -> Option<&'a Seen> {
         let mut named: Vec<_> = self.of_kind(kind).filter(|seen| seen.name == name && seen.created() <= time).collect();
         let there = named.iter().rposition(|seen| seen.is_there_at(time));
@@ -142,13 +139,13 @@ impl<'a> Facts<'a> {
         self.named_at(Kind::App, name, time).map_or(Owner::Unknown, Owner::App)
     }
 
-    /// The object out of a set of names that another name is made of: `acme-pg-app` is of `acme-pg`.
+    /// The object whose name is part of another: `acme-pg-app` belongs to `acme-pg`.
     fn part_of(&self, kind: Kind, time: Time, made_of: impl Fn(&str) -> bool) -> Option<&'a Seen> {
         let parents = self.of_kind(kind).filter(|seen| seen.is_there_at(time) && made_of(&seen.name));
         parents.max_by_key(|seen| seen.name.len())
     }
 
-    /// The Postgresql that an object was made for.
+    /// The Postgresql that an object was created for.
     fn postgresql_of(&self, seen: &Seen) -> Option<&'a Seen> {
         match self.maker(seen)? {
             Actor::Operator if seen.kind != Kind::Postgresql => {
@@ -160,16 +157,16 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The StatefulSet that a claim was made for.
+    /// The StatefulSet that a claim was created for.
     fn set_of(&self, claim: &Seen) -> Option<&'a Seen> {
         self.part_of(Kind::StatefulSet, claim.created(), |name| claim.name.contains(&format!("-{name}-")))
     }
 
-    /// Whose an object is since it was made.
+    /// The owner of an object since its creation.
     #[must_use]
     pub fn owner(&self, seen: &'a Seen) -> Owner<'a> {
         let time = seen.created();
-        // A backup is its cluster's, even one that a user has asked for.
+        // A backup belongs to its cluster, even if a user requested it.
         if self.asked.planted.contains_key(&seen.uid) && seen.kind != Kind::Backup {
             return Owner::Foreign;
         }
@@ -207,7 +204,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whose that is which a Postgresql has made: one that is foreign goes by its own policy.
+    /// The owner of a Postgresql's objects. A foreign Postgresql follows its own policy.
     fn of_postgresql(&self, database: &'a Seen) -> Owner<'a> {
         match self.owner(database) {
             Owner::Foreign => Owner::Solo(database),
@@ -215,7 +212,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the operator has run a release for this ClientApp before a time.
+    /// Whether the operator has installed a release for this ClientApp before a time.
     #[must_use]
     pub fn was_released(&self, app: &Seen, before: Time) -> bool {
         let until = app.gone.unwrap_or(NOW).min(before);
@@ -227,11 +224,11 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// What may have become of an object by a time.
+    /// The permitted fate of an object by a time.
     #[must_use]
     pub fn expectation(&self, seen: &'a Seen, by: Time) -> Expectation {
         match self.expectation_of_its_owners(seen, by) {
-            // A backup that a user has asked for goes with its cluster, if Percona has come to know of it in time.
+            // A backup that a user requested is deleted with its cluster, if Percona noticed it in time.
             Expectation::Goes(_) if seen.kind == Kind::Backup && self.asked.planted.contains_key(&seen.uid) => {
                 Expectation::MayGo
             }
@@ -260,7 +257,7 @@ impl<'a> Facts<'a> {
                 {
                     return Expectation::MayGo;
                 }
-                // Credentials that were never used open nothing, whatever the policy.
+                // Credentials that were never used give access to nothing, whatever the policy.
                 match self.with_app(seen, app, by) {
                     Expectation::Stays(_) if self.is_unused(seen, app, by) => Expectation::MayGo,
                     expectation => expectation,
@@ -270,17 +267,17 @@ impl<'a> Facts<'a> {
                 let app = label(seen.first(), "app.kubernetes.io/instance");
                 let app = app.and_then(|name| self.named_at(Kind::App, name, by));
                 match app.filter(|app| app.created() <= seen.created() && self.was_released(app, seen.created())) {
-                    // Another client has changed the release of a ClientApp: it may be said to be of either.
+                    // Another client has changed the release of a ClientApp: it may count as either's.
                     Some(app) if app.doomed().is_some_and(|doomed| doomed <= by) => Expectation::MayGo,
-                    _ => Expectation::Stays("it is of a release that another Helm client has made".to_owned()),
+                    _ => Expectation::Stays("it belongs to a release that another Helm client created".to_owned()),
                 }
             }
-            // Who may write both sides can hand anything over.
+            // A user who may write both sides can hand over anything.
             Owner::Foreign if self.asked.on_record.contains(&seen.uid) && self.asked.marked.contains(&seen.uid) => {
                 Expectation::MayGo
             }
             Owner::Foreign => {
-                // Who may label it may hand it over so, and an adoption asks for just that.
+                // A user who may label an object can hand it over, and an adoption asks for exactly that.
                 let left_by = label(seen.first(), RETAINED_FROM).unwrap_or_default();
                 let mut adopters = self.of_kind(Kind::App).filter(|app| app.name == left_by && adopts(app, by));
                 match adopters.next_back().map(|app| with(app, seen, by, self.asked)) {
@@ -291,7 +288,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The expectation of what was made for a ClientApp, and for those that have adopted it since.
+    /// The expectation for an object created for a ClientApp, taking later adoptions into account.
     fn with_app(&self, seen: &'a Seen, app: &'a Seen, by: Time) -> Expectation {
         let mut expectation = with(app, seen, by, self.asked);
         let after = app.doomed().unwrap_or(NOW);
@@ -302,7 +299,7 @@ impl<'a> Facts<'a> {
                 (_, adopted) if self.was_released(adopter, by) && self.is_of_provider(seen, provider(adopter)) => {
                     adopted
                 }
-                // It may have got as far as this object, or not.
+                // The deletion may have reached this object or not.
                 (Expectation::Stays(_), Expectation::Stays(why)) => Expectation::Stays(why),
                 _ => Expectation::MayGo,
             };
@@ -310,7 +307,7 @@ impl<'a> Facts<'a> {
         expectation
     }
 
-    /// Whether these are credentials of a deleted ClientApp that has never had any data.
+    /// Whether these are the credentials of a deleted ClientApp that never had any data.
     fn is_unused(&self, seen: &Seen, app: &Seen, by: Time) -> bool {
         let has_data = || {
             let of_app = |seen: &'a Seen| {
@@ -327,7 +324,7 @@ impl<'a> Facts<'a> {
         seen.kind == Kind::Secret && deleted && !suspended && !has_data()
     }
 
-    /// Whether an object is adopted by a ClientApp with this provider: a database is by its own alone.
+    /// Whether a ClientApp with this provider adopts an object: a database is adopted only with its own provider.
     fn is_of_provider(&self, seen: &Seen, provider: Option<&str>) -> bool {
         let of_percona = matches!(seen.kind, Kind::Cluster | Kind::Backup) || self.maker(seen) == Some(&Actor::Percona);
         let of_standalone = seen.kind == Kind::Postgresql || self.postgresql_of(seen).is_some();
@@ -338,7 +335,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The expectation of what was made for a Postgresql that serves no ClientApp, itself included.
+    /// The expectation for the objects of a Postgresql that serves no ClientApp, including itself.
     fn with_postgresql(&self, seen: &Seen, database: &Seen, by: Time) -> Expectation {
         let expectation = with(database, seen, by, self.asked);
         let ending = ending(database, by);
@@ -360,7 +357,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A deleted object as it was when its deletion began.
+/// A deleted object at the time when its deletion began.
 fn ending(owner: &Seen, by: Time) -> Option<&Value> {
     owner.doomed().filter(|doomed| *doomed <= by).map(|_| owner.deletion().unwrap_or(owner.last()))
 }
@@ -382,7 +379,7 @@ fn adopts(app: &Seen, by: Time) -> bool {
     app.versions.iter().any(|(time, object)| *time <= by && object["spec"]["postgres"]["adopt"] == true)
 }
 
-/// What is recreated without loss, or is a copy.
+/// An object that is recreated without loss, or is a copy.
 fn is_auxiliary(seen: &Seen, database: &Seen) -> bool {
     let name = &database.name;
     match seen.kind {
@@ -392,17 +389,17 @@ fn is_auxiliary(seen: &Seen, database: &Seen) -> bool {
     }
 }
 
-/// What the deletion of an owner means for an object of its own.
+/// The consequence of an owner's deletion for one of its objects.
 fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Expectation {
     let what = owner.what();
     let Some(ending) = ending(owner, by) else { return Expectation::Stays(format!("{what} is alive")) };
-    // Its loss is none: nothing is kept by it.
+    // Losing it is no loss, since it protects no data.
     let redis = seen.kind == Kind::Secret && seen.name.ends_with("-redis-secret");
     let stays = |why: String| if redis { Expectation::MayGo } else { Expectation::Stays(why) };
     if !asked.ended.contains(&owner.uid) && !asked.deleted.contains(&owner.uid) {
         return match seen.created() >= owner.created() {
             true => Expectation::MayGo,
-            false => Expectation::Stays(format!("a request that failed has made {what}, and did not make this")),
+            false => Expectation::Stays(format!("a request that failed created {what}, but not this object")),
         };
     }
     if has_finalizer(ending, "orphan") {
@@ -415,7 +412,7 @@ fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Expectation {
     if then["spec"]["suspend"] == true {
         return stays(format!("{what} is suspended"));
     }
-    // Changed when the deletion had begun: either is right.
+    // Changed after the deletion began: both outcomes are right.
     if policy(then) != policy(ending) {
         return Expectation::MayGo;
     }

@@ -1,13 +1,13 @@
-//! When the operator has nothing more to do for a namespace. Pure.
+//! Whether the operator has finished its work in a namespace. Pure.
 
 use super::history::{Kind, Record, Seen, condition, is_terminating};
 use super::model::Asked;
 
-/// What an app or a database may wait for without end, since no part of the plane does it: Percona's stand-in makes no Secret anew,
-/// and no volume grows.
+/// Reasons with which an app or a database may wait for ever, since no part of the plane resolves them: the Percona
+/// stand-in does not recreate Secrets, and no volume grows.
 const WAITING: [&str; 2] = ["SecretMissing", "Growing"];
 
-/// What is still under way in a namespace.
+/// The work still in progress in a namespace.
 #[must_use]
 pub fn busy(record: &Record, namespace: &str, asked: &Asked) -> Option<String> {
     let there = record.objects.values().filter(|seen| seen.namespace == namespace && seen.gone.is_none());
@@ -26,10 +26,10 @@ fn why(record: &Record, seen: &Seen, asked: &Asked) -> Option<String> {
             if is_terminating(object) {
                 (!held).then(|| format!("{what} is being deleted"))
             } else if undecodable {
-                // Its status does not decode with it.
+                // It has no decodable status.
                 None
             } else if !current {
-                Some(format!("{what} was not looked at since it was changed"))
+                Some(format!("{what} was not reconciled since its last change"))
             } else {
                 let waits = condition(object, "Reconciling").is_some_and(|(_, reason, _)| WAITING.contains(&reason));
                 (is("Reconciling") && !held && !waits).then(|| format!("{what} is being reconciled"))
@@ -41,7 +41,7 @@ fn why(record: &Record, seen: &Seen, asked: &Asked) -> Option<String> {
             let owners = object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
             let gone = |uid: &str| record.objects.get(uid).is_some_and(|owner| owner.gone.is_some());
             let collected = owners.iter().any(|owner| owner["uid"].as_str().is_some_and(gone));
-            collected.then(|| format!("{what} is about to be collected"))
+            collected.then(|| format!("{what} is about to be garbage-collected"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Watches everything that holds data or opens it, and forgets nothing. An **effect**.
+//! Watches everything that holds data or gives access to data, and keeps all versions. An **effect**.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,12 +23,12 @@ use tokio::sync::watch;
 use super::history::{Kind, Record, Time};
 use crate::background::Background;
 
-/// Written by Kubernetes for each object, the larger half of a small one, and of no interest here.
+/// Kubernetes writes this for each object. It is the larger half of a small object, and irrelevant here.
 const MANAGED_FIELDS: &str = "managedFields";
-/// The type of the Secrets in which Helm keeps its releases.
+/// The type of the Secrets in which Helm stores its releases.
 pub const RELEASE: &str = "helm.sh/release.v1";
 
-/// The running recorder. It works, on a thread of its own, until it is dropped.
+/// Runs on its own thread until it is dropped.
 pub struct Recorder {
     record: Arc<Mutex<Record>>,
     changes: watch::Receiver<Time>,
@@ -36,10 +36,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts to watch.
-    ///
-    /// # Errors
-    /// When there can be no thread.
     pub fn start(config: Config) -> Result<Recorder> {
         let record = Arc::new(Mutex::new(Record::default()));
         let (changed, changes) = watch::channel(0);
@@ -48,19 +44,18 @@ impl Recorder {
         Ok(Recorder { record, changes, _service: service })
     }
 
-    /// What is on record so far.
+    /// The record so far.
     pub fn record(&self) -> MutexGuard<'_, Record> {
-        // A panic elsewhere does not make the record wrong.
+        // A panic elsewhere leaves the record intact.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest version seen, and every later one.
+    /// The latest resource version seen, and every later one.
     pub fn changes(&self) -> watch::Receiver<Time> {
         self.changes.clone()
     }
 }
 
-/// Where objects of a kind are found.
 #[must_use]
 pub fn resource(kind: Kind) -> ApiResource {
     match kind {
@@ -80,11 +75,11 @@ pub fn resource(kind: Kind) -> ApiResource {
 }
 
 async fn run(config: Config, record: Arc<Mutex<Record>>, changed: watch::Sender<Time>) {
-    // Made here because a client belongs to the runtime that it is made on.
+    // Created here, since a client belongs to the runtime on which it was created.
     let client = Client::try_from(config).expect("the configuration makes a client");
     let watches = Kind::ALL.into_iter().map(|kind| -> BoxFuture<'_, ()> {
         match kind {
-            // The only kind whose stored objects may nest deeper than serde_json reads.
+            // The only kind whose stored objects may be nested more deeply than serde_json reads.
             Kind::App => follow(kind, Api::<Guard<ClientApp>>::all(client.clone()), app, &record, &changed).boxed(),
             _ => {
                 let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
@@ -107,7 +102,7 @@ async fn follow<K>(
     let mut listed: Option<Vec<String>> = None;
     let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
     while let Some(event) = events.next().await {
-        // What cannot be watched now is tried again.
+        // The watcher retries.
         let Ok(event) = event else { continue };
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
         let time = match event {

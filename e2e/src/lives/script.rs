@@ -7,28 +7,26 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::step::{APPS, Cascade, Edit, Helm, Hostname, Move, Name, Part, Plant, Policy, SOLO, Solo, Spec, Step, Then};
 
-/// The least and the most steps of a life, without those that end it.
+/// The number of steps of a life, without those that end it.
 const STEPS: std::ops::RangeInclusive<usize> = 3..=8;
 
-/// What is asked of a life before it begins.
+/// The plan of a life.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Script {
-    /// What it was made of.
     pub seed: u64,
-    /// Whether its namespace has the mark of one that the HTTP API has made.
+    /// Whether its namespace is marked as created by the HTTP API.
     pub made_namespace: bool,
-    /// What happens.
     pub moves: Vec<Move>,
 }
 
-/// What the script so far has come to, as far as it makes a difference to what may follow. Nothing is wrong when it errs: a
-/// step that cannot be taken is refused by the API server, and the life goes on.
+/// The state after the script so far, as far as it influences later steps. It may be wrong: the API server then refuses
+/// a step, and the life continues.
 #[derive(Clone, Copy, Debug, Default)]
 struct App {
     exists: bool,
     suspended: bool,
     invalid: bool,
-    /// An earlier one has left something.
+    /// An earlier app has left data behind.
     left: bool,
 }
 
@@ -38,7 +36,7 @@ pub fn script(seed: u64) -> Script {
     let mut random = StdRng::seed_from_u64(seed);
     let made_namespace = random.random_bool(0.3);
     let mut writer = Writer { random, apps: [App::default(); 2], solo: false, moves: Vec::new() };
-    // Most lives are about one app or its name, so that names are used again.
+    // Most lives use one app or its name only, so that names are reused.
     let apps = if writer.random.random_bool(0.75) { 1 } else { 2 };
     let steps = writer.random.random_range(STEPS);
     while writer.moves.len() < steps {
@@ -158,7 +156,7 @@ impl Writer {
         ]);
         self.push(Step::Plant(name, plant));
         if matches!(plant, Plant::Cluster | Plant::Postgresql) && self.random.random_bool(0.5) {
-            // What it leaves is as foreign as it was.
+            // Anything it leaves behind is as foreign as it was.
             self.push(Step::Hand(name, Part::Database));
         }
     }
@@ -210,10 +208,10 @@ impl Writer {
             (Step::EditOutFinalizers(name), 1),
         ]);
         self.push(step);
-        // A suspended one stays; the script takes that into account by trying.
+        // A suspended app is not deleted.
         let App { suspended, .. } = self.apps[index];
         self.apps[index] = App { exists: suspended, suspended, left: true, ..App::default() };
-        // Anew under the same name: what was there before must not be taken for its own, nor its own for what was there.
+        // Recreated under the same name: the operator must not confuse the objects of the two.
         if self.random.random_bool(0.5) {
             self.create(index);
         }
@@ -250,7 +248,7 @@ impl Writer {
         self.solo = false;
     }
 
-    /// Most lives end with a deletion of what is there, by which it shows whether something is left.
+    /// Most lives end by deleting everything, which shows whether something is left.
     fn end(&mut self) {
         if self.random.random_bool(0.2) {
             return;
@@ -281,7 +279,7 @@ mod tests {
         assert!(different.len() > 45, "{}", different.len());
     }
 
-    /// Every kind of step comes up often enough to be met in some hundred lives.
+    /// Every kind of step is frequent enough to occur in a few hundred lives.
     #[test]
     fn nothing_is_forgotten() {
         let steps: Vec<Step> =
@@ -319,7 +317,7 @@ mod tests {
             "DeleteSolo(Foreground)",
             "DeleteNamespace",
         ] {
-            assert!(words.contains(wanted), "{wanted} is in none of {words:#?}");
+            assert!(words.contains(wanted), "{wanted} does not occur in {words:#?}");
         }
     }
 }

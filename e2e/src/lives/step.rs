@@ -1,4 +1,4 @@
-//! What happens in a life, one step after the other. Pure.
+//! The steps of a life. Pure.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::charts;
 
-/// Of an app, or of a database of its own. There are few of them, so that names are used again.
+/// Of an app, or of a standalone database. There are only a few, so that names are reused.
 pub type Name = &'static str;
 
 /// The ClientApps of a life.
@@ -18,96 +18,85 @@ pub const SOLO: Name = "solo";
 /// One step, and what the next one waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// What is done.
     pub step: Step,
-    /// What the next step waits for.
     pub then: Then,
 }
 
-/// What a step waits for before the next one is taken.
+/// What happens before the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// For nothing: the operator is in the middle of it.
+    /// Nothing: the operator is still busy with this one.
     AtOnce,
-    /// Until the operator has seen it.
+    /// The operator has seen it.
     Seen,
-    /// Until the operator has nothing more to do.
+    /// The operator has nothing more to do.
     Settled,
 }
 
-/// What a user, a cluster admin or another client does.
+/// An action of a user, a cluster admin or another client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Creates a ClientApp, as `kubectl create` does.
+    /// Creates a ClientApp, like `kubectl create`.
     Create(Name, Spec),
-    /// Asks the HTTP API for an instance.
+    /// Creates an instance with the HTTP API.
     Post(Name, Spec, Hostname),
-    /// Changes a ClientApp.
     Edit(Name, Edit),
-    /// Deletes a ClientApp.
     Delete(Name, Cascade),
-    /// Deletes an instance by the HTTP API.
+    /// Deletes an instance with the HTTP API.
     HttpDelete(Name),
-    /// Deletes a ClientApp and takes its finalizers off by hand.
+    /// Deletes a ClientApp and removes its finalizers by hand.
     EditOutFinalizers(Name),
-    /// Deletes by hand what belongs to a ClientApp.
+    /// Deletes an object of a ClientApp by hand.
     Hand(Name, Part),
     /// Runs helm, as another client of the release.
     Helm(Name, Helm),
-    /// Makes an object that looks like the operator's, or stands where it would make one.
+    /// Creates an object that looks like the operator's, or has the name of one.
     Plant(Name, Plant),
-    /// Writes every planted volume and Secret into the status of a ClientApp, wherever that keeps uids.
+    /// Writes the uids of all planted volumes and Secrets into the status of a ClientApp.
     ForgeStatus(Name),
-    /// Marks every planted volume and Secret with the uid of a ClientApp, on the object's own side.
+    /// Marks all planted volumes and Secrets with the uid of a ClientApp.
     ForgeMarks(Name),
     /// Creates a Postgresql that serves no ClientApp.
     CreateSolo(Solo),
-    /// Changes the deletionPolicy of a Postgresql.
+    /// Changes the deletionPolicy of that Postgresql.
     FlipSolo(Policy),
-    /// Deletes that Postgresql.
     DeleteSolo(Cascade),
-    /// Deletes the namespace with everything in it, waits, and makes it anew.
+    /// Deletes the namespace with everything in it, waits, and recreates it.
     DeleteNamespace,
 }
 
 /// `spec.deletionPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The data go too.
     Delete,
-    /// They stay.
     Retain,
 }
 
-/// What of a ClientApp's spec makes a difference here.
+/// The parts of a ClientApp's spec that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// `None`: no database.
     pub provider: Option<PostgresProvider>,
-    /// What becomes of its data.
     pub policy: Policy,
-    /// Whether it has a Redis.
     pub redis: bool,
-    /// Whether its administrator's Secret is made by hand before.
+    /// Whether the administrator's Secret is created by hand before.
     pub given_secret: bool,
     /// Whether the chart's claim has `helm.sh/resource-policy: keep`.
     pub keep: bool,
-    /// Whether it takes over what an earlier one has left.
+    /// Whether it adopts the data of an earlier ClientApp.
     pub adopt: bool,
     /// Whether the database is backed up before an upgrade.
     pub backup: bool,
 }
 
-/// Whose hostname an instance is asked for with.
+/// The hostname in a request for an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hostname {
-    /// Its own.
     Own,
-    /// That of another ClientApp.
+    /// The hostname of another ClientApp.
     Taken,
 }
 
-/// A change of a ClientApp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edit {
     /// A value for the chart.
@@ -116,9 +105,9 @@ pub enum Edit {
     Version,
     /// A larger database and a larger volume.
     Grow,
-    /// With a Redis or without.
+    /// Redis on or off.
     Redis(bool),
-    /// Without a volume for files.
+    /// No volume for files.
     NoPersistence,
     /// Another name for all objects of the release.
     Rename,
@@ -128,9 +117,9 @@ pub enum Edit {
     UnknownVersion,
     /// A version that does not render.
     Unrenderable,
-    /// Values that nest too deep to be decoded.
+    /// Values that are nested too deeply to be decoded.
     Undecodable,
-    /// Takes the four above back.
+    /// Reverts the four edits above.
     Mend,
     /// `spec.suspend`.
     Suspend(bool),
@@ -140,48 +129,38 @@ pub enum Edit {
     Adopt,
 }
 
-/// How dependents are deleted.
+/// The propagation policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cascade {
-    /// After it.
     Background,
-    /// Before it.
     Foreground,
-    /// Not at all.
     Orphan,
 }
 
-/// What belongs to a ClientApp and is deleted by hand.
+/// An object of a ClientApp to delete by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The administrator's Secret.
     AdminSecret,
-    /// The Redis password.
     RedisSecret,
     /// The PerconaPGCluster or Postgresql.
     Database,
-    /// The database's volume.
     DatabaseVolume,
-    /// The Secret that opens the database.
+    /// The Secret with the database's credentials.
     DatabaseSecret,
     /// The volume with the app's files.
     Files,
-    /// Helm's Secret of the newest revision.
+    /// Helm's Secret of the latest revision.
     ReleaseSecret,
-    /// The app's Deployment.
     Deployment,
 }
 
-/// What another client of a release does.
+/// An action of another client of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helm {
-    /// Installs a release.
     Install,
-    /// Upgrades it, with other values.
+    /// With other values.
     Upgrade,
-    /// Uninstalls it.
     Uninstall,
-    /// Uninstalls it, and keeps its history.
     UninstallKeepHistory,
 }
 
@@ -190,23 +169,23 @@ pub enum Helm {
 pub enum Plant {
     /// A claim with Helm's own marks of the release.
     ReleaseVolume,
-    /// A claim with the instance's label alone.
+    /// A claim with only the instance's label.
     InstanceVolume,
-    /// A claim that says a ClientApp of this name has left it.
+    /// A claim with the label that a ClientApp of this name retained it.
     RetainedVolume,
     /// A claim with the database's labels, of either provider.
     DatabaseVolume,
     /// A Secret with the operator's labels.
     LabelledSecret,
-    /// A Secret where the operator would make the administrator's.
+    /// A Secret with the name of the administrator's.
     AdminSecret,
-    /// A PerconaPGCluster where the operator would make one; Percona makes its volumes and Secrets.
+    /// A PerconaPGCluster with the name of the app's; Percona creates its volumes and Secrets.
     Cluster,
-    /// A Postgresql where the operator would make one.
+    /// A Postgresql with the name of the app's.
     Postgresql,
     /// A backup of the PerconaPGCluster.
     Backup,
-    /// An EndpointSlice that claims to be the database's.
+    /// An EndpointSlice that claims to belong to the database.
     EndpointSlice,
     /// An object of a kind that the operator does not know.
     Snapshot,
@@ -215,11 +194,10 @@ pub enum Plant {
 /// A Postgresql that serves no ClientApp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solo {
-    /// What becomes of its data.
     pub policy: Policy,
     /// Whether a last dump is taken.
     pub last_dump: bool,
-    /// How many servers.
+    /// The number of servers.
     pub replicas: u8,
 }
 
@@ -312,7 +290,7 @@ impl Edit {
             Edit::ReservedKey => json!({"values": {"nextcloud": {"host": "elsewhere.example.com"}}}),
             Edit::UnknownVersion => json!({"chartVersion": "5.5.99"}),
             Edit::Unrenderable => json!({"chartVersion": charts::UNRENDERABLE}),
-            // Written as text, since serde_json goes no deeper.
+            // Written as text, since serde_json does not nest this deeply.
             Edit::Undecodable => json!(null),
             Edit::Mend => json!({
                 "chartVersion": charts::PATCH,
@@ -325,13 +303,13 @@ impl Edit {
     }
 }
 
-/// The administrator's Secret that is made by hand.
+/// The administrator's Secret for [`Spec::given_secret`].
 #[must_use]
 pub fn given_secret(app: &str) -> String {
     format!("given-{app}")
 }
 
-/// The Secret that opens the database of the provider `external`.
+/// The Secret with the database's credentials for the provider `external`.
 #[must_use]
 pub fn external_secret(app: &str) -> String {
     format!("theirs-{app}")
@@ -354,17 +332,17 @@ impl fmt::Display for Step {
             Step::Create(name, spec) => write!(f, "create ClientApp {name}: {spec}"),
             Step::Post(name, spec, Hostname::Own) => write!(f, "POST /instances {name}: {spec}"),
             Step::Post(name, spec, Hostname::Taken) => {
-                write!(f, "POST /instances {name} with a hostname that is taken: {spec}")
+                write!(f, "POST /instances {name} with a taken hostname: {spec}")
             }
             Step::Edit(name, edit) => write!(f, "edit ClientApp {name}: {edit:?}"),
             Step::Delete(name, cascade) => write!(f, "delete ClientApp {name}, {cascade:?}"),
             Step::HttpDelete(name) => write!(f, "DELETE /instances/{name}"),
-            Step::EditOutFinalizers(name) => write!(f, "delete ClientApp {name} and edit its finalizers out"),
+            Step::EditOutFinalizers(name) => write!(f, "delete ClientApp {name} and remove its finalizers"),
             Step::Hand(name, part) => write!(f, "delete the {part:?} of {name} by hand"),
             Step::Helm(name, helm) => write!(f, "another client: helm {helm:?} {name}"),
             Step::Plant(name, plant) => write!(f, "plant a foreign {plant:?} beside {name}"),
-            Step::ForgeStatus(name) => write!(f, "write what is planted into the status of ClientApp {name}"),
-            Step::ForgeMarks(name) => write!(f, "mark what is planted with the uid of ClientApp {name}"),
+            Step::ForgeStatus(name) => write!(f, "write the planted objects into the status of ClientApp {name}"),
+            Step::ForgeMarks(name) => write!(f, "mark the planted objects with the uid of ClientApp {name}"),
             Step::CreateSolo(solo) => write!(
                 f,
                 "create Postgresql {SOLO}: {:?}, {} servers{}",
@@ -374,7 +352,7 @@ impl fmt::Display for Step {
             ),
             Step::FlipSolo(policy) => write!(f, "edit Postgresql {SOLO}: {policy:?}"),
             Step::DeleteSolo(cascade) => write!(f, "delete Postgresql {SOLO}, {cascade:?}"),
-            Step::DeleteNamespace => f.write_str("delete the namespace, wait, and make it anew"),
+            Step::DeleteNamespace => f.write_str("delete the namespace, wait, and recreate it"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One pass over one `PerconaPGBackup`.
+//! Reconciles a `PerconaPGBackup`.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use super::Knobs;
 use super::objects::CLUSTER;
-use super::reconcile::{MANAGER, Scope, World};
+use super::reconcile::{Ctx, MANAGER, Scope};
 use super::repo::{self, BACKUP, Kind, PGBACKREST, READY_FOR_BACKUP, REPO};
 use super::spec::{Cluster, Repo, of_kind};
 
 /// On a `PerconaPGBackup`: the Job that it was made for.
 pub(super) const JOB_NAME: &str = "pgv2.percona.com/pgbackrest-backup-job-name";
-/// On a `PerconaPGBackup`: what its Job backs up for.
+/// On a `PerconaPGBackup`: the type of its Job.
 const JOB_TYPE: &str = "pgv2.percona.com/pgbackrest-backup-job-type";
-/// On a cluster: the one `PerconaPGBackup` that is at work.
+/// On a cluster: its `PerconaPGBackup` in progress.
 const IN_PROGRESS: &str = "pgv2.percona.com/backup-in-progress";
 /// On a `PerconaPGBackup` until it is over.
 const FINALIZER: &str = "internal.percona.com/delete-backup";
@@ -68,7 +68,7 @@ pub(super) struct BackupStatus {
     cr_version: String,
 }
 
-/// Without one, it was not begun.
+/// `None` before the backup has started.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 enum State {
     Starting,
@@ -77,7 +77,7 @@ enum State {
     Succeeded,
 }
 
-/// A `PerconaPGBackup` for a Job that was not asked for by one.
+/// A `PerconaPGBackup` for a Job that no `PerconaPGBackup` requested.
 pub(super) fn for_job(job: &str, cluster: &str, repo: &str) -> Backup {
     let spec = BackupSpec { pg_cluster: cluster.to_owned(), repo_name: repo.to_owned(), options: Vec::new() };
     let mut backup = Backup::new("", &resource(), spec);
@@ -87,7 +87,7 @@ pub(super) fn for_job(job: &str, cluster: &str, repo: &str) -> Backup {
     backup
 }
 
-/// A `PerconaPGBackup` as a schedule makes it, as if its time had come.
+/// A `PerconaPGBackup` as a schedule would create it.
 pub(super) fn for_schedule(cluster: &str, repo: &str, kind: &str) -> Backup {
     let options = vec![format!("--type={}", short(kind))];
     let spec = BackupSpec { pg_cluster: cluster.to_owned(), repo_name: repo.to_owned(), options };
@@ -101,7 +101,7 @@ pub(super) fn scheduled_prefix(cluster: &str, repo: &str, kind: &str) -> String 
     format!("{cluster}-{repo}-{}-", short(kind))
 }
 
-/// As pgBackRest calls a type of backup.
+/// pgBackRest's name for a type of backup.
 fn short(kind: &str) -> &str {
     match kind {
         "differential" => "diff",
@@ -110,9 +110,9 @@ fn short(kind: &str) -> &str {
     }
 }
 
-pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let scope = world.scope(backup.namespace());
-    let knobs = world.settings.borrow().of(&scope.namespace, &backup.spec.pg_cluster).clone();
+pub(super) async fn reconcile(backup: Arc<Backup>, ctx: Arc<Ctx>) -> Result<Action, kube::Error> {
+    let scope = ctx.scope(backup.namespace());
+    let knobs = ctx.settings.borrow().of(&scope.namespace, &backup.spec.pg_cluster).clone();
     if !knobs.ignore {
         scope.back_up(&backup, &knobs).await?;
     }
@@ -123,7 +123,7 @@ pub(super) async fn reconcile(backup: Arc<Backup>, world: Arc<World>) -> Result<
 impl Scope<'_> {
     async fn back_up(&self, backup: &Backup, knobs: &Knobs) -> Result<(), kube::Error> {
         let cluster = match self.clusters().get(&backup.spec.pg_cluster).await {
-            // By the code: without the definition of clusters there is no reason with it.
+            // By the code: without the definition of clusters the answer has no reason.
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             found => Some(found?),
         };
@@ -138,7 +138,7 @@ impl Scope<'_> {
             (None, Some(cluster)) => self.begin(backup, &cluster).await,
             (Some(State::Starting), Some(cluster)) => self.start(backup, &cluster, knobs).await,
             (Some(State::Running), cluster) => self.follow(backup, cluster.as_ref(), knobs).await,
-            // Without a cluster, it waits for one, and says nothing.
+            // Without a cluster it waits for one, and reports nothing.
             (None | Some(State::Starting), None) | (Some(State::Failed | State::Succeeded), _) => Ok(()),
         }
     }
@@ -169,7 +169,8 @@ impl Scope<'_> {
         }
         let found = backups.repos().iter().find(|repo| repo.name == backup.spec.repo_name);
         let (Some(repo), Some(pgbackrest)) = (found, &backups.pgbackrest) else {
-            // It never says so, and keeps all other backups of the cluster from beginning: it is the one at work.
+            // It never reports that, and as the backup in progress it keeps all other backups of the cluster from
+            // starting.
             return Ok(());
         };
         let status = BackupStatus {
@@ -198,8 +199,8 @@ impl Scope<'_> {
                 job.owner_references_mut().extend(backup.controller_owner_ref(&resource()));
                 self.api().create(&PostParams::default(), &job).await?
             }
-            // The real operator gives a cluster two minutes from its last change, and here they are always over. That
-            // leaves a client no other way than to wait for the condition.
+            // The real operator allows two minutes from the cluster's last change, and here they are always over. So a
+            // client can only wait for the condition.
             None => return self.tell(backup, json!({"state": State::Failed})).await,
         };
         let kind = job.labels().get(BACKUP);
@@ -230,7 +231,7 @@ impl Scope<'_> {
             self.tell(backup, status).await
         } else if repo::is_over(&job, "Failed") {
             self.let_go(backup, cluster).await?;
-            // No word about why.
+            // Without a reason.
             self.tell(backup, json!({"state": State::Failed})).await
         } else if suspended && !knobs.hold_backups && knobs.fail_backups {
             self.fail(&job).await
@@ -266,7 +267,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// Lets the next backup of the cluster begin, and this one be deleted.
+    /// Allows the cluster's next backup to start, and this one to be deleted.
     async fn let_go(&self, backup: &Backup, cluster: Option<&Cluster>) -> Result<(), kube::Error> {
         let name = backup.name_any();
         if let Some(cluster) = cluster.filter(|cluster| cluster.annotations().get(IN_PROGRESS) == Some(&name)) {
@@ -300,7 +301,7 @@ impl Scope<'_> {
         }
         let manual = format!("{REPO}={},{}={}", backup.spec.repo_name, BACKUP, Kind::Manual.name());
         let jobs = self.api::<Job>().list(&ListParams::default().labels(&manual)).await?;
-        // By the owner, as a backup of the same name may have been there before.
+        // By the owner, since an earlier backup may have had the same name.
         Ok(jobs
             .into_iter()
             .find(|job| job.owner_references().iter().any(|owner| Some(&owner.uid) == backup.metadata.uid.as_ref())))
@@ -315,7 +316,7 @@ fn is_manual(job: &Job) -> bool {
     job.labels().get(BACKUP).is_some_and(|kind| kind == Kind::Manual.name())
 }
 
-/// The type, and the letter that it puts at the end of a backup's name. pgBackRest's default is incremental.
+/// The type, and its letter at the end of a backup's name. pgBackRest's default is incremental.
 fn backup_type(job: &Job, options: &[String]) -> (&'static str, char) {
     let asked = |kind: &str| options.iter().any(|option| *option == format!("--type={kind}"));
     match (is_manual(job), asked("full"), asked("diff")) {

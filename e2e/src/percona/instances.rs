@@ -1,4 +1,4 @@
-//! Which instances a cluster has: a StatefulSet and a volume each.
+//! The instances of a cluster: a StatefulSet and a volume each.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
@@ -14,7 +14,7 @@ pub(super) struct Instance<'a> {
     pub(super) set: &'a InstanceSet,
 }
 
-/// The instances of a set. Volumes that are there keep their names, also those that an earlier cluster has left.
+/// The instances of a set. Existing volumes keep their names, including those left by an earlier cluster.
 pub(super) fn instances<'a>(
     cluster: &str,
     uid: &str,
@@ -24,7 +24,7 @@ pub(super) fn instances<'a>(
     let of_set = volumes.iter().filter(|volume| volume.labels().get(INSTANCE_SET) == Some(&set.name));
     let mut left: Vec<_> = of_set.filter_map(|volume| volume.labels().get(INSTANCE).cloned()).collect();
     left.sort();
-    // The real ones are random; these only look so, and a repeated pass comes to the same.
+    // The real names are random; these only look so, and a repeated reconcile gets the same ones.
     let new = |index: i32| format!("{cluster}-{}-{}", set.name, letters(&format!("{uid}/{}/{index}", set.name)));
     let names = left.into_iter().chain((0..).map(new)).take(set.replicas.try_into().unwrap_or_default());
     names.map(|name| Instance { name, set }).collect()

@@ -1,4 +1,4 @@
-//! The objects that the stand-in makes, as pure functions of the cluster.
+//! The stand-in's objects, as pure functions of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn tls_secrets(cluster: &str) -> [String; 2] {
     [format!("{cluster}-cluster-cert"), format!("{cluster}-pgbouncer")]
 }
 
-/// A Secret with certificates in it, were this the real one. No owner.
+/// A Secret that has certificates in reality. No owner.
 pub(super) fn tls_secret(cluster: &Cluster, name: &str) -> Secret {
     built(json!({
         "metadata": {"name": name, "labels": labels(cluster, &[])},
@@ -36,18 +36,17 @@ pub(super) fn tls_secret(cluster: &Cluster, name: &str) -> Secret {
     }))
 }
 
-/// The name of a user's Secret.
 pub(super) fn user_secret_name(cluster: &str, user: &User) -> String {
     user.secret_name.clone().unwrap_or_else(|| format!("{cluster}-pguser-{}", user.name))
 }
 
-/// A user's Secret, with the password that the existing one holds. No owner.
+/// A user's Secret, with the password of the existing one. No owner.
 pub(super) fn user_secret(cluster: &Cluster, user: &User, existing: Option<&Secret>, omit: Option<&str>) -> Secret {
     let name = cluster.name_any();
     let namespace = cluster.namespace().unwrap_or_default();
     let kept = |key: &str| existing?.data.as_ref()?.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
     let password = kept("password").unwrap_or_else(|| new_password(cluster, user));
-    // Nothing here checks one, so it has a verifier's form and no more.
+    // Nothing here checks the verifier, so it only has the right form.
     let verifier = kept("verifier").unwrap_or_else(|| format!("SCRAM-SHA-256$4096:{}", digest(password.as_bytes())));
 
     let mut data =
@@ -82,7 +81,7 @@ pub(super) fn user_secret(cluster: &Cluster, user: &User, existing: Option<&Secr
     secret
 }
 
-/// Of this cluster alone, and alphanumeric only where that was asked for: ASCII is the default.
+/// Unique to this cluster, and alphanumeric only on request: ASCII is the default.
 fn new_password(cluster: &Cluster, user: &User) -> String {
     let seed = format!("{}/{}", cluster.uid().unwrap_or_default(), user.name);
     let alphanumeric = digest(seed.as_bytes())[..24].to_owned();
@@ -92,7 +91,7 @@ fn new_password(cluster: &Cluster, user: &User) -> String {
     }
 }
 
-/// The Services. Those of PostgreSQL select no pods: the real operator writes their endpoints itself.
+/// PostgreSQL's Services select no pods: the real operator writes their endpoints itself.
 pub(super) fn services(cluster: &Cluster) -> Vec<Service> {
     let name = cluster.name_any();
     let port = |name: &str, number: i32| json!([{"name": name, "port": number, "targetPort": name}]);
@@ -114,12 +113,11 @@ pub(super) fn services(cluster: &Cluster) -> Vec<Service> {
     services
 }
 
-/// The name of PgBouncer's Deployment.
 pub(super) fn pgbouncer_name(cluster: &str) -> String {
     format!("{cluster}-pgbouncer")
 }
 
-/// PgBouncer, on no node at all if it is to be never ready.
+/// PgBouncer, on a node that does not exist if it is never to be ready.
 pub(super) fn pgbouncer(cluster: &Cluster, pgbouncer: &PgBouncer, unready: bool) -> Deployment {
     let labels = labels(cluster, &[(ROLE, ROLE_PGBOUNCER)]);
     built(json!({
@@ -131,7 +129,7 @@ pub(super) fn pgbouncer(cluster: &Cluster, pgbouncer: &PgBouncer, unready: bool)
         "spec": {
             "replicas": if cluster.spec.pause { 0 } else { pgbouncer.replicas },
             "selector": {"matchLabels": labels},
-            // With a rolling update the pod that is ready would stay when the next one is to be never ready.
+            // With a rolling update the ready pod would stay when the next one is never to be ready.
             "strategy": {"type": "Recreate"},
             "template": {
                 "metadata": {"labels": labels},
@@ -166,7 +164,7 @@ pub(super) fn stateful_set(cluster: &Cluster, instance: &Instance<'_>) -> Statef
         "ports": [{"name": "postgres", "containerPort": cluster.spec.port}],
         "volumeMounts": [{"name": "pgdata", "mountPath": "/pgdata"}],
     })];
-    // They archive the WAL. To enable or disable backups restarts PostgreSQL therefore.
+    // Servers archive the WAL, so enabling or disabling backups restarts PostgreSQL.
     if let Some(pgbackrest) = cluster.spec.backups.pgbackrest.as_ref().filter(|_| cluster.spec.backups.are_enabled()) {
         let sidecar = |name: &str| json!({"name": name, "image": pgbackrest.image});
         containers.extend([sidecar("pgbackrest"), sidecar("pgbackrest-config")]);
@@ -191,7 +189,7 @@ pub(super) fn stateful_set(cluster: &Cluster, instance: &Instance<'_>) -> Statef
     }))
 }
 
-/// What the event about missing images is about: the object that the real operator makes out of the cluster.
+/// The subject of the event about missing images: the object that the real operator derives from the cluster.
 pub(super) fn inner_cluster(cluster: &Cluster) -> ObjectReference {
     ObjectReference {
         api_version: Some("postgres-operator.crunchydata.com/v1beta1".to_owned()),
@@ -218,7 +216,7 @@ pub(super) fn built<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("what is built here is of its type")
 }
 
-/// Percent-encoding, as a URL needs it of a password.
+/// Percent-encodes a password for a URL.
 fn encode(text: &str) -> String {
     let byte = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),

@@ -1,4 +1,4 @@
-//! One pass over one cluster.
+//! Reconciles a cluster.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -27,48 +27,46 @@ use super::restores::{self, Restore};
 use super::spec::{Cluster, Count, PgBackRestStatus, PostgresStatus, SetStatus, State, Status, resource};
 use super::{Knobs, Settings};
 
-/// The field manager.
 pub(super) const MANAGER: &str = "percona-stand-in";
 
 const DELETE_PVC: &str = "percona.com/delete-pvc";
 const DELETE_SSL: &str = "percona.com/delete-ssl";
 const DELETE_BACKUPS: &str = "percona.com/delete-backups";
-/// The operator's own: it is there while backups are enabled, and longer.
+/// The operator's own, which exists while backups are enabled, and longer.
 const STOP_WATCHERS: &str = "internal.percona.com/stop-watchers";
 
-pub(super) struct World {
+pub(super) struct Ctx {
     pub(super) client: Client,
     pub(super) recorder: Recorder,
     pub(super) settings: watch::Receiver<Settings>,
     applied: Mutex<BTreeMap<String, Applied>>,
 }
 
-/// An object as it was applied, and what the API server answered: what has not changed since is not applied again, which costs
-/// the API server ten times as much as a look.
+/// An object as it was applied, and the API server's response. An unchanged object is not applied again, which would
+/// cost the API server ten times as much as a read.
 type Applied = (serde_json::Value, Stamp);
 
-/// The uid of an object, and its generation, or its version where its kind has no generations.
+/// The uid of an object, and its generation, or its resource version if its kind has no generations.
 type Stamp = (Option<String>, Option<String>);
 
-impl World {
-    pub(super) fn new(client: Client, recorder: Recorder, settings: watch::Receiver<Settings>) -> World {
-        World { client, recorder, settings, applied: Mutex::default() }
+impl Ctx {
+    pub(super) fn new(client: Client, recorder: Recorder, settings: watch::Receiver<Settings>) -> Ctx {
+        Ctx { client, recorder, settings, applied: Mutex::default() }
     }
 
     pub(super) fn scope(&self, namespace: Option<String>) -> Scope<'_> {
-        Scope { world: self, namespace: namespace.unwrap_or_default() }
+        Scope { ctx: self, namespace: namespace.unwrap_or_default() }
     }
 }
 
-/// A namespace of the world.
 pub(super) struct Scope<'a> {
-    world: &'a World,
+    ctx: &'a Ctx,
     pub(super) namespace: String,
 }
 
-pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let scope = world.scope(cluster.namespace());
-    let knobs = world.settings.borrow().of(&scope.namespace, &cluster.name_any()).clone();
+pub(super) async fn reconcile(cluster: Arc<Cluster>, ctx: Arc<Ctx>) -> Result<Action, kube::Error> {
+    let scope = ctx.scope(cluster.namespace());
+    let knobs = ctx.settings.borrow().of(&scope.namespace, &cluster.name_any()).clone();
     if knobs.ignore {
         return Ok(Action::await_change());
     }
@@ -81,7 +79,7 @@ pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Resul
     let missing = cluster.spec.missing_images();
     let host = scope.api::<StatefulSet>().get_opt(&repo::host_name(&cluster.name_any())).await?;
     if repo::waits_for_leave(&cluster, host.is_some()) {
-        // Not even a changed password would be taken up.
+        // Not even a changed password takes effect.
     } else if missing.is_empty() {
         scope.write_secrets(&cluster, &knobs).await?;
         for service in objects::services(&cluster) {
@@ -98,14 +96,14 @@ pub(super) async fn reconcile(cluster: Arc<Cluster>, world: Arc<World>) -> Resul
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        world.recorder.publish(&event, &objects::inner_cluster(&cluster)).await?;
+        ctx.recorder.publish(&event, &objects::inner_cluster(&cluster)).await?;
     }
     scope.report(&cluster, &knobs).await?;
     Ok(Action::await_change())
 }
 
-/// Soon: what fails here is a conflict, or a definition or namespace that is not there yet or any more.
-pub(super) fn retry<K>(_: Arc<K>, _: &kube::Error, _: Arc<World>) -> Action {
+/// Soon, since the error is a conflict, or a definition or namespace that does not exist yet or any more.
+pub(super) fn retry<K>(_: Arc<K>, _: &kube::Error, _: Arc<Ctx>) -> Action {
     Action::requeue(Duration::from_millis(200))
 }
 
@@ -145,7 +143,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Makes the volumes, and, as soon as there is something to back up, the first backup of all.
+    /// Creates the volumes and, as soon as there is something to back up, the initial backup.
     async fn back_up_for_replicas(&self, cluster: &Cluster) -> Result<(), kube::Error> {
         let mut volumes = Vec::new();
         for repo in cluster.spec.backups.repos() {
@@ -174,7 +172,7 @@ impl Scope<'_> {
                 self.api().create(&PostParams::default(), &job).await?
             }
         };
-        // It gets its PerconaPGBackup only after it was made.
+        // It gets its PerconaPGBackup only after it was created.
         if job.owner_references().is_empty() {
             let backup = match self.backup_of(&name).await? {
                 Some(backup) => backup,
@@ -190,7 +188,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// One backup for each schedule, as soon as one can be made: its time has come once.
+    /// One backup for each schedule, as soon as one is possible.
     async fn back_up_by_schedule(&self, cluster: &Cluster) -> Result<(), kube::Error> {
         if !is_ready_for_backup(cluster) {
             return Ok(());
@@ -209,7 +207,8 @@ impl Scope<'_> {
             .find(|backup| backup.annotations().get(backups::JOB_NAME).is_some_and(|name| name == job)))
     }
 
-    /// Removes what backups have made, the backups with it; the host last, by which it is known that there is something.
+    /// Removes the repository with all backups. The host is last, since its existence shows that there is something to
+    /// remove.
     async fn remove_repo(&self, cluster: &str) -> Result<(), kube::Error> {
         let now = DeleteParams::background();
         let listed = ListParams::default().labels(&format!("{CLUSTER}={cluster},{}", repo::PGBACKREST));
@@ -219,7 +218,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// Puts the operator's own finalizer on.
+    /// Adds the operator's own finalizer.
     async fn hold_back(&self, cluster: &Cluster) -> Result<(), kube::Error> {
         let mut finalizers = cluster.finalizers().to_vec();
         if finalizers.iter().all(|finalizer| finalizer != STOP_WATCHERS) {
@@ -260,8 +259,8 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// First what needs a pod, then what runs, then, once it is gone, what else the finalizers ask for. Backups have no owner: they
-    /// stay unless a finalizer says otherwise, and that one fails for ever where no pod runs to do it in.
+    /// First the finalizer that needs a pod, then the workloads, and once these are gone, the remaining finalizers.
+    /// Backups have no owner: they stay unless a finalizer says otherwise, and that one fails for ever if no pod runs.
     async fn tear_down(&self, cluster: &Cluster) -> Result<Action, kube::Error> {
         let name = cluster.name_any();
         if cluster.finalizers().iter().any(|finalizer| finalizer == STOP_WATCHERS) {
@@ -271,7 +270,7 @@ impl Scope<'_> {
             let servers = ListParams::default().labels(&format!("{CLUSTER}={name},{INSTANCE_SET}"));
             let servers = self.api::<StatefulSet>().list(&servers).await?;
             if servers.iter().all(|server| count_server(server).ready == 0) {
-                // "no pods found", said in a log only; tried again and again.
+                // "no pods found", in a log only; retried for ever.
                 return Ok(Action::requeue(Duration::from_millis(200)));
             }
             let backups = self.backups().list(&ListParams::default()).await?;
@@ -288,7 +287,7 @@ impl Scope<'_> {
         let servers = self.api::<StatefulSet>().list(&listed).await?.items.len();
         let pgbouncers = self.api::<Deployment>().list(&listed).await?.items.len();
         if servers + pgbouncers > 0 {
-            // Their end is watched.
+            // Their deletion is watched.
             return Ok(Action::await_change());
         }
         let now = DeleteParams::default();
@@ -309,12 +308,13 @@ impl Scope<'_> {
         self.let_go_of(cluster, &[DELETE_PVC, DELETE_SSL]).await
     }
 
-    /// Takes finalizers off.
+    /// Removes finalizers.
     async fn let_go_of(&self, cluster: &Cluster, done: &[&str]) -> Result<Action, kube::Error> {
         let mut finalizers = cluster.finalizers().to_vec();
         finalizers.retain(|finalizer| !done.contains(&finalizer.as_str()));
         if finalizers.len() < cluster.finalizers().len() {
-            // The version, so that a finalizer which another client puts on or takes off meanwhile is not undone.
+            // With the resource version, so that a finalizer which another client adds or removes meanwhile is not
+            // undone.
             let metadata = json!({"resourceVersion": cluster.resource_version(), "finalizers": finalizers});
             let patch = Patch::Merge(json!({"metadata": metadata}));
             self.clusters().patch(&cluster.name_any(), &PatchParams::default(), &patch).await?;
@@ -329,7 +329,7 @@ impl Scope<'_> {
         let (api, name) = (self.api::<K>(), object.name_any());
         let key = format!("{} {}/{name}", K::kind(&()), self.namespace);
         let wanted = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
-        let applied = || self.world.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let applied = || self.ctx.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let before = applied().get(&key).filter(|(before, _)| *before == wanted).map(|(_, stamp)| stamp.clone());
         if let Some(before) = before
             && let Some(found) = api.get_opt(&name).await?
@@ -343,19 +343,19 @@ impl Scope<'_> {
     }
 
     pub(super) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
-        Api::namespaced(self.world.client.clone(), &self.namespace)
+        Api::namespaced(self.ctx.client.clone(), &self.namespace)
     }
 
     pub(super) fn clusters(&self) -> Api<Cluster> {
-        Api::namespaced_with(self.world.client.clone(), &self.namespace, &resource())
+        Api::namespaced_with(self.ctx.client.clone(), &self.namespace, &resource())
     }
 
     pub(super) fn restores(&self) -> Api<Restore> {
-        Api::namespaced_with(self.world.client.clone(), &self.namespace, &restores::resource())
+        Api::namespaced_with(self.ctx.client.clone(), &self.namespace, &restores::resource())
     }
 
     pub(super) fn backups(&self) -> Api<Backup> {
-        Api::namespaced_with(self.world.client.clone(), &self.namespace, &backups::resource())
+        Api::namespaced_with(self.ctx.client.clone(), &self.namespace, &backups::resource())
     }
 }
 
@@ -370,7 +370,7 @@ fn is_ready_for_backup(cluster: &Cluster) -> bool {
     conditions.any(|condition| condition.type_ == repo::READY_FOR_BACKUP && condition.status == "True")
 }
 
-/// The backups by schedule that were not made yet.
+/// The scheduled backups that were not made yet.
 fn due(cluster: &Cluster, made: &[Backup]) -> Vec<Backup> {
     let name = cluster.name_any();
     let is_made = |prefix: &str| made.iter().any(|backup| backup.name_any().starts_with(prefix));
@@ -419,7 +419,7 @@ fn status(cluster: &Cluster, servers: &[StatefulSet], pgbouncer: Option<&Deploym
     }
 }
 
-/// Whether the pod is the one that is asked for, and not the one before a restart.
+/// Whether the pod is of the current revision, and not from before a restart.
 fn is_updated(server: &StatefulSet) -> bool {
     let size = server.spec.as_ref().and_then(|spec| spec.replicas);
     let status = server.status.as_ref();

@@ -1,5 +1,5 @@
-//! Where a cluster's backups go: the volume, pgBackRest's host, the Jobs that back up to it, and what the cluster's status
-//! says of all that. Pure.
+//! A cluster's backup repositories: the volume, pgBackRest's host, the Jobs that back up to it, and the cluster's
+//! status about them. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -13,9 +13,9 @@ use super::instances::letters;
 use super::objects::{built, labels, owner};
 use super::spec::{Cluster, PgBackRestStatus, Repo, RepoHostStatus, RepoStatus, RepoVolume};
 
-/// On whatever belongs to pgBackRest.
+/// On every object of pgBackRest.
 pub(super) const PGBACKREST: &str = "postgres-operator.crunchydata.com/pgbackrest";
-/// On a Job, as a label: what it backs up for. On a Job and a cluster, as an annotation: the `PerconaPGBackup`.
+/// On a Job, as a label: its purpose. On a Job and a cluster, as an annotation: the `PerconaPGBackup`.
 pub(super) const BACKUP: &str = "postgres-operator.crunchydata.com/pgbackrest-backup";
 /// The repository's name.
 pub(super) const REPO: &str = "postgres-operator.crunchydata.com/pgbackrest-repo";
@@ -24,27 +24,27 @@ pub(super) const VOLUME: &str = "postgres-operator.crunchydata.com/pgbackrest-vo
 const DEDICATED: &str = "postgres-operator.crunchydata.com/pgbackrest-dedicated";
 const DATA: &str = "postgres-operator.crunchydata.com/data";
 
-/// True when a backup can be started; a `PerconaPGBackup` that comes too early fails.
+/// True when a backup can start; a `PerconaPGBackup` that is too early fails.
 pub(super) const READY_FOR_BACKUP: &str = "ReadyForBackup";
 const HOST_READY: &str = "PGBackRestRepoHostReady";
 const REPO_READY: &str = "PGBackRestReplicaRepoReady";
 const REPLICA_CREATE: &str = "PGBackRestReplicaCreate";
 
-/// What has come about besides the host.
+/// The state besides the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// All PostgreSQL servers are ready.
     pub(super) servers: bool,
-    /// The Job that backs up for replicas has succeeded.
+    /// The Job of the initial backup has succeeded.
     pub(super) first_backup: bool,
 }
 
-/// Why a Job backs up.
+/// The purpose of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The first backup of all, which no user asks for: replicas are made out of it.
+    /// The initial backup, which no user requests: replicas are created from it.
     ReplicaCreate,
-    /// A `PerconaPGBackup` asks for it.
+    /// A `PerconaPGBackup` requested it.
     Manual,
 }
 
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// The volume of a repository. No owner, as the volume of an instance has none.
+/// The volume of a repository. Like an instance's volume, it has no owner.
 pub(super) fn volume(cluster: &Cluster, repo: &Repo, volume: &RepoVolume) -> PersistentVolumeClaim {
     let labels = labels(cluster, &[(PGBACKREST, ""), (REPO, &repo.name), (VOLUME, ""), (DATA, "pgbackrest")]);
     built(json!({
@@ -66,7 +66,6 @@ pub(super) fn volume(cluster: &Cluster, repo: &Repo, volume: &RepoVolume) -> Per
     }))
 }
 
-/// The name of the repositories' host.
 pub(super) fn host_name(cluster: &str) -> String {
     format!("{cluster}-repo-host")
 }
@@ -100,12 +99,12 @@ pub(super) fn host(cluster: &Cluster, image: &str) -> StatefulSet {
     }))
 }
 
-/// A Job's name. The real ones are random; these only look so.
+/// The real names are random; these only look so.
 pub(super) fn job_name(cluster: &str, seed: &str) -> String {
     format!("{cluster}-backup-{}", letters(seed))
 }
 
-/// A Job that backs up. It has no owner yet.
+/// It has no owner yet.
 pub(super) fn job(cluster: &Cluster, name: &str, kind: Kind, repo: &str, suspended: bool) -> Job {
     let labels = labels(cluster, &[(PGBACKREST, ""), (BACKUP, kind.name()), (REPO, repo)]);
     let image = cluster.spec.backups.pgbackrest.as_ref().map(|pgbackrest| &pgbackrest.image);
@@ -124,22 +123,23 @@ pub(super) fn job(cluster: &Cluster, name: &str, kind: Kind, repo: &str, suspend
     }))
 }
 
-/// Whether the Job is over in this way: `Complete` or `Failed`.
+/// Whether the Job has this condition: `Complete` or `Failed`.
 pub(super) fn is_over(job: &Job, how: &str) -> bool {
     let mut conditions = job.status.iter().flat_map(|status| &status.conditions).flatten();
     conditions.any(|condition| condition.type_ == how && condition.status == "True")
 }
 
-/// Whether nothing is done for the cluster, because backups were disabled without leave to remove the repository.
+/// Whether all work on the cluster is paused, because backups were disabled without permission to remove the
+/// repository.
 pub(super) fn waits_for_leave(cluster: &Cluster, host: bool) -> bool {
-    // Percona's annotations are those of the operator below it, under a prefix of its own.
+    // Percona's annotations are those of the Crunchy operator that it is based on, under its own prefix.
     let leave = ["pgv2.percona.com", "postgres-operator.crunchydata.com"]
         .into_iter()
         .any(|prefix| cluster.annotations().contains_key(&format!("{prefix}/authorizeBackupRemoval")));
     host && !cluster.spec.backups.are_enabled() && !leave
 }
 
-/// What the status says of pgBackRest while it has a host. What was once there stays said.
+/// The status of pgBackRest while it has a host. Earlier values are kept.
 pub(super) fn status(cluster: &Cluster, host: &StatefulSet, seen: Seen) -> Option<PgBackRestStatus> {
     let before = cluster.status.as_ref().and_then(|status| status.pgbackrest.as_ref());
     if !cluster.spec.backups.are_enabled() {
@@ -151,7 +151,7 @@ pub(super) fn status(cluster: &Cluster, host: &StatefulSet, seen: Seen) -> Optio
         RepoStatus {
             name: repo.name.clone(),
             stanza_created: seen.servers && ready || before.is_some_and(|before| before.stanza_created),
-            // That backup goes to the first repository, and to no other.
+            // The initial backup goes to the first repository only.
             replica_create_backup_complete: index == 0
                 && (seen.first_backup || before.is_some_and(|before| before.replica_create_backup_complete)),
         }
@@ -159,10 +159,10 @@ pub(super) fn status(cluster: &Cluster, host: &StatefulSet, seen: Seen) -> Optio
     Some(PgBackRestStatus { repos: repos.collect(), repo_host: RepoHostStatus { ready } })
 }
 
-/// The conditions, with the time of those that are as they were.
+/// The conditions; an unchanged one keeps its time.
 ///
-/// Without backups there is `ReadyForBackup` alone, and false: it counts from the cluster's creation then, which is why
-/// a `PerconaPGBackup` that is created together with the switch to enabled backups fails, and has no two minutes left.
+/// Without backups there is only `ReadyForBackup`, False since the cluster's creation. That is why a `PerconaPGBackup`
+/// created together with the change that enables backups fails: its two minutes are over.
 pub(super) fn conditions(cluster: &Cluster, status: Option<&PgBackRestStatus>, now: Timestamp) -> Vec<Condition> {
     let first = status.and_then(|status| status.repos.first());
     let host = status.is_some_and(|status| status.repo_host.ready);

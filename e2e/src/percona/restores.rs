@@ -1,4 +1,4 @@
-//! One pass over one `PerconaPGRestore`.
+//! Reconciles a `PerconaPGRestore`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Knobs;
-use super::reconcile::{MANAGER, Scope, World};
+use super::reconcile::{Ctx, MANAGER, Scope};
 use super::spec::{Cluster, of_kind};
 
 pub(super) type Restore = Object<RestoreSpec, RestoreStatus>;
@@ -35,9 +35,9 @@ pub(super) struct RestoreStatus {
     state: String,
 }
 
-pub(super) async fn reconcile(restore: Arc<Restore>, world: Arc<World>) -> Result<Action, kube::Error> {
-    let scope = world.scope(restore.namespace());
-    let knobs = world.settings.borrow().of(&scope.namespace, &restore.spec.pg_cluster).clone();
+pub(super) async fn reconcile(restore: Arc<Restore>, ctx: Arc<Ctx>) -> Result<Action, kube::Error> {
+    let scope = ctx.scope(restore.namespace());
+    let knobs = ctx.settings.borrow().of(&scope.namespace, &restore.spec.pg_cluster).clone();
     if !knobs.ignore {
         scope.restore(&restore, &knobs).await?;
     }
@@ -49,7 +49,7 @@ impl Scope<'_> {
     async fn restore(&self, restore: &Restore, knobs: &Knobs) -> Result<(), kube::Error> {
         let Some(cluster) = self.clusters().get_opt(&restore.spec.pg_cluster).await? else { return Ok(()) };
         match restore.status.as_ref().map(|status| status.state.as_str()).unwrap_or_default() {
-            // Another one is at work, and this one waits without a word.
+            // Another restore is in progress, and this one waits and reports nothing.
             "" if cluster.spec.backups.is_restored() => Ok(()),
             "" => {
                 let RestoreSpec { repo_name, options, .. } = &restore.spec;
@@ -59,7 +59,7 @@ impl Scope<'_> {
             "Starting" => self.say(restore, json!({"state": "Running"})).await,
             "Running" if knobs.hold_restores => Ok(()),
             "Running" => {
-                // What was asked for stays in the cluster, but for this.
+                // The request stays in the cluster, except for this.
                 self.set(&cluster, json!({"enabled": false})).await?;
                 let now = Time(jiff::Timestamp::now());
                 let ended = match knobs.fail_restores {

@@ -14,7 +14,6 @@ pub(super) fn resource() -> ApiResource {
     of_kind("PerconaPGCluster")
 }
 
-/// A kind of Percona's.
 pub(super) fn of_kind(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", kind))
 }
@@ -91,13 +90,13 @@ pub(super) struct PgBackRest {
     pub(super) restore: Option<Restore>,
 }
 
-/// The restore in place that is at work, or the last one.
+/// The restore in place that is in progress, or the last one.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Restore {
     pub(super) enabled: bool,
 }
 
-/// Where backups go to: one of a volume and the stores in a cloud.
+/// The target of backups: either a volume or a cloud store.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Repo {
     pub(super) name: String,
@@ -169,7 +168,7 @@ pub(super) struct SetStatus {
     pub(super) count: Count,
 }
 
-/// How many pods there should be, and how many are ready.
+/// The number of desired pods, and of ready ones.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) size: i32,
@@ -177,7 +176,7 @@ pub(super) struct Count {
 }
 
 impl Spec {
-    /// The default is one user of the cluster's name; an empty list makes none.
+    /// The default is one user with the cluster's name; an empty list creates none.
     pub(super) fn users(&self, cluster: &str) -> Vec<User> {
         let name = || cluster.to_owned();
         let default = || vec![User { name: name(), databases: vec![name()], password: None, secret_name: None }];
@@ -188,7 +187,7 @@ impl Spec {
         self.proxy.as_ref().map(|proxy| &proxy.pg_bouncer)
     }
 
-    /// Images without which the real operator does not begin, under the names that it gives them.
+    /// Images that the real operator requires, under its own names for them.
     pub(super) fn missing_images(&self) -> Vec<&'static str> {
         let backups = self.backups.pgbackrest.as_ref().filter(|_| self.backups.are_enabled());
         let images = [
@@ -202,12 +201,12 @@ impl Spec {
 }
 
 impl Backups {
-    /// Unset is enabled.
+    /// Unset means enabled.
     pub(super) fn are_enabled(&self) -> bool {
         self.enabled != Some(false)
     }
 
-    /// Whether the cluster is restored in place.
+    /// Whether the cluster is being restored in place.
     pub(super) fn is_restored(&self) -> bool {
         self.pgbackrest
             .as_ref()
@@ -215,26 +214,26 @@ impl Backups {
             .is_some_and(|restore| restore.enabled)
     }
 
-    /// The repositories that are in use: none while backups are disabled, though they may be listed.
+    /// The repositories in use: none while backups are disabled, even if some are listed.
     pub(super) fn repos(&self) -> &[Repo] {
         self.pgbackrest.as_ref().filter(|_| self.are_enabled()).map_or(&[], |pgbackrest| &pgbackrest.repos)
     }
 }
 
 impl Repo {
-    /// The types of backups that are made on a schedule.
+    /// The types of scheduled backups.
     pub(super) fn scheduled(&self) -> Vec<&str> {
         let schedules = self.rest.get("schedules").and_then(Value::as_object);
         schedules.into_iter().flat_map(Map::keys).map(String::as_str).collect()
     }
 
-    /// As the real operator calls what backups are kept on.
+    /// The real operator's name for the type of storage.
     pub(super) fn storage_type(&self) -> &'static str {
         let stores = ["s3", "azure", "gcs"];
         stores.into_iter().find(|store| self.rest.contains_key(*store)).unwrap_or("filesystem")
     }
 
-    /// Empty for a volume, as there.
+    /// Empty for a volume, as in reality.
     pub(super) fn destination(&self, global: &BTreeMap<String, String>) -> String {
         let (scheme, key) = match self.storage_type() {
             "s3" => ("s3", "bucket"),

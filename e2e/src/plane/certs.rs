@@ -1,4 +1,4 @@
-//! The plane's own certificate authority and what it signs.
+//! The plane's own certificate authority and its certificates.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,10 +8,10 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 
-/// The first address of the service range, at which pods would reach the API server.
+/// The first address of the service range, under which pods would reach the API server.
 const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// Signs the plane's certificates. Its key is never written down.
+/// Signs the plane's certificates. Its key is never written to disk.
 pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key, both PEM.
@@ -33,7 +33,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// What the API server shows its clients.
+    /// The API server's serving certificate.
     pub(super) fn apiserver(&self) -> Result<Identity> {
         let service = "kubernetes.default.svc.cluster.local";
         let services = service.match_indices('.').map(|(end, _)| &service[..end]);
@@ -45,7 +45,7 @@ impl Authority {
         self.sign(params, name("kube-apiserver", None), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A client of the API server: the common name is the user's, the organization a group.
+    /// A client certificate for the API server: the common name is the user, the organization a group.
     pub(super) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
         self.sign(CertificateParams::default(), name(user, group), ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -64,7 +64,7 @@ impl Authority {
     }
 }
 
-/// The pair that signs and verifies the tokens of service accounts: private and public key, PEM.
+/// The key pair for service account tokens: private and public key, PEM.
 pub(super) fn token_keys() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))

@@ -1,4 +1,4 @@
-//! Kubeconfig files that need no file besides.
+//! Self-contained kubeconfig files.
 
 use anyhow::Result;
 use k8s_openapi::ByteString;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::certs::Identity;
 
-/// The text of a kubeconfig for one user of the plane.
+/// A kubeconfig for one user of the plane.
 pub(super) fn kubeconfig(server: &str, authority: &str, user: &Identity) -> Result<String> {
     let base64 = |pem: &str| ByteString(pem.as_bytes().to_vec());
     Ok(serde_yaml::to_string(&json!({

@@ -13,7 +13,7 @@ use super::kubeconfig::kubeconfig;
 use super::server::Recipe;
 use crate::tools::Tools;
 
-/// What makes nodes ready and pods run, and provisions volumes, which the controller manager binds: from kwok's
+/// Make nodes ready, run pods, and provision volumes, which the controller manager binds; from kwok's
 /// `kustomize/stage`.
 const STAGES: &[(&str, &str)] = &[
     ("node-initialize", include_str!("../../kwok/node-initialize.yaml")),
@@ -25,7 +25,7 @@ const STAGES: &[(&str, &str)] = &[
     ("pvc-provision", include_str!("../../kwok/pvc-provision.yaml")),
 ];
 
-/// Every request once, when it has been answered; no bodies.
+/// Every request once, when it has been answered, without bodies.
 const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
@@ -108,9 +108,9 @@ impl Layout {
         ]
     }
 
-    /// etcd listens on Unix sockets in the private directory: no port to collide, no other user to read the store.
-    /// Their paths are relative, because such a path may be only about 100 bytes long. What it advertises must look like
-    /// a network address, but no client goes there: it is alone.
+    /// etcd listens on Unix sockets in the private directory: no port can collide, and no other user can read the
+    /// store. Their paths are relative, because such a path may have only about 100 bytes. The advertised address must
+    /// look like a network address, but no client uses it, since this is the only member.
     fn etcd(&self, options: &Builder) -> Vec<String> {
         let mut arguments = vec![
             "--name=plane".into(),
@@ -134,7 +134,8 @@ impl Layout {
             "--bind-address=127.0.0.1".into(),
             "--advertise-address=127.0.0.1".into(),
             format!("--secure-port={}", self.port),
-            // A loopback address is no valid endpoint of the `kubernetes` Service, and there may be no other.
+            // A loopback address is not a valid endpoint of the `kubernetes` Service, and there may be no other
+            // address.
             "--endpoint-reconciler-type=none".into(),
             format!("--tls-cert-file={}", self.path("apiserver.crt")),
             format!("--tls-private-key-file={}", self.path("apiserver.key")),
@@ -143,13 +144,13 @@ impl Layout {
             format!("--service-account-signing-key-file={}", self.path("tokens.key")),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
             "--authorization-mode=Node,RBAC".into(),
-            // A /24 is used up by some hundred apps.
+            // A few hundred apps would exhaust a /24.
             "--service-cluster-ip-range=10.0.0.0/12".into(),
         ];
         if options.audit_log {
             arguments.push(format!("--audit-policy-file={}", self.path("audit-policy.json")));
             arguments.push(format!("--audit-log-path={}", self.audit_log().display()));
-            // In MiB: one file is simpler to count in than several.
+            // In MiB: a single file is simpler to evaluate than several.
             arguments.push("--audit-log-maxsize=100000".into());
         }
         arguments.extend(options.apiserver_arguments.iter().cloned());
@@ -162,7 +163,7 @@ impl Layout {
             format!("--service-account-private-key-file={}", self.path("tokens.key")),
             format!("--root-ca-file={}", self.path("ca.crt")),
             "--use-service-account-credentials".into(),
-            // What reads where a Service's pods are reads EndpointSlices.
+            // Only EndpointSlices are read, not Endpoints.
             "--controllers=*,-endpoints-controller,-endpointslice-mirroring-controller".into(),
             "--leader-elect=false".into(),
             "--secure-port=0".into(),
@@ -186,7 +187,7 @@ impl Layout {
             format!("--kubeconfig={}", self.path("kwok.kubeconfig")),
             "--manage-all-nodes=true".into(),
             "--node-lease-duration-seconds=40".into(),
-            // Outside the services' range, and wide enough for any number of pods.
+            // Outside the services' range, and large enough for any number of pods.
             "--cidr=10.128.0.0/9".into(),
         ];
         for (name, _) in STAGES {
@@ -199,7 +200,7 @@ impl Layout {
         self.directory.join(file).display().to_string()
     }
 
-    /// Helm complains about a kubeconfig that others may read, wherever it lies.
+    /// Helm complains about a kubeconfig that others may read, wherever it is.
     fn file(&self, name: &str, content: &str) -> Result<()> {
         let path = self.directory.join(name);
         let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path);

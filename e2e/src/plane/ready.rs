@@ -1,4 +1,4 @@
-//! Puts the first objects into a fresh plane, and knows when it can be worked with.
+//! Creates the first objects in a new plane, and checks when it is usable.
 
 use anyhow::{Context as _, Result};
 use axum::http::Request;
@@ -28,13 +28,12 @@ pub(super) async fn furnish(client: &Client, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether all nodes are ready.
 pub(super) async fn nodes_are_ready(client: &Client, nodes: usize) -> bool {
     let api: Api<Node> = Api::all(client.clone());
     api.list(&ListParams::default()).await.is_ok_and(|list| list.iter().filter(is_ready).count() == nodes)
 }
 
-/// Whether there is the service account without which no pod can be made in the namespace `default`.
+/// Without this service account no pod can be created in the namespace `default`.
 pub(super) async fn service_account_exists(client: &Client) -> bool {
     let api: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     api.get("default").await.is_ok()

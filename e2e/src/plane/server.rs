@@ -1,4 +1,4 @@
-//! One server process, its log, and what it said last.
+//! One server process and its log.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// How much of a log an error shows.
+/// The number of log lines in an error.
 const LAST_LINES: usize = 15;
 
-/// What it takes to start a server, again and again if need be.
+/// Everything needed to start a server, repeatedly if necessary.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
@@ -18,7 +18,6 @@ pub(super) struct Recipe {
     pub(super) arguments: Vec<String>,
 }
 
-/// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
     recipe: Recipe,
@@ -33,7 +32,7 @@ impl Server {
         let output = File::options().create(true).append(true).open(&log)?;
         let child = Command::new(&recipe.program)
             .args(&recipe.arguments)
-            // They are small and busy: a sixth of their time would go into collecting garbage.
+            // The servers are small and busy: garbage collection would take a sixth of their time.
             .env("GOGC", "400")
             .current_dir(directory)
             .process_group(group)
@@ -49,16 +48,15 @@ impl Server {
         self.recipe.name
     }
 
-    /// The same server once more.
     pub(super) fn start_again(&mut self, directory: &Path, group: i32) -> Result<()> {
         *self = Self::start(self.recipe.clone(), directory, group)?;
         Ok(())
     }
 
-    /// An error with the server's last words if it has ended.
+    /// An error with the end of the server's log if it has ended.
     pub(super) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended ({status}), its last words:\n{}", self.recipe.name, self.last_words());
+            bail!("{} ended ({status}), the end of its log:\n{}", self.recipe.name, self.last_words());
         }
         Ok(())
     }
@@ -71,7 +69,7 @@ impl Server {
         lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
     }
 
-    /// Kills it, as a crash would. No harm if it has ended already.
+    /// Kills it, as in a crash. Succeeds if it has ended already.
     pub(super) fn kill(&mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("cannot kill {}", self.recipe.name))?;
         self.wait();

@@ -1,11 +1,12 @@
-//! Ends the servers and removes the directory when the owner is gone, however it went.
+//! Ends the servers and removes the directory when the owner is gone, however it ended.
 //!
-//! Two shells wait for the end of a pipe whose other end only the owner holds, so that the kernel closes it on every
-//! way out: a return, a panic, `exit` with a static still alive, a signal, SIGKILL. One shell leads the process group
-//! that the servers join, so that they can be ended without a list of process ids, which could miss a server started
-//! last or name a process that came later. The other is outside and does the ending. The orderly stop takes the same way.
+//! Two shells wait for the end of a pipe whose other end only the owner holds, so that the kernel closes it in every
+//! case: a return, a panic, `exit` with a live static, a signal, SIGKILL. One shell leads the process group that the
+//! servers join, so that they can be ended without a list of process ids, which could miss the latest server or name an
+//! unrelated process that reused an id. The other shell is outside the group and kills it. A regular stop works in the
+//! same way.
 //!
-//! SIGKILL at once: all that the servers could save is about to be deleted.
+//! SIGKILL at once: everything that the servers could save is about to be deleted.
 
 use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt as _;
@@ -15,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 /// Leads the group until it is killed with it, or the owner lets go.
 const LEADER: &str = "read -r _";
 
-/// The loop is bounded because where nothing reaps orphans, a killed process stays in its group for ever.
+/// The loop is bounded: if nothing reaps orphans, a killed process stays in its group for ever.
 const WATCHDOG: &str = r#"
 trap '' HUP INT TERM
 read -r _
@@ -35,10 +36,10 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Begins to watch over a directory, and over a process group that is empty as yet.
+    /// Starts watching a directory, and a process group that is still empty.
     pub(crate) fn start(directory: &Path) -> io::Result<Self> {
         let (reader, pipe) = io::pipe()?;
-        // The directory tells a user who lists processes what this one belongs to.
+        // With the directory as argument, a process list shows what this process belongs to.
         let leader = shell(LEADER).arg(directory).stdin(reader.try_clone()?).spawn()?;
         let watchdog = shell(WATCHDOG).arg(leader.id().to_string()).arg(directory).stdin(reader).spawn()?;
         Ok(Self { pipe: Some(pipe), leader, watchdog })
@@ -56,13 +57,13 @@ impl Watchdog {
 
     /// Waits until nothing is left.
     pub(crate) fn wait(&mut self) {
-        // That there is nothing to wait for any more is what is hoped for.
+        // An error means that there is nothing left to wait for, which is the goal.
         let _ = self.leader.wait();
         let _ = self.watchdog.wait();
     }
 }
 
-/// A shell in a process group of its own, out of reach of a terminal's Ctrl-C, and with no hold on the caller's output.
+/// A shell in its own process group, out of reach of a terminal's Ctrl-C, that does not keep the caller's output open.
 fn shell(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script, "plane"]).current_dir("/").process_group(0);

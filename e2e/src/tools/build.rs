@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, bail};
 use super::part::Part;
 use crate::progress::{Progress, Task};
 
-/// How many of the compiler's last lines a failure shows.
+/// The number of compiler output lines in an error.
 const LAST_LINES: usize = 20;
 
-/// Builds the part's programs, unless another process has done so by the time this one may.
+/// Builds the part's programs, unless another process has done so by the time this one holds the lock.
 pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Vec<PathBuf>> {
     let title = format!("building {} {}", part.name, part.version());
     let finished = cache.join(part.key());
@@ -25,14 +25,14 @@ pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Ve
     let task = progress.task(title.clone());
     let _lock = lock(&cache.join("lock"), &task)?;
     if !finished.is_dir() {
-        // Under the lock, so what is there is left over from a builder that was killed.
+        // Under the lock, so an existing directory is left over from a killed build.
         let staging = cache.join(format!("{}.partial", part.key()));
         let _ = fs::remove_dir_all(&staging);
         fs::create_dir_all(staging.join("bin"))?;
         fs::write(staging.join("go.mod"), part.go_mod)?;
         fs::write(staging.join("go.sum"), part.go_sum)?;
         compile(part, &staging, &task).with_context(|| format!("{title} failed"))?;
-        // A rename, so that the entry exists complete or not at all.
+        // A rename, so that the entry exists completely or not at all.
         fs::rename(staging.join("bin"), &finished)?;
         let _ = fs::remove_dir_all(&staging);
     }
@@ -40,7 +40,7 @@ pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Ve
     Ok(paths())
 }
 
-/// Fails with one sentence if there is no Go.
+/// Fails with one sentence if Go is missing or too old.
 fn require_go(part: &Part) -> Result<()> {
     let (name, needed) = (part.name, part.go());
     let what = format!("Go {}.{} or newer is needed to build {name}", needed.0, needed.1);
@@ -53,14 +53,14 @@ fn require_go(part: &Part) -> Result<()> {
     }
 }
 
-/// An exclusive lock that ends with the file's handle, and so with the process whatever becomes of it.
+/// An exclusive lock that ends with the file's handle, and so with the process in any case.
 fn lock(path: &Path, task: &Task<'_>) -> Result<File> {
     let file = File::options().create(true).append(true).open(path);
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            task.message("waiting for another process that builds");
+            task.message("waiting for a build in another process");
             file.lock()?;
         }
         Err(TryLockError::Error(error)) => return Err(error).context("cannot lock the cache"),
@@ -74,7 +74,7 @@ fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
     let mut stale: HashSet<String> = stale_packages(part, staging)?.into_iter().collect();
     task.steps(stale.len());
 
-    // Go names a program after its package, which need not be what it is called.
+    // Go names a program after its package, which may differ from the program's usual name.
     let output = match part.programs {
         [program] => format!("bin/{}", program.name),
         _ => "bin/".to_owned(),
@@ -107,7 +107,7 @@ fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The packages that are not in Go's build cache: those `go build -v` will name.
+/// The packages missing from Go's build cache: those that `go build -v` will print.
 fn stale_packages(part: &Part, staging: &Path) -> Result<Vec<String>> {
     let Output { status, stdout, stderr } = go(part, staging, "list")
         .args(["-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"])

@@ -1,4 +1,4 @@
-//! What there is to build: Go modules of this crate's `tools` directory and the programs each holds.
+//! The parts to build: Go modules in this crate's `tools` directory and their programs.
 
 use std::env::consts::{ARCH, OS};
 use std::path::Path;
@@ -13,19 +13,18 @@ pub(super) struct Part {
     module: &'static str,
     pub(super) go_mod: &'static str,
     pub(super) go_sum: &'static str,
-    /// Variables the linker sets, with `{version}`, `{major}` and `{minor}` to be filled in. A server that does not
-    /// know its version calls itself v0.0.0, and charts with a `kubeVersion` refuse it.
+    /// Variables that the linker sets, with `{version}`, `{major}` and `{minor}` replaced. A server without a version
+    /// calls itself v0.0.0, and charts with a `kubeVersion` refuse it.
     stamps: &'static [&'static str],
-    /// Whether any patch release does.
+    /// Whether any patch release is good enough.
     any_patch: bool,
     pub(super) programs: &'static [Program],
 }
 
-/// A program of a part.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) package: &'static str,
-    /// What makes it print its version.
+    /// The arguments that make it print its version.
     version: &'static [&'static str],
 }
 
@@ -123,12 +122,11 @@ impl Part {
         directive(self.go_mod, self.module).and_then(Version::parse).expect("go.mod requires the part's module")
     }
 
-    /// The Go release the module asks for, such as 1.26.
+    /// The Go release that the module requires, such as 1.26.
     pub(super) fn go(&self) -> Version {
         directive(self.go_mod, "go").and_then(Version::parse).expect("go.mod names a Go version")
     }
 
-    /// The linker's flags.
     pub(super) fn ldflags(&self) -> String {
         let Version(major, minor, _) = self.version();
         let stamps = self.stamps.iter().map(|stamp| {
@@ -138,7 +136,7 @@ impl Part {
         String::from("-s -w") + &stamps.collect::<String>()
     }
 
-    /// The cache entry's name: the same only for the same programs.
+    /// The cache entry's name, which identifies the programs.
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new();
         for text in [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum] {
@@ -153,7 +151,7 @@ impl Part {
         format!("{}-{}-{digest}", self.name, self.version())
     }
 
-    /// Whether the program at `path` exists and says it is of a version that does.
+    /// Whether the program at `path` exists and reports an acceptable version.
     pub(super) fn fits(&self, program: &Program, path: &Path) -> bool {
         let output = Command::new(path).args(program.version).stdin(Stdio::null()).stderr(Stdio::null()).output();
         let found = output
@@ -222,14 +220,14 @@ mod tests {
             assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
             for program in part.programs {
                 let listed = part.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
-                assert!(listed, "{} is no tool of its go.mod", program.package);
+                assert!(listed, "{} is not a tool in its go.mod", program.package);
             }
         }
     }
 
     #[test]
     fn stamps_carry_the_pinned_version() {
-        let kubernetes = PARTS.iter().find(|part| part.name == "kubernetes").expect("it is there");
+        let kubernetes = PARTS.iter().find(|part| part.name == "kubernetes").expect("the part exists");
         let Version(major, minor, patch) = kubernetes.version();
         let flags = kubernetes.ldflags();
         assert!(flags.contains(&format!("version.gitVersion=v{major}.{minor}.{patch} ")), "{flags}");

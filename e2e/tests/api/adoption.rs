@@ -1,4 +1,4 @@
-//! Requests about names of which an earlier instance has left data: these are adopted, or nothing happens to them.
+//! Requests for names with data left by an earlier instance: the data is adopted, or stays untouched.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{Http, make_namespace, ours, small, stored_password, with};
 
 const RETAINED: &str = "apps.bnerd-operator.local/retained-from";
 
-/// A tenant in a namespace where the API makes instances.
+/// A tenant in a namespace where the API creates instances.
 async fn tenant(namespace: &str) -> Tenant {
     let tenant = Lab::shared().await.tenant(namespace).await;
     let labels = Patch::Merge(json!({"metadata": {"labels": ours()}}));
@@ -29,20 +29,20 @@ async fn tenant(namespace: &str) -> Tenant {
     tenant
 }
 
-/// An instance with a database and a volume was there, and has left them; returns its password.
+/// An instance with a database and a volume existed, and has left them behind; returns its password.
 async fn left(tenant: &Tenant, name: &str) -> String {
     let spec = json!({"hostname": format!("{name}.{}.example", tenant.namespace), "deletionPolicy": "Retain"});
     tenant.create(name, spec).await.unwrap();
     tenant.ready(name, 1).await;
     let password = stored_password(&tenant.client, &tenant.namespace, &format!("{name}-admin-secret")).await;
     tenant.delete(name).await;
-    // The garbage collector has that.
+    // The garbage collector deletes this one.
     let redis = format!("{name}-redis-secret");
     tenant.wait_for(&redis, "gone", |secret: Option<&Secret>| secret.is_none().then_some(())).await;
     password
 }
 
-/// What holds or opens data in a namespace, with uid and whom it was retained from.
+/// Objects in a namespace that hold data or give access to data, with their uid and the owner they were retained from.
 async fn data(tenant: &Tenant) -> BTreeMap<String, (String, Option<String>)> {
     let clusters = ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", "PerconaPGCluster"));
     let mut found = BTreeMap::new();
@@ -60,7 +60,7 @@ fn adopting(hostname: &str, tenant: &Tenant, name: &str) -> Value {
     json!({"hostname": hostname, "name": name, "namespace": tenant.namespace, "postgres": {"adopt": true}})
 }
 
-/// The API of an operator that stands by, and asks the API server through a proxy.
+/// The API of a standby that reaches the API server through a proxy.
 async fn through_a_proxy(lab: &'static Lab) -> (Operator, Proxy, Http) {
     let proxy = Proxy::start(&lab.operator_kubeconfig).unwrap();
     let options = Options { kubeconfig: proxy.kubeconfig(), ..lab.options() };
@@ -121,7 +121,7 @@ async fn a_request_that_fails_leaves_what_was_retained() {
         assert_eq!(data(&tenant).await, before, "{verb} {resource}");
     }
 
-    // An instance is made and taken away again, beside the data of which the Secret is lost.
+    // An instance is created and deleted again, beside data whose Secret is lost.
     tenant.api::<Secret>().delete("acme-admin-secret", &DeleteParams::default()).await.unwrap();
     let before = data(&tenant).await;
     proxy.set([Rule::new("create", "secrets", unavailable)]);
@@ -158,7 +158,7 @@ async fn a_request_that_is_repeated_and_fails_leaves_the_namespace_of_before() {
         assert!(namespace.metadata.deletion_timestamp.is_none(), "{resource}");
         assert!(maps.get_opt("notes").await.unwrap().is_some(), "{resource}");
     }
-    // What this very call has made goes again.
+    // Everything that this request created is deleted again.
     proxy.set([Rule::new("create", "clientapps", Fault::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
     let answer = http.post(&with(small("made.repeated.example"), "name", "made-for-nothing")).await;
     assert_eq!(answer.status, 503, "{answer:?}");

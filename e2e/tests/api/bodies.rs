@@ -1,4 +1,4 @@
-//! Requests that are not what they should be, and connections that are not either.
+//! Malformed requests and connections.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -84,7 +84,7 @@ async fn what_the_controller_would_refuse_is_refused_at_once_and_nothing_is_made
         (body("namespace", json!("kube-system")), "NamespaceReserved", "namespace", "choose another"),
         (body("namespace", json!("clientapp-operator")), "NamespaceReserved", "namespace", "choose another"),
         (body("name", json!("default")), "NamespaceReserved", "name", "choose another"),
-        // What only the schema knows: the namespace is made by then, and is taken away again.
+        // Only the schema detects this: by then the namespace exists, and is deleted again.
         (body("ingressClassName", json!("")), "Refused", "ingressClassName", "create ClientApp "),
     ] {
         http.post(&body).await.is_problem(422, reason, Some(field), sentence);
@@ -114,7 +114,7 @@ async fn a_request_of_http_1_0() {
         let mut connection = TcpStream::connect(address).unwrap();
         connection.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
-        // The server closes, as HTTP/1.0 has it.
+        // The server closes the connection, as in HTTP/1.0.
         connection.read_to_string(&mut answer).unwrap();
         answer
     })
@@ -142,7 +142,7 @@ async fn a_client_that_hangs_up_leaves_a_whole_instance() {
     }
     for index in 0..10 {
         let name = format!("hung-up-{index}");
-        until("the instance is whole", async || {
+        until("the instance is complete", async || {
             let app = Api::<ClientApp>::namespaced(client.clone(), "api-hung-up").get_opt(&name).await.unwrap()?;
             let secret = format!("{name}-admin-secret");
             let secret = Api::<Secret>::namespaced(client.clone(), "api-hung-up").get_opt(&secret).await.unwrap()?;

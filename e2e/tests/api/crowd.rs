@@ -1,5 +1,5 @@
-//! Many requests at once, and an operator that is told to stop among them. No helm is there, so that no replica leads and
-//! only the API makes anything.
+//! Many simultaneous requests, and an operator that is stopped among them. There is no helm, so that no replica leads
+//! and only the API creates anything.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 
 use crate::{Http, small, until, with_hostname};
 
-/// Namespaces of ours, ClientApps and administrators' Secrets, each as the instance's name.
+/// The operator's namespaces, ClientApps and administrators' Secrets, each as the instance's name.
 async fn made(client: &Client) -> [BTreeSet<String>; 3] {
     let ours = ListParams::default().labels("app.kubernetes.io/managed-by=clientapp-operator");
     let namespaces = Api::<Namespace>::all(client.clone()).list(&ours).await.unwrap();
@@ -55,14 +55,14 @@ async fn two_hundred_at_once_two_replicas_and_a_stop() {
     let [namespaces, apps, secrets] = made(&client).await;
     assert_eq!((&namespaces, &apps, &secrets), (&expected, &expected, &expected));
 
-    // A restart forgets nothing: what is taken stays taken.
+    // A restart forgets nothing: taken names stay taken.
     assert!(operator.stop().unwrap());
     let (operator, http) = start().await;
     let taken = answers.iter().find(|answer| answer.status == 201).unwrap().word("hostname");
     let answer = http.post(&small(&taken)).await;
     answer.is_problem(409, "HostnameConflict", Some("hostname"), &taken);
 
-    // Two replicas are asked for the same at the same moment, and make one.
+    // Two replicas get the same request at the same moment, and create one instance.
     let (second, there) = start().await;
     for round in 0..10 {
         let (key, hostname) = (format!("replicas-{round}"), format!("replicas-{round}.api.example"));
@@ -76,7 +76,7 @@ async fn two_hundred_at_once_two_replicas_and_a_stop() {
     }
     assert!(second.stop().unwrap());
 
-    // Among many requests it is told to stop: none is left half way.
+    // It is stopped among many requests: none is left half done.
     let mut requests: FuturesUnordered<_> = (0..60)
         .map(|index| {
             let request = http.request(reqwest::Method::POST, "/instances");
@@ -96,7 +96,7 @@ async fn two_hundred_at_once_two_replicas_and_a_stop() {
     let [namespaces, apps, secrets] = made(&client).await;
     assert_eq!((&namespaces, &apps), (&apps, &secrets));
     assert!(apps.len() > expected.len(), "{apps:?}");
-    until("no namespace is left over", async || {
+    until("no namespace is left", async || {
         let [namespaces, apps, _] = made(&client).await;
         (namespaces == apps).then_some(())
     })

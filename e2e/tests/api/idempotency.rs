@@ -1,4 +1,4 @@
-//! Requests that are repeated.
+//! Repeated requests.
 
 use clientapp_operator::api::auth::User;
 use clientapp_operator::api::idempotency::Stamp;
@@ -16,7 +16,7 @@ async fn a_request_that_is_repeated_makes_one_instance() {
     let first = http.post_with_key("again", &body).await;
     let (namespace, name) = first.made();
     let password = first.word("adminPassword");
-    // Spaces and the order of fields do not count.
+    // Spaces and the order of fields do not matter.
     for body in [body.to_string(), format!(" {body} ")] {
         let request = http.request(reqwest::Method::POST, "/instances").header("Idempotency-Key", "again");
         let again = crate::send(request.header("Content-Type", "application/json").body(body)).await;
@@ -29,7 +29,7 @@ async fn a_request_that_is_repeated_makes_one_instance() {
     let other = http.post_with_key("again", &small("other.again.example")).await;
     other.is_problem(409, "IdempotencyKeyReused", Some("Idempotency-Key"), "take a new key");
     assert!(with_hostname(&client, "other.again.example").await.is_empty());
-    // Another key is another request.
+    // Another key makes it another request.
     http.post_with_key("another", &body).await.is_problem(409, "HostnameConflict", Some("hostname"), "choose another");
     assert_eq!(with_hostname(&client, "again.api.example").await, [name]);
     for key in ["", "a b"] {
@@ -79,7 +79,7 @@ async fn one_that_was_left_half_way_is_completed() {
         let user = User { name: "anonymous".to_owned(), ..User::default() };
         Stamp::of(&headers, &user, body).unwrap().unwrap()
     };
-    // As an operator leaves it that is killed right after it made the namespace.
+    // The state after an operator was killed right after it created the namespace.
     let body = small("half-way.api.example");
     let half = stamp("half-way", &body);
     make_namespace(&client, &half.name(0), json!({"labels": ours(), "annotations": half.annotations()})).await;
@@ -90,7 +90,7 @@ async fn one_that_was_left_half_way_is_completed() {
     let password = stored_password(&client, &half.name(0), &answer.word("adminSecret")).await;
     assert_eq!(answer.word("adminPassword"), password);
 
-    // A name that another namespace has by chance is passed over, the same way each time.
+    // A name that another namespace happens to have is skipped, in the same way each time.
     let body = small("by-chance.api.example");
     let chance = stamp("by-chance", &body);
     make_namespace(&client, &chance.name(0), json!({"labels": ours()})).await;

@@ -1,4 +1,4 @@
-//! Making, showing, listing and deleting instances.
+//! Creating, showing, listing and deleting instances.
 
 use clientapp_operator::crd::ClientApp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -51,9 +51,9 @@ async fn the_request_of_the_documents_word_for_word() {
     assert_eq!(app.spec.ingress_class_name.as_deref(), Some("traefik"));
     let secret = Api::<Secret>::namespaced(client.clone(), &namespace).get(&answer.word("adminSecret")).await.unwrap();
     assert_eq!(secret.annotations()["apps.bnerd-operator.local/clientapp-uid"], app.uid().unwrap());
-    assert!(secret.owner_references().is_empty(), "the garbage collector has no part in it");
+    assert!(secret.owner_references().is_empty(), "the garbage collector must not delete it");
 
-    // It is seen at once, and becomes Ready; and nothing but the one answer has the password.
+    // It is visible at once, and becomes Ready; and only this one response has the password.
     let shown = http.get(answer.header("location")).await;
     assert_eq!((shown.status, shown.word("hostname")), (200, "my-instance.local".to_owned()));
     let ready = until("it is Ready", async || {
@@ -185,7 +185,7 @@ async fn one_name_in_two_namespaces_and_none() {
 async fn one_that_does_not_decode_is_shown_with_the_problem() {
     let (lab, http) = Http::shared().await;
     let tenant = lab.tenant("api-undecodable").await;
-    // As text, since serde_json would not write it; the API server takes it.
+    // As text, since serde_json would not write it; the API server accepts it.
     let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
     let object = format!(
         r#"{{"apiVersion":"apps.bnerd-operator.local/v1alpha1","kind":"ClientApp","metadata":{{"name":"deep"}},
@@ -210,7 +210,7 @@ async fn deleted_and_waited_for() {
     let client = lab.plane.client().await.unwrap();
     let (namespace, name) = http.post(&small("deleted.api.example")).await.made();
     let path = format!("/instances/{name}?namespace={namespace}");
-    // At once: it is only on its way.
+    // The response comes at once: the deletion is still in progress.
     let answer = http.delete(&path).await;
     assert!(answer.status == 204 || (answer.status == 202 && answer.json["deleting"] == true), "{answer:?}");
     let answer = http.delete(&format!("{path}&wait=120")).await;
@@ -226,8 +226,8 @@ async fn deleted_and_waited_for() {
 
     let (_, name) = http.post(&small("deleted.api.example")).await.made();
     assert_eq!(http.delete(&format!("/instances/{name}?wait=120")).await.status, 204);
-    // The namespace that was made for it goes too.
-    until("the namespace goes", async || is_gone(&client, &name).await.then_some(())).await;
+    // The namespace that was created for it is deleted as well.
+    until("the namespace is gone", async || is_gone(&client, &name).await.then_some(())).await;
     for wait in ["301", "-1", "soon"] {
         let answer = http.delete(&format!("/instances/{name}?wait={wait}")).await;
         answer.is_problem(400, "InvalidParameter", Some("wait"), "0 to 300");

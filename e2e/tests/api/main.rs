@@ -25,25 +25,25 @@ struct Http {
     base: String,
 }
 
-/// What it answered.
+/// A response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
     headers: HeaderMap,
     text: String,
-    /// Null where it is not JSON.
+    /// Null unless it is JSON.
     json: Value,
 }
 
 impl Http {
-    /// That of the operator that all tests share.
+    /// The API of the operator that all tests share.
     async fn shared() -> (&'static Lab, Http) {
         let lab = Lab::shared().await;
         let base = lab.operator().as_mut().expect("an operator runs").api_url().unwrap();
         (lab, Http::at(base).await)
     }
 
-    /// That at an address, once it knows the instances.
+    /// The API at an address, once the operator knows the instances.
     async fn at(base: String) -> Http {
         // Another test of this process may have been first.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -72,7 +72,7 @@ impl Http {
         send(self.request(Method::POST, "/instances").header("Idempotency-Key", key).json(body)).await
     }
 
-    /// Host and port, for what no client would send.
+    /// Host and port, for requests that no client library would send.
     fn address(&self) -> &str {
         self.base.trim_start_matches("http://")
     }
@@ -95,7 +95,7 @@ impl Answer {
         self.json[field].as_str().unwrap_or_else(|| panic!("there is no {field} in {self:?}")).to_owned()
     }
 
-    /// It is a problem document with this status, reason and field, and a sentence with this in it.
+    /// Checks that it is a problem document with this status, reason and field, and with this part in its detail.
     fn is_problem(&self, status: u16, reason: &str, field: Option<&str>, sentence: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
@@ -105,26 +105,26 @@ impl Answer {
         assert!(self.json["title"].is_string(), "{self:?}");
     }
 
-    /// It is an instance that was made just now; returns namespace and name.
+    /// Checks that it is an instance that was just created; returns namespace and name.
     fn made(&self) -> (String, String) {
         assert_eq!(self.status, 201, "{self:?}");
         (self.word("namespace"), self.word("name"))
     }
 }
 
-/// A request for an instance that is up within moments.
+/// A request for an instance that is ready within moments.
 fn small(hostname: &str) -> Value {
     json!({"hostname": hostname, "postgres": {"enabled": false}, "redis": {"enabled": false},
         "persistence": {"enabled": false}})
 }
 
-/// A request with more in it.
+/// A request with another field.
 fn with(mut body: Value, field: &str, value: impl Into<Value>) -> Value {
     body[field] = value.into();
     body
 }
 
-/// A namespace, with the operator's mark or without.
+/// A namespace, with or without the operator's mark.
 async fn make_namespace(client: &Client, name: &str, metadata: Value) {
     let mut object = json!({"metadata": metadata});
     object["metadata"]["name"] = json!(name);
@@ -132,12 +132,12 @@ async fn make_namespace(client: &Client, name: &str, metadata: Value) {
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// The labels of a namespace that the operator made.
+/// The labels of a namespace that the operator created.
 fn ours() -> Value {
     json!({"app.kubernetes.io/managed-by": "clientapp-operator"})
 }
 
-/// The administrator's password as the cluster has it.
+/// The administrator's password in the cluster.
 async fn stored_password(client: &Client, namespace: &str, secret: &str) -> String {
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(secret).await.unwrap();
     String::from_utf8(secret.data.unwrap()["nextcloud-password"].0.clone()).unwrap()

@@ -22,7 +22,7 @@ async fn one_hostname_is_given_once() {
     }
     assert_eq!(with_hostname(&client, "once.api.example").await, [made[0].word("name")]);
     http.post(&body).await.is_problem(409, "HostnameConflict", Some("hostname"), "choose another");
-    // It is free again when that one is gone.
+    // It is free again once that instance is gone.
     let path = format!("/instances/{}?wait=120", made[0].word("name"));
     assert_eq!(http.delete(&path).await.status, 204);
     http.post(&body).await.made();
@@ -40,7 +40,7 @@ async fn a_name_that_is_taken_stays_whose_it_is() {
     let app = Api::<ClientApp>::namespaced(client.clone(), "api-taken").get("api-taken").await.unwrap();
     assert_eq!(app.spec.hostname, "first.taken.example");
     assert!(!crate::is_gone(&client, "api-taken").await);
-    // Another name in that namespace of ours is free.
+    // Another name in that namespace is free.
     let third = with(with(small("third.taken.example"), "name", "other"), "namespace", "api-taken");
     http.post(&third).await.made();
 }
@@ -79,7 +79,7 @@ async fn a_secret_in_the_way_is_told_and_nothing_stays() {
         "Secret api-secret/acme-admin-secret belongs to something else",
     );
     assert!(!answer.text.contains("not-yours"), "{answer:?}");
-    until("the ClientApp is taken away again", async || {
+    until("the ClientApp is deleted again", async || {
         with_hostname(&client, "secret.api.example").await.is_empty().then_some(())
     })
     .await;

@@ -30,7 +30,7 @@ async fn told(http: &Http, path: &str, mut last: impl FnMut(&str, &Value) -> boo
         }
     })
     .await
-    .unwrap_or_else(|_| panic!("the stream did not end; it told {events:#?}"));
+    .unwrap_or_else(|_| panic!("the stream did not end after {events:#?}"));
     events
 }
 
@@ -52,9 +52,9 @@ async fn until_it_is_ready() {
     let password = answer.word("adminPassword");
     assert!(!format!("{events:?}").contains(&password) && !lab.operator_log().contains(&password));
 
-    // Afterwards it is told what happened, once each, before it ends.
+    // Afterwards the stream repeats the events, once each, before it ends.
     let tenant_events = || told(&http, &path, |_, _| false);
-    let events = crate::until("its Ready event is told", async || {
+    let events = crate::until("its Ready event is sent", async || {
         let events = tenant_events().await;
         events.iter().any(|(name, data)| name == "event" && data["reason"] == "Ready").then_some(events)
     })

@@ -1,4 +1,4 @@
-//! What a person types: each answer, each refusal. No cluster.
+//! Commands on the command line: every output, every refusal. Without a cluster.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -9,18 +9,18 @@ use e2e::helm::Ran;
 use e2e::operator;
 use serde_json::Value;
 
-/// What a terminal would show, and the exit code.
+/// The output in a terminal, and the exit code.
 struct Answer {
     code: i32,
     ran: Ran,
 }
 
-/// Runs the operator in a directory, without any environment but `environment`.
+/// Runs the operator in a directory, with no environment except `environment`.
 fn type_in(dir: &Path, arguments: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Answer {
     let mut command = Command::new(operator::binary().unwrap());
     command.args(arguments).current_dir(dir).env_clear().envs(environment.iter().copied());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It may have refused its arguments and ended already.
+    // The process may have refused its arguments and exited already.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     let output = child.wait_with_output().unwrap();
     Answer { code: output.status.code().unwrap(), ran: Ran::from(output) }
@@ -108,7 +108,7 @@ fn render_prints_argv_and_values_without_a_cluster() {
     }
     assert!(!argv.contains("--set") && !argv.contains("--wait") && !argv.contains("--atomic"), "{argv}");
 
-    // Texts in quotes, so that helm, which reads YAML 1.1, takes nothing for anything else.
+    // Texts are quoted, so that helm, which reads YAML 1.1, does not take them for other types.
     let values: Value = serde_json::from_str(values).unwrap();
     for (path, expected) in [
         ("/nextcloud/host", "acme.example.com"),
@@ -129,10 +129,10 @@ fn render_prints_argv_and_values_without_a_cluster() {
     assert_eq!(values["internalDatabase"]["enabled"], false);
     assert_eq!(values["nextcloud"]["mail"]["enabled"], true);
 
-    // From standard input it is the same, and a second time too.
+    // The output is the same from standard input, and when repeated.
     let again = type_in(dir.path(), &["render", "-f", "-"], ACME, &[]);
     assert_eq!(again.ran.stdout, ran.stdout);
-    // The digest is of what helm is asked for.
+    // The digest covers helm's input.
     let other = type_in(dir.path(), &["render", "-f", "-"], &ACME.replace("20Gi", "30Gi"), &[]);
     assert!(other.code == 0 && !other.ran.stdout.contains(&digest), "{digest}");
 }
@@ -161,7 +161,7 @@ fn render_refuses_in_one_sentence() {
             spec("{hostname: a.example, values: {a: [9007199254740993]}}"),
             &["spec.values: a[0]: 9007199254740993 would reach the chart as 9007199254740992"],
         ),
-        // As kubectl and helm read it, or not at all.
+        // Read like kubectl and helm, or refused.
         (spec("{hostname: a.example, values: {a: no}}"), &["line 5: no is false to kubectl and helm"]),
         (spec("{hostname: a.example, values: {a: 0777}}"), &["line 5: 0777 is a number"]),
         (spec("hostname: 7"), &["not a ClientApp", "spec.hostname", "expected a string"]),
@@ -198,7 +198,7 @@ fn render_refuses_in_one_sentence() {
     }
 }
 
-/// Exit code 1, nothing on standard output that a script could take for a result, and one line for the person.
+/// Exit code 1, no result for a script on standard output, and one line for the user.
 fn assert_refused(what: &str, code: i32, ran: &Ran) {
     assert_eq!((code, ran.stdout.as_str()), (1, ""), "{what}: {}", ran.stderr);
     let sentence = ran.stderr.trim_end();
@@ -256,7 +256,7 @@ fn flags_that_cannot_be_right_are_refused_by_name() {
         }
         assert!(!ran.stderr.contains("me:secret"), "{}", ran.stderr);
     }
-    // The environment is read as strictly.
+    // The environment is validated as strictly.
     let Answer { code, ran } = type_in(Path::new("/"), &["run"], "", &[("CLIENTAPP_MAX_CONCURRENT", "0")]);
     assert!(code == 2 && ran.stderr.contains("--max-concurrent"), "{}", ran.stderr);
 }
@@ -293,7 +293,7 @@ fn run_ends_at_once_where_it_cannot_work() {
         let arguments: Vec<_> = ["run"].iter().chain(arguments).copied().collect();
         let Answer { code, ran } = type_in(dir.path(), &arguments, "", &[]);
         assert_eq!((code, ran.stdout.as_str()), (1, ""), "{arguments:?}: {}", ran.stderr);
-        // Logs are JSON where they go to no terminal, and the last says why it ended.
+        // Logs are JSON unless they go to a terminal, and the last entry says why the operator ended.
         let logs: Vec<Value> = ran.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let last = logs.last().unwrap_or_else(|| panic!("{arguments:?}: {}", ran.stderr));
         assert_eq!(last["level"], "ERROR", "{last}");

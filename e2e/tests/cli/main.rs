@@ -1,4 +1,5 @@
-//! What people type: the operator's commands, those of the kubectl plugin, and every command of the documents.
+//! Everything typed on the command line: the operator's commands, the kubectl plugin's, and every command in the
+//! documents.
 
 mod commands;
 mod plugin;

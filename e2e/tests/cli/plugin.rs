@@ -1,5 +1,5 @@
-//! `kubectl clientapp`, typed in by people and scripts: directly and through kubectl, as administrator and as a user who
-//! may do little, with an operator at work and without.
+//! `kubectl clientapp` for people and scripts: run directly and through kubectl, as administrator and as a user with
+//! few rights, with and without a running operator.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -46,7 +46,7 @@ fn installed() -> &'static Path {
     DIRECTORY.get_or_init(install).path()
 }
 
-/// What a terminal would show, and the exit code.
+/// The output in a terminal, and the exit code.
 #[derive(Debug)]
 struct Answer {
     code: i32,
@@ -62,7 +62,7 @@ impl From<Output> for Answer {
 }
 
 impl Answer {
-    /// Its stdout, if it did what it was asked for.
+    /// Its stdout, if it succeeded.
     #[track_caller]
     fn done(self) -> String {
         assert_eq!(self.code, 0, "{self:#?}");
@@ -74,7 +74,7 @@ impl Answer {
         serde_json::from_str(&self.done()).unwrap()
     }
 
-    /// What went wrong, and with which exit code.
+    /// Its error, if it failed with this exit code.
     #[track_caller]
     fn failed(self, code: i32, sentence: &str) -> String {
         assert!(self.code == code && self.stderr.contains(sentence), "exit code {code} and {sentence}: {self:#?}");
@@ -82,7 +82,7 @@ impl Answer {
     }
 }
 
-/// A program without any environment but its kubeconfig.
+/// A program with no environment except its kubeconfig.
 fn command(program: &Path, kubeconfig: Option<&Path>, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -96,7 +96,7 @@ fn plugin(kubeconfig: Option<&Path>, arguments: &[&str]) -> Answer {
     command(&installed().join(PLUGIN), kubeconfig, arguments).output().unwrap().into()
 }
 
-/// Types a command as cluster admin, in the tenant's namespace. Blocks a thread of its own, not the test's.
+/// Runs a command as cluster admin, in the tenant's namespace, on a thread of its own.
 async fn typed(tenant: &Tenant, arguments: &[&str]) -> Answer {
     typed_as(tenant, tenant.lab.plane.kubeconfig(), arguments).await
 }
@@ -108,7 +108,7 @@ async fn typed_as(tenant: &Tenant, kubeconfig: PathBuf, arguments: &[&str]) -> A
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
-/// Flags of `create` for an app that is ready soon.
+/// Flags of `create` for an app that is ready quickly.
 const SMALL: [&str; 2] = ["--no-redis", "--no-postgres"];
 
 async fn make(tenant: &Tenant, name: &str, flags: &[&str]) -> Answer {
@@ -116,10 +116,10 @@ async fn make(tenant: &Tenant, name: &str, flags: &[&str]) -> Answer {
     typed(tenant, &[&["create", name, "--hostname", &host][..], &SMALL, flags].concat()).await
 }
 
-/// How wide a terminal is.
+/// The width of the terminal.
 const COLUMNS: u16 = 80;
 
-/// What a person sees on a terminal who types this line and then, if asked, this answer; and the exit code.
+/// The screen of a terminal and the exit code, after a user types this line and then, if asked, this answer.
 async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environment: &[(&str, &str)]) -> (i32, String) {
     let size = Winsize { ws_row: 24, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
     let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
@@ -133,19 +133,19 @@ async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environm
     terminal.write_all(answer.as_bytes()).unwrap();
     let read = move || {
         let mut screen = Vec::new();
-        // The end of a terminal whose writers have gone is an error.
+        // Reading from a terminal whose writers are gone is an error.
         let _ = terminal.read_to_end(&mut screen);
         (child.wait().unwrap().code().unwrap(), String::from_utf8_lossy(&screen).into_owned())
     };
     tokio::task::spawn_blocking(read).await.unwrap()
 }
 
-/// A kubeconfig of a user who may do everything with the ClientApps of the namespace, and nothing else.
+/// The kubeconfig of a user with all rights on the ClientApps of the namespace, and no others.
 async fn little_user(tenant: &Tenant) -> PathBuf {
     user_with(tenant, &json!([])).await
 }
 
-/// The same, of one who may do this as well.
+/// The same with additional rights.
 async fn user_with(tenant: &Tenant, more: &Value) -> PathBuf {
     let create = PostParams::default();
     let account = serde_json::from_value(json!({"metadata": {"name": "little"}})).unwrap();
@@ -175,7 +175,7 @@ async fn user_with(tenant: &Tenant, more: &Value) -> PathBuf {
     path
 }
 
-/// A kubeconfig for a server that is not there.
+/// A kubeconfig for a server that does not exist.
 fn nowhere(directory: &Path) -> PathBuf {
     let path = directory.join("kubeconfig");
     let config = json!({
@@ -201,7 +201,7 @@ fn what_needs_no_cluster() {
     plugin(None, &["create"]).failed(2, "<NAME>");
     plugin(None, &["create", "acme"]).failed(2, "--hostname");
     plugin(None, &["wait", "acme", "--for", "Ready"]).failed(2, "condition=TYPE");
-    // The same binary says the same under its own name.
+    // The same binary prints the same under its own name.
     let own = command(operator::binary().unwrap(), None, &["kubectl", "list", "--help"]).output().unwrap();
     assert!(Answer::from(own).done().contains("--all-namespaces"));
 }
@@ -317,7 +317,7 @@ async fn what_is_made_and_what_is_refused() {
     let values_flag = ["--values", values.to_str().unwrap()];
     let flags = [&values_flag[..], &["--dry-run", "--deletion-policy", "retain"]].concat();
     let printed = make(&tenant, "acme", &flags).await.done();
-    // kubectl takes what has no quotes for true and false.
+    // Without quotes, kubectl would read these as true and false.
     assert!(printed.contains("'on': 'no'"), "{printed}");
     let printed: Value = serde_yaml::from_str(&printed).unwrap();
     assert_eq!(
@@ -356,7 +356,7 @@ async fn what_is_made_and_what_is_refused() {
     assert_eq!(made["metadata"]["namespace"], "plugin-made");
     kube::Api::<Namespace>::all(tenant.client.clone()).get("plugin-made").await.unwrap();
     plugin(Some(&kubeconfig), &flags).failed(1, "already exists");
-    // Found where it is.
+    // Found in its namespace.
     typed(&tenant, &["status", "only"]).await.failed(5, "there is one in namespace plugin-made: add -n plugin-made");
 }
 
@@ -369,13 +369,13 @@ async fn waiting_ends_for_a_reason() {
     typed(&tenant, &["wait", "acme", "--for", "condition=Released"]).await.done();
     let unready = typed(&tenant, &["wait", "acme", "--for", "condition=WorkloadsReady=False", "-o", "json"]).await;
     assert_eq!(unready.json()["metadata"]["name"], "acme");
-    // Progress is told line by line where there is no terminal, and none of it on stdout.
+    // Without a terminal, progress is printed line by line, and only to stderr.
     let late = typed(&tenant, &["wait", "acme", "--timeout", "5s"]).await;
     assert!(late.stdout.is_empty() && late.stderr.lines().next().unwrap().starts_with("acme: "), "{late:#?}");
 
     let other = make(&tenant, "other", &["--chart-version", charts::UNRENDERABLE, "--wait"]).await;
     other.failed(4, "error: other: ");
-    // Another client deletes what is waited for.
+    // Another client deletes the awaited app.
     let namespace = tenant.namespace.clone();
     let kubeconfig = tenant.lab.plane.kubeconfig();
     let mut waiting = command(&installed().join(PLUGIN), Some(&kubeconfig), &["wait", "acme", "-n", &namespace])
@@ -389,7 +389,7 @@ async fn waiting_ends_for_a_reason() {
     assert_eq!(ended.code(), Some(5));
 }
 
-/// Waits until a child has said something on stderr.
+/// Waits until a child has written something to stderr.
 fn first_line(child: &mut Child) {
     let mut byte = [0];
     while child.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 && byte != *b"\n" {}
@@ -418,7 +418,7 @@ async fn a_way_back_is_allowed_once() {
     typed(&tenant, &back).await.failed(4, "migrated data cannot be migrated back");
     typed(&tenant, &allowed).await.done();
     tenant.ready("acme", 2).await;
-    // It stays in the spec where a user changes that by other means, and counts no more; said again, it does.
+    // It stays in the spec if a user changes the version by other means, and is spent; given again, it is valid.
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     let status = tenant.ready("acme", 3).await;
     assert_eq!(status.spent_allow.as_deref(), Some(charts::PATCH));
@@ -459,7 +459,7 @@ async fn volumes(tenant: &Tenant) -> Vec<Option<String>> {
     claims.items.into_iter().map(|claim| claim.metadata.uid).collect()
 }
 
-/// Waits until an attempt other than the one that began then has failed.
+/// Waits until an attempt later than this one has failed.
 async fn failed_attempt(tenant: &Tenant, but: Option<&Attempt>) -> Attempt {
     let failed = |status: &ClientAppStatus| {
         let attempt = status.last_attempt.as_ref();
@@ -475,7 +475,7 @@ async fn another_attempt_now() {
     let tenant = Lab::shared().await.tenant("plugin-retry").await;
     make(&tenant, "acme", &["--chart-version", charts::UNRENDERABLE]).await.done();
     let first = failed_attempt(&tenant, None).await;
-    // A chart that does not render waits for half an hour.
+    // A chart that does not render is retried after half an hour.
     let wait = first.retry_at.as_ref().unwrap().0.duration_since(first.started_at.0);
     assert!(wait.as_mins() > 20, "{first:?}");
 
@@ -486,20 +486,20 @@ async fn another_attempt_now() {
     let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
     assert_eq!(generation, Some(1), "the spec is not touched");
 
-    // The same asking does not count twice: what it named is not the last attempt any more.
+    // The same request does not count twice: the attempt that it named is no longer the last one.
     tenant.kubectl(&["annotate", "clientapp", "acme", "any=thing"]).unwrap();
     let third = typed(&tenant, &["retry", "acme", "--wait", "--timeout", "2m"]).await;
     third.failed(4, "error: acme: ");
-    assert_eq!(failed_attempt(&tenant, Some(&second)).await.failures, 3, "one attempt for each asking");
+    assert_eq!(failed_attempt(&tenant, Some(&second)).await.failures, 3, "one attempt for each request");
 
-    // Once it is ready there is nothing to try again.
+    // Once the app is ready there is nothing to retry.
     typed(&tenant, &["upgrade", "acme", charts::DEFAULT, "--wait"]).await.done();
     assert!(typed(&tenant, &["retry", "acme"]).await.done().contains("there is nothing to retry"));
 }
 
-/// How many requests the little user has made so far, without watches, whose end is logged at some time.
+/// The number of requests by the user with few rights so far, without watches, whose end may be logged at any time.
 async fn requests_of_little(tenant: &Tenant) -> usize {
-    // What was asked before is in the log then.
+    // After this, the log contains all earlier requests.
     tenant.requests().await;
     let log = fs::read_to_string(tenant.lab.plane.audit_log().unwrap()).unwrap();
     let user = format!("system:serviceaccount:{}:little", tenant.namespace);
@@ -573,7 +573,7 @@ async fn changes_as_they_come() {
     told(gone).await;
 }
 
-/// What a command prints that does not end by itself, up to this text. It has begun to print by then.
+/// The output of a command that does not end by itself, up to this text. On return the command has printed something.
 async fn watching(tenant: &Tenant, arguments: &[&str], text: &'static str) -> JoinHandle<String> {
     let arguments = [arguments, &["-n", &tenant.namespace]].concat();
     let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
@@ -597,7 +597,7 @@ async fn watching(tenant: &Tenant, arguments: &[&str], text: &'static str) -> Jo
 }
 
 async fn told(watching: JoinHandle<String>) -> String {
-    tokio::time::timeout(TIMEOUT, watching).await.expect("it is told").unwrap()
+    tokio::time::timeout(TIMEOUT, watching).await.expect("the text is printed").unwrap()
 }
 
 #[tokio::test]
@@ -606,7 +606,7 @@ async fn on_a_terminal() {
     let host = hostname(&tenant, "acme");
     let make = [&["create", "acme", "--hostname", &host, "--wait"][..], &SMALL].concat();
     let (code, screen) = on_terminal(&tenant, &make, "", &[]).await;
-    // One line that changes, and in the end the sentence alone.
+    // One line that changes, and finally only the message.
     assert!(code == 0 && screen.contains("\u{1b}[2K") && screen.contains("acme: revision 1"), "{screen:?}");
 
     let (_, screen) = on_terminal(&tenant, &["list"], "", &[]).await;
@@ -625,7 +625,7 @@ async fn on_a_terminal() {
     for part in ["the volumes of app and Redis, and all data in them", "(deletionPolicy Delete)", "acme-admin-secret"] {
         assert!(screen.contains(part), "{part} is not in {screen}");
     }
-    assert!(!screen.contains("namespace plugin-terminal"), "it was not made for the app: {screen}");
+    assert!(!screen.contains("namespace plugin-terminal"), "it was not created for the app: {screen}");
     assert!(tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.deletion_timestamp.is_none());
     let (code, screen) = on_terminal(&tenant, &["delete", "acme"], "acme\n", &[]).await;
     assert!(code == 0 && screen.contains("acme: deleted"), "{screen}");
@@ -662,7 +662,7 @@ fn a_cluster_without_the_operator() {
     }
 }
 
-/// The database of an app is replaced by a dump, in its place; the app, its Secrets and its dumps stay.
+/// A dump replaces the database of an app in place; the app, its Secrets and its dumps stay.
 #[tokio::test]
 async fn an_app_gets_yesterdays_database_back() {
     let tenant = Lab::shared().await.tenant("yesterday").await;
@@ -701,13 +701,13 @@ async fn an_app_gets_yesterdays_database_back() {
     let found = tenant.api::<Postgresql>().get(database).await.unwrap();
     let status = found.status.unwrap();
     assert_eq!((status.phase, status.restored.unwrap().dump.as_str()), (Some(Phase::Up), dump));
-    // Dumps go on, on the same volume.
+    // Dumps continue, on the same volume.
     typed(&tenant, &["backup", "acme", "--wait"]).await.done();
     let claim = tenant.api::<PersistentVolumeClaim>().get("acme-pg-backup").await.unwrap();
     assert_eq!(claim.metadata.labels.unwrap()["apps.bnerd-operator.local/postgresql-uid"], found.metadata.uid.unwrap());
     assert!(!tenant.api::<ClientApp>().get("acme").await.unwrap().spec.suspend);
 
-    // What is lost is not dumped first, not even before the Postgresql is deleted.
+    // A lost database is not dumped first, not even before the Postgresql is deleted.
     dumps_are_listed(&tenant, dump).await;
     let before = uids().await;
     typed(&tenant, &["restore", "acme", "--no-backup", "--yes", "--wait"]).await.done();
@@ -716,8 +716,8 @@ async fn an_app_gets_yesterdays_database_back() {
     typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
 }
 
-/// The volume with the dumps is lost, too: the dumps in the bucket are listed from the user's machine, with the credentials that the
-/// cluster has, and nothing is taken away for one that is not there, or that no key opens.
+/// The volume with the dumps is lost, too: the dumps in the bucket are listed from the user's machine, with the
+/// credentials in the cluster, and nothing is deleted for a dump that does not exist or that the key does not decrypt.
 #[tokio::test]
 async fn an_app_gets_its_database_back_from_a_bucket() {
     let tenant = Lab::shared().await.tenant("from-bucket").await;
@@ -743,7 +743,7 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let restore = ["restore", "acme", "--store", "--no-backup", "--yes", "--wait"];
     typed(&tenant, &restore).await.failed(4, "there is no dump latest in the bucket");
 
-    // As the operator's Job uploads them: one in clear, and one encrypted.
+    // As uploaded by the operator's Job: one in plain text, and one encrypted.
     let volume = tempfile::tempdir().unwrap();
     let push = |dump: &str, recipient: Option<String>| {
         make_dump(volume.path(), dump, ("7", 12), b"data");
@@ -789,7 +789,7 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     assert_eq!((restored.dump.as_str(), restored.store), (plain, Some(place)));
 }
 
-/// A PerconaPGCluster is backed up and restored by Percona, in place.
+/// Percona backs up and restores a PerconaPGCluster in place.
 #[tokio::test]
 async fn a_cluster_gets_yesterdays_data_back() {
     let tenant = Lab::shared().await.tenant("yesterday-there").await;
@@ -825,7 +825,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let restores = async || tenant.api::<PerconaPGRestore>().list(&ListParams::default()).await.unwrap().items;
     assert_eq!(restores().await.len(), 0);
 
-    // What is there is backed up first, and the restore is what was asked for.
+    // The current state is backed up first, and the restore is the requested one.
     let said = typed(&tenant, &["restore", "acme", "--from", &name, "--yes", "--wait"]).await;
     for part in ["backing up what is in the database now", "restores the database of acme to its state in backup"] {
         assert!(said.stderr.contains(part), "{part}: {said:#?}");
@@ -839,14 +839,14 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let list = typed(&tenant, &["backups", "acme", "-o", "json"]).await.json();
     let items = list["items"].as_array().unwrap();
     assert_eq!(items.len(), 4, "{list}");
-    // By hand a full one; around a restore none that pushes another out.
+    // A manual backup is full; backups around a restore are not, so that they displace no other.
     let type_of = |name: &str| {
         items.iter().find(|item| item["metadata"]["name"] == name).unwrap()["status"]["backupType"].clone()
     };
     let types = items.iter().filter(|item| item["status"]["backupType"] == "incremental").count();
     assert_eq!((type_of(&name), types), (json!("full"), 2), "{list}");
 
-    // One at a time; and how it ended is told.
+    // One at a time; and the result is reported.
     tenant.percona("acme-pg", Knobs { hold_restores: true, fail_restores: true, ..Knobs::default() });
     let now = jiff::Timestamp::now().to_string();
     let at = ["restore", "acme", "--time", &now, "--no-backup", "--yes"];
@@ -872,7 +872,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     tenant.delete("acme").await;
 }
 
-/// The stand-in of a node runs no script, so the last words of the pods that have dumped are written here.
+/// The simulated node runs no script, so the termination messages of the dump pods are written here.
 async fn dumps_are_listed(tenant: &Tenant, dump: &'static str) {
     let pods = tenant.api::<Pod>();
     let selector = ListParams::default().labels("apps.bnerd-operator.local/role=backup");
@@ -889,7 +889,7 @@ async fn dumps_are_listed(tenant: &Tenant, dump: &'static str) {
     tenant.wait_for("acme-pg", "with a list of its dumps", listed).await;
 }
 
-/// A ClientApp with a dump, for what follows.
+/// A ClientApp with a dump.
 async fn with_a_dump(tenant: &Tenant, dump: &'static str) {
     let host = hostname(tenant, "acme");
     typed(tenant, &["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"]).await.done();
@@ -903,8 +903,8 @@ async fn uid_of(tenant: &Tenant, claim: &str) -> Option<String> {
 
 const DUMP: &str = "20260131T030000Z-x7k2p";
 
-/// A restore of once stays in the spec. When the Postgresql is deleted by mistake later, what it has left is no old volume of a
-/// restore that was cut off.
+/// A past restore stays in the spec. If the Postgresql is later deleted by mistake, its leftovers must not count as an
+/// old volume of an interrupted restore.
 #[tokio::test]
 async fn a_volume_that_was_not_dumped_first_is_not_deleted() {
     let tenant = Lab::shared().await.tenant("not-dumped").await;
@@ -920,7 +920,7 @@ async fn a_volume_that_was_not_dumped_first_is_not_deleted() {
     assert_eq!(uid_of(&tenant, "data-acme-pg-0").await, before, "{said:?}");
 }
 
-/// The volume with the dumps outlives a restore, whatever a user has written into the Postgresql.
+/// The volume with the dumps outlives a restore, whatever a user wrote into the Postgresql.
 #[tokio::test]
 async fn dumps_outlive_a_restore_of_a_database_whose_policy_is_delete() {
     let tenant = Lab::shared().await.tenant("policy-delete").await;
@@ -932,7 +932,7 @@ async fn dumps_outlive_a_restore_of_a_database_whose_policy_is_delete() {
     assert_eq!(uid_of(&tenant, "acme-pg-backup").await, before, "{said:?}");
 }
 
-/// The operator learns late that the app is suspended, and of the dump; it makes no empty database meanwhile.
+/// The operator learns late of the suspension and of the dump; it creates no empty database meanwhile.
 #[tokio::test]
 async fn a_late_watch_makes_no_other_database_during_a_restore() {
     let e2e::lab::Apart { tenant, proxy, options } = Lab::unattended().await.apart("late-restore").await;
@@ -947,17 +947,17 @@ async fn a_late_watch_makes_no_other_database_during_a_restore() {
     assert_eq!(found.status.unwrap().restored.unwrap().dump, DUMP);
 }
 
-/// Each restore can be taken back by another one, also one that does not come to its end.
+/// Each restore can be undone by another one, even if it does not finish.
 #[tokio::test]
 async fn back_to_the_dump_of_before() {
     let tenant = Lab::shared().await.tenant("take-back").await;
     with_a_dump(&tenant, DUMP).await;
     typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();
-    // It is on the volume, as is the one that was taken by the restore.
+    // The first dump is still on the volume, like the one taken by the restore.
     typed(&tenant, &["restore", "acme", "--from", DUMP, "--no-backup", "--yes", "--wait"]).await.done();
 }
 
-/// Rights that are missing show before the first step.
+/// Missing rights show before the first step.
 #[tokio::test]
 async fn without_the_rights_for_all_of_it_a_restore_does_not_begin() {
     let tenant = Lab::shared().await.tenant("half-the-rights").await;
@@ -977,7 +977,7 @@ async fn without_the_rights_for_all_of_it_a_restore_does_not_begin() {
     assert!(!app.spec.suspend && app.spec.postgres.restore.is_none());
 }
 
-/// `spec.suspend` is what holds a deletion up; a restore is no leave to go on with it.
+/// `spec.suspend` holds up a deletion; a restore must not let it continue.
 #[tokio::test]
 async fn a_deletion_that_is_held_up_is_not_carried_out_by_a_restore() {
     let tenant = Lab::shared().await.tenant("held-up").await;

@@ -1,5 +1,5 @@
-//! What README.md and the pages beside it say is so: commands run as printed, links lead somewhere, tables and the map agree
-//! with the code. And what they leave to `kubectl explain` and `--help` is there.
+//! README.md and the other pages are right: commands run as printed, links have targets, tables and the map agree with
+//! the code. And `kubectl explain` and `--help` contain what the pages leave to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 const PAGES: [&str; 6] =
     ["README.md", "CONTRIBUTING.md", "SECURITY.md", "crds/README.md", "e2e/README.md", "manifests/README.md"];
 
-// The commands.
+// Commands.
 
-/// What the scenario does not run, and why.
+/// Commands that the scenario skips, and why.
 const NOT_RUN: [(&str, &str); 6] = [
     ("cargo demo", "e2e/tests/demo.rs runs it"),
     ("cargo test", "it would run this"),
@@ -32,7 +32,7 @@ const NOT_RUN: [(&str, &str); 6] = [
     ("cargo build --release", "the scenario uses the operator that the tests have built"),
 ];
 
-/// What the output of a command has to contain.
+/// Required parts of a command's output.
 const OUTPUT: [(&str, &[&str]); 9] = [
     ("kubectl rollout status", &["successfully rolled out"]),
     ("kubectl wait --for=condition=Ready", &["condition met"]),
@@ -56,7 +56,7 @@ fn run_all(lab: &Lab) {
     let binary = operator::binary().unwrap();
     let api = lab.operator().as_mut().map(Operator::api_url).unwrap().unwrap();
 
-    // A checkout, as far as the commands look at it, and the user's home.
+    // A checkout, as far as the commands use it, and the user's home.
     let checkout = tempfile::tempdir().unwrap();
     let at = |path: &str| checkout.path().join(path);
     for directory in ["target/release", "home/.local/bin"] {
@@ -94,7 +94,7 @@ fn run_all(lab: &Lab) {
             }
         }
     }
-    assert_eq!(outputs.iter().find(|(_, seen)| !seen), None, "not in the README any more");
+    assert_eq!(outputs.iter().find(|(_, seen)| !seen), None, "no longer in the README");
 }
 
 #[test]
@@ -123,12 +123,12 @@ fn the_two_commands_are_at_the_top_of_a_guide_that_is_short() {
     assert!(readme.lines().count() <= 200);
 }
 
-// What the documentation leaves to others.
+// References outside the documentation.
 
 #[test]
 fn every_setting_has_a_help_text_and_a_variable() {
     let mut cli = Cli::command();
-    // Without this, `--help` would not yet be among the arguments.
+    // Without this, the arguments do not include `--help`.
     cli.build();
     for command in cli.get_subcommands() {
         assert!(command.get_about().is_some(), "{}", command.get_name());
@@ -196,13 +196,13 @@ fn the_explanation_of_values_names_what_the_operator_computes() {
                         path => (format!("{path}.{key}"), value),
                     }));
                 }
-                _ => assert!(covered, "{path} is computed, and not named"),
+                _ => assert!(covered, "{path} is computed, but not named"),
             }
         }
     }
 }
 
-/// What `render` computes for a spec, without base values, or its refusal.
+/// The computed values for a spec, without base values, or the refusal.
 fn rendered(spec: &Value) -> Result<Value, String> {
     let directory = tempfile::tempdir().unwrap();
     let app = json!({
@@ -237,7 +237,7 @@ fn the_short_names_are_not_perconas() {
     }
 }
 
-// What the documentation says itself.
+// Contents of the documentation itself.
 
 #[test]
 fn every_reason_that_is_named_exists() {
@@ -256,7 +256,7 @@ fn every_reason_that_is_named_exists() {
     };
     for name in PAGES.into_iter().filter(|name| *name != "CONTRIBUTING.md") {
         for word in code(&prose(&page(name))).into_iter().filter(is_camel_case) {
-            assert!(known.contains(&word), "{name}: {word} is no reason, kind or condition");
+            assert!(known.contains(&word), "{name}: {word} is not a reason, kind or condition");
         }
     }
 }
@@ -325,7 +325,7 @@ fn links_lead_somewhere() {
             if !section.is_empty() {
                 let text = fs::read_to_string(&target).unwrap().to_lowercase();
                 let mut headings = text.lines().filter_map(|line| line.strip_prefix('#'));
-                // As GitHub makes them.
+                // GitHub's anchors.
                 let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
                 let anchor = |heading: &str| {
                     heading.trim_start_matches('#').trim().chars().filter(kept).collect::<String>().replace(' ', "-")
@@ -336,7 +336,7 @@ fn links_lead_somewhere() {
     }
 }
 
-/// The commands in the console blocks, comments included, as bash takes them.
+/// The commands in the console blocks, comments included, as for bash.
 fn commands(text: &str) -> Vec<String> {
     let blocks = blocks(text, "console");
     let lines = blocks.iter().flat_map(|block| block.lines());
@@ -354,7 +354,7 @@ fn prose(text: &str) -> String {
     text.split("\n```").step_by(2).collect()
 }
 
-/// What is between backquotes.
+/// The parts in backquotes.
 fn code(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! What changes in the middle of a deletion counts: policy, suspension, the kind of deletion, and what is there.
+//! Changes in the middle of a deletion take effect: policy, suspension, propagation, and the existing objects.
 
 use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, Postgresql, label};
@@ -63,7 +63,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
         assert_eq!(volume(&tenant, &files(name)).await, before, "{name}");
         assert_eq!(tenant.listed(name).unwrap().1, "deployed", "{name}");
     }
-    // What RetainUnsafe advises works.
+    // The advice of RetainUnsafe works.
     orphan(&tenant, "retained").await;
     tenant.gone("retained").await;
     assert!(volume(&tenant, &files("retained")).await.is_some());
@@ -82,7 +82,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
 
     proxy.set([]);
 
-    // A deletion of the database that is cut off, and turned into Retain, is taken back.
+    // An interrupted deletion of the database that is changed to Retain is undone.
     let spec = with(small(&tenant, "half"), json!({"postgres": {"provider": "standalone"}}));
     tenant.create("half", spec.clone()).await.unwrap();
     tenant.ready("half", 1).await;
@@ -116,12 +116,12 @@ async fn without_helms_secret_a_release_is_as_dangerous() {
     delete(&tenant, "acme").await;
     tenant.condition("acme", "Ready", "False", "RetainUnsafe").await;
     tenant.kubectl(&["delete", "secret", "sh.helm.release.v1.acme.v1"]).unwrap();
-    // What was made later is done by now.
+    // After this, the operator has handled everything before it.
     tenant.create("later", small(&tenant, "later")).await.unwrap();
     tenant.ready("later", 1).await;
     tenant.condition("acme", "Ready", "False", "RetainUnsafe").await;
     assert_eq!(volume(&tenant, redis).await, before);
-    // The way out that it names.
+    // The remedy in its message.
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     tenant.gone("acme").await;
 }
@@ -138,7 +138,7 @@ async fn a_namespace_stays_with_what_was_said_to_stay() {
     tenant.delete("acme").await;
     tenant.create("acme", with(spec, json!({"postgres": {"enabled": false, "adopt": true}}))).await.unwrap();
     tenant.ready("acme", 1).await;
-    // Adopted, and another's since.
+    // Adopted, and since then owned by another object.
     let files = "acme-nextcloud-nextcloud";
     let before = volume(&tenant, files).await;
     let velero = Patch::Merge(json!({"metadata": {"labels": {label::MANAGED_BY: "velero"}}}));
@@ -153,12 +153,12 @@ async fn a_namespace_stays_with_what_was_said_to_stay() {
     assert_eq!((namespace.metadata.deletion_timestamp, volume(&tenant, files).await), (None, before));
 }
 
-/// At whatever moment of its first reconcile it is deleted: what was made for it goes, or is named.
+/// Deleted at any moment of its first reconcile: the objects created for it are deleted, or named.
 #[tokio::test]
 async fn created_and_deleted_at_once() {
     let tenant = Lab::shared().await.tenant("at-once").await;
     let name = |number: usize| format!("app-{number}");
-    // Deleted when so much of it is seen.
+    // Deleted when this much of it is visible.
     let moments: [fn(&ClientApp) -> bool; 4] = [
         |_| true,
         |app| !app.finalizers().is_empty(),
@@ -187,7 +187,7 @@ async fn created_and_deleted_at_once() {
     }
 }
 
-/// Nothing waits for its teardown then: what was made for it stays, and is named.
+/// Nothing waits for its teardown then: the objects created for it stay, and are named.
 #[tokio::test]
 async fn gone_in_the_middle_of_a_reconcile() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("in-the-middle", &[]).await;
@@ -214,7 +214,7 @@ async fn gone_in_the_middle_of_a_reconcile() {
     let spec = json!({"hostname": hostname(&tenant, "acme")});
     vanish::<ClientApp>(&tenant, &proxy, Rule::new("create", "secrets", Fault::Hang), "acme", spec).await;
     tenant.event("acme", "DataKept", "Secret acme-admin-secret stays").await;
-    // The first status of a database says whose its volume is.
+    // The first status of a database records the owner of its volume.
     let rule = Rule::new("patch", "postgresqls/status", Fault::Hang);
     vanish::<Postgresql>(&tenant, &proxy, rule, "db", json!({})).await;
     tenant.event("db", "Retained", "Secret db-credentials stays").await;

@@ -1,4 +1,4 @@
-//! Deletion: what goes, what stays, and that it always comes to an end.
+//! Deletion: what is deleted, what is kept, and that it always finishes.
 
 use clientapp_operator::crd::label;
 use clientapp_operator::crd::percona::PerconaPGCluster;
@@ -21,7 +21,7 @@ async fn everything_goes_and_the_database_with_its_volumes() {
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 
-    // Percona deletes volumes and Secrets only if asked to before its cluster goes.
+    // Percona deletes volumes and Secrets only if asked to before its cluster is deleted.
     let requests = tenant.requests().await;
     let clusters: Vec<_> = requests.iter().filter(|request| request.contains("perconapgclusters")).collect();
     let deletion =
@@ -38,7 +38,7 @@ async fn a_foreground_deletion_takes_everything_as_well() {
     nothing_is_left(&tenant).await;
 }
 
-/// The database with all that is needed to use it stays, without owner, and can be found.
+/// The database with everything needed to use it stays, without an owner, and can be found.
 async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
     let cluster = format!("{app}-pg");
     assert_eq!(secret(tenant, &format!("{cluster}-pguser-clientapp"), "password").await, password);
@@ -81,7 +81,7 @@ async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
     tenant.delete("acme").await;
     is_retained(&tenant, "acme", &password).await;
 
-    // Data are not squeezed, not even for being adopted.
+    // Volumes do not shrink, not even for an adoption.
     let adopt = json!({"postgres": {"adopt": true, "storageSize": "512Mi"}, "deletionPolicy": "Delete"});
     tenant.create("acme", with(spec, adopt)).await.unwrap();
     tenant.condition("acme", "Ready", "False", "StorageShrink").await;
@@ -92,7 +92,7 @@ async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
     assert_eq!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().uid(), cluster.uid());
     assert_eq!(secret(&tenant, "acme-pg-pguser-clientapp", "password").await, password);
     assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, admin);
-    // It is the app's own again, and goes with it.
+    // It belongs to the app again, and is deleted with it.
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 }
@@ -119,7 +119,7 @@ async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
     tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
     tenant.ready("acme", 1).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
-    // The API server stores what nests deeper than any decoder here goes.
+    // The API server stores objects that are nested too deeply for any decoder here.
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
     let patch = format!(r#"{{"spec":{{"values":{deep}}}}}"#);
     tenant.kubectl(&["patch", "clientapp", "acme", "--type=merge", "-p", &patch]).unwrap();
@@ -131,7 +131,7 @@ async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
 
     tenant.kubectl(&["delete", "clientapp", "acme", "--timeout=90s"]).unwrap();
     assert_eq!(tenant.listed("acme"), None);
-    // Who cannot read the policy keeps the data.
+    // If the policy cannot be read, the data is kept.
     is_retained(&tenant, "acme", &password).await;
 }
 
@@ -147,7 +147,7 @@ async fn an_invalid_object_keeps_its_release_and_can_be_deleted() {
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 
-    // And one that was never anything else.
+    // And one that was never valid.
     let never = with(small(&tenant, "never"), json!({"values": {"redis": {"enabled": true}}}));
     tenant.create("never", never).await.unwrap();
     tenant.condition("never", "Ready", "False", "InvalidSpec").await;

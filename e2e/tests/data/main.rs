@@ -1,4 +1,5 @@
-//! Nothing is lost that was not to be deleted, whatever users, cluster admins and other Helm clients do at which moment.
+//! Only data that was to be deleted is ever lost, whatever users, cluster admins and other Helm clients do at which
+//! moment.
 
 mod changes;
 mod deletion;

@@ -1,5 +1,5 @@
-//! Nothing is lost that was not to be deleted, and what is lost is told: forged marks, other Helm clients, deletions of every
-//! kind, and objects that go missing.
+//! Only data that was to be deleted is ever lost, and a loss is reported: forged marks, other Helm clients, deletions
+//! of every kind, and missing objects.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
 
-/// A claim as another user makes one, with these marks on it.
+/// Another user's claim, with these marks on it.
 async fn foreign_claim(tenant: &Tenant, name: &str, labels: Value, annotations: Value) -> PersistentVolumeClaim {
     let claim = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
@@ -24,10 +24,10 @@ async fn foreign_claim(tenant: &Tenant, name: &str, labels: Value, annotations: 
     tenant.api().create(&PostParams::default(), &claim.unwrap()).await.unwrap()
 }
 
-/// What of an object only its owner may change.
+/// The parts of an object that only its owner may change.
 fn essence(claim: &PersistentVolumeClaim) -> (Option<String>, BTreeMap<String, String>, BTreeMap<String, String>) {
     let mut annotations = claim.annotations().clone();
-    // The controllers of volumes write theirs.
+    // The volume controllers write their own.
     annotations.retain(|key, _| !key.contains("kubernetes.io/"));
     (claim.uid(), claim.labels().clone(), annotations)
 }
@@ -68,7 +68,7 @@ async fn look_alikes_of_an_apps_objects_are_neither_deleted_nor_marked() {
         tenant.delete("acme").await;
         tenant.create("acme", with(small(&tenant, "acme"), json!({"deletionPolicy": policy}))).await.unwrap();
         tenant.ready("acme", 1).await;
-        // Younger than the app, and labelled with all that an own one has.
+        // Younger than the app, and labelled like the app's own.
         let young = format!("planted-under-{}", policy.to_lowercase());
         planted.push(foreign_claim(&tenant, &young, labels.clone(), annotations.clone()).await);
         delete(&tenant, "acme", PropagationPolicy::Foreground).await;
@@ -99,7 +99,7 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt"},
         ]},
     }});
-    // Before and while it is deleted: whichever the operator sees.
+    // Before and during the deletion: whichever the operator sees.
     let apps = tenant.api::<ClientApp>();
     apps.patch_status("acme", &PatchParams::default(), &Patch::Merge(&forged)).await.unwrap();
     apps.delete("acme", &DeleteParams::default()).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
 async fn a_hand_made_cluster_of_the_apps_name_keeps_what_it_has() {
     let tenant = Lab::shared().await.tenant("hand-made").await;
     let database = json!({"hostname": hostname(&tenant, "acme")});
-    // Left by a cluster that another user has made and deleted.
+    // Left behind by a cluster that another user created and deleted.
     let marks = json!({"postgres-operator.crunchydata.com/cluster": "acme-pg"});
     let volume = foreign_claim(&tenant, "acme-pg-instance1-abcd-pgdata", marks.clone(), json!({})).await;
     let opens = json!({"metadata": {"name": "acme-pg-pguser-other", "labels": marks}, "stringData": {"password": "x"}});
@@ -148,7 +148,7 @@ async fn what_percona_would_take_along_is_looked_at_before() {
     let tenant = Lab::shared().await.tenant("labelled-for-percona").await;
     tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
     tenant.ready("acme", 1).await;
-    // A copy, as it is restored from a snapshot with all its labels.
+    // A copy restored from a snapshot with all its labels.
     let of_cluster = json!({CLUSTER_LABEL: "acme-pg", "postgres-operator.crunchydata.com/role": "pgdata"});
     let copy = foreign_claim(&tenant, "copy", of_cluster, json!({})).await;
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
@@ -160,7 +160,7 @@ async fn what_percona_would_take_along_is_looked_at_before() {
     let off = Patch::Merge(json!({"metadata": {"labels": {CLUSTER_LABEL: null}}}));
     tenant.api::<PersistentVolumeClaim>().patch("copy", &PatchParams::default(), &off).await.unwrap();
     tenant.gone("acme").await;
-    // Those of the database go when the claims' own controller lets go of them.
+    // The database's claims are gone when their own controller releases them.
     until("only the copy is left", async || names::<PersistentVolumeClaim>(&tenant).await == ["copy"]).await;
 }
 
@@ -209,7 +209,7 @@ async fn retain_waits_until_no_volume_would_go_with_the_release() {
     assert!(told.contains("acme-nextcloud-nextcloud") && told.contains("--cascade=orphan"), "{told}");
     assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
     assert_eq!(tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(), files);
-    // The way out: what may go, goes.
+    // The remedy: whatever may be deleted is deleted.
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
@@ -245,7 +245,7 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
         .unwrap();
     tenant.ready("acme", 2).await;
 
-    // Redis gets another, and the pods that have the old one are restarted.
+    // Redis gets a new password, and the pods with the old one restart.
     let before = secret(&tenant, "acme-redis-secret", "redis-password").await;
     let annotations = async |name: &str| {
         let set = tenant.api::<StatefulSet>().get(name).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
     tenant.ready("acme", 2).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
     tenant.delete("acme").await;
-    // What the user made stays the user's.
+    // The user's own Secret stays the user's.
     assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, password);
 }
 
@@ -288,7 +288,7 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     delete(&tenant, "acme", PropagationPolicy::Foreground).await;
     assert_eq!(kept().await, before);
 
-    // Adopted, and its finalizer edited out: what it had is without owner, and stays.
+    // Adopted, and its finalizer removed by hand: its data is without an owner, and stays.
     tenant
         .create("acme", with(spec.clone(), json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})))
         .await
@@ -303,7 +303,7 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     tenant.gone("acme").await;
     operator.signal(nix::sys::signal::Signal::SIGCONT);
     assert_eq!(kept().await, before);
-    // Made anew it gets none of that unasked.
+    // The recreated app gets none of it without asking.
     tenant.create("acme", spec.clone()).await.unwrap();
     tenant.condition("acme", "Stalled", "True", "DataRetained").await;
     assert_eq!(kept().await, before);
@@ -312,7 +312,7 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     assert_eq!(kept().await, before);
     assert!(apps.get("acme").await.unwrap().finalizers().contains(&FINALIZER.to_owned()));
     tenant.delete("acme").await;
-    // Volumes of the app whose finalizer was edited out carry no mark of its: they are not provably this one's.
+    // The volumes of the app whose finalizer was removed do not have this app's mark: they are not provably its own.
     assert_eq!(tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(), before.3);
     tenant.event("acme", "DataKept", "PersistentVolumeClaim acme-nextcloud-nextcloud stays").await;
     tenant.kubectl(&["delete", "pvc", "-l", "app.kubernetes.io/instance=acme"]).unwrap();
@@ -334,7 +334,7 @@ async fn an_orphan_deletion_leaves_everything() {
     assert_eq!(tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap(), database);
     let files = tenant.api::<PersistentVolumeClaim>().get("acme-nextcloud-nextcloud").await.unwrap();
     assert_eq!(files.labels()[label::RETAINED_FROM], "acme");
-    // And it is taken up again where that is asked for.
+    // And it is adopted if the spec asks for it.
     tenant.create("acme", with(spec, json!({"postgres": {"adopt": true}}))).await.unwrap();
     tenant.status("acme", "adopted", |status| has(status, "Ready", "True", "Ready")).await;
     assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, password);
@@ -348,7 +348,7 @@ async fn an_orphan_deletion_leaves_everything() {
     nothing_is_left(&tenant).await;
 }
 
-/// The newest storage Secret of a release.
+/// The latest storage Secret of a release.
 async fn stored(tenant: &Tenant, release: &str, revision: i64) -> Secret {
     tenant.api::<Secret>().get(&format!("sh.helm.release.v1.{release}.v{revision}")).await.unwrap()
 }
@@ -410,7 +410,7 @@ async fn an_object_of_another_namespace_says_nothing_about_an_app() {
     });
     let forged: Deployment = serde_json::from_value(forged).unwrap();
     other.api::<Deployment>().create(&PostParams::default(), &forged).await.unwrap();
-    // In its own namespace it is no object of the release either, and holds up no deletion.
+    // In its own namespace it is not an object of the release either, and holds up no deletion.
     tenant.api::<Deployment>().create(&PostParams::default(), &forged).await.unwrap();
     tenant
         .wait_for("never-ready", "seen by its controller", |deployment: Option<&Deployment>| {
@@ -476,7 +476,7 @@ async fn deletions_with_the_operator_away() {
         tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
     }
     tenant.api::<ClientApp>().delete("plain", &DeleteParams::background()).await.unwrap();
-    // Another one in the place of what would show it.
+    // Another Secret replaces the witness of an orphan deletion.
     tenant.kubectl(&["delete", "secret", "remade-redis-secret"]).unwrap();
     tenant.kubectl(&["create", "secret", "generic", "remade-redis-secret", "--from-literal=redis-password=x"]).unwrap();
     for name in ORPHANED {
@@ -489,7 +489,7 @@ async fn deletions_with_the_operator_away() {
             .await
             .unwrap();
     }
-    // The garbage collector has done its part.
+    // The garbage collector has finished.
     for name in APPS {
         tenant
             .wait_for(name, "through with the garbage collector", |app: Option<&ClientApp>| {
@@ -508,7 +508,7 @@ async fn deletions_with_the_operator_away() {
         assert_eq!(tenant.listed(name).unwrap().1, "deployed");
         tenant.event(name, "DataKept", &format!("{name}-admin-secret")).await;
     }
-    // Without Redis, too, it is known that nothing was to stay.
+    // Even without Redis it is known that nothing was to stay.
     for name in ["gone", "plain"] {
         assert_eq!(tenant.listed(name), None);
         assert!(tenant.api::<Postgresql>().get_opt(&format!("{name}-pg")).await.unwrap().is_none());
@@ -518,7 +518,7 @@ async fn deletions_with_the_operator_away() {
     }
 }
 
-/// Helm deletes what a revision does not have any more; the volumes among that are data.
+/// Helm deletes objects that a revision no longer has, but volumes among them hold data.
 #[tokio::test]
 async fn no_edit_takes_a_volume_along() {
     let tenant = Lab::shared().await.tenant("edited-away").await;
@@ -533,7 +533,7 @@ async fn no_edit_takes_a_volume_along() {
     tenant.ready("acme", 3).await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", files]);
     assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);
-    // They are on record, and go with the app.
+    // They are recorded, and deleted with the app.
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 }
@@ -547,16 +547,16 @@ async fn what_another_cluster_of_the_name_has_left_is_not_taken_over_unasked() {
     tenant.held("acme", "DataRetained", &["PersistentVolumeClaim acme-pg-instance1-abcd-pgdata"]).await;
     assert_eq!(names::<PerconaPGCluster>(&tenant).await, Vec::<String>::new());
     is_untouched(&tenant, &volume).await;
-    // With leave it is.
+    // With permission it is adopted.
     tenant.patch("acme", json!({"postgres": {"adopt": true}})).await.unwrap();
     tenant.ready("acme", 1).await;
 }
 
-/// Helm deletes with a release what the chart does not ask it to keep, for whichever app that was made.
+/// Helm deletes all objects of a release that the chart does not ask it to keep, whichever app they were created for.
 #[tokio::test]
 async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     let tenant = Lab::shared().await.tenant("inherited").await;
-    // With Redis, the next app is Ready only when it has its own witness of how it is deleted.
+    // With Redis, the next app is Ready only once it has its own witness of orphan deletions.
     let unkept = json!({
         "persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}, "redis": {"enabled": true},
     });
@@ -565,14 +565,14 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     tenant.ready("acme", 1).await;
     let files = "acme-nextcloud-nextcloud";
     let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
-    // Its finalizer is edited out while nothing is taken down.
+    // Its finalizer is removed by hand while the app is suspended.
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     let off = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     tenant.api::<ClientApp>().patch("acme", &PatchParams::default(), &off).await.unwrap();
     tenant.gone("acme").await;
 
-    // The API server tells ages by the second: the volume is to be older than the next app.
+    // Creation times are whole seconds: the volume must be older than the next app.
     let created = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap().metadata.creation_timestamp.unwrap();
     let clock = json!({"metadata": {"generateName": "clock-"}});
     let clock: ConfigMap = serde_json::from_value(clock).unwrap();

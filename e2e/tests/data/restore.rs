@@ -1,4 +1,4 @@
-//! The way back: an app whose database is made from a dump of the one before.
+//! Restores: an app whose database is created from a dump of the previous one.
 
 use clientapp_operator::crd::{Postgresql, conditions};
 use e2e::lab::Lab;
@@ -17,7 +17,7 @@ async fn an_app_comes_back_from_its_last_dump() {
     let backup = json!({"backup": {"schedule": "0 3 * * *", "drill": "@weekly", "onDelete": true}});
     tenant.create("acme", with(small(&tenant, "acme"), standalone(backup.clone()))).await.unwrap();
     tenant.ready("acme", 1).await;
-    // No other database is put over one that is there, and the app goes on.
+    // A dump does not overwrite an existing database, and the app keeps running.
     let restore = json!({"restore": {"claim": "acme-pg-backup"}});
     tenant.patch("acme", standalone(restore.clone())).await.unwrap();
     let refused = tenant.condition("acme", "Ready", "False", "Refused").await;
@@ -41,7 +41,8 @@ async fn an_app_comes_back_from_its_last_dump() {
     let restored = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().restored.unwrap();
     assert_eq!(restored.claim.as_deref(), Some("acme-pg-backup"));
 
-    // Its database object is deleted by mistake, and what it left is handed over: it goes on with its volume, and with no dump.
+    // Its database object is deleted by mistake, and its leftovers are handed over: it continues with its volume, not
+    // with a dump.
     let volume = async || claims.get("data-acme-pg-0").await.unwrap().metadata.uid;
     let (before, databases) = (volume().await, tenant.api::<Postgresql>());
     let uid = databases.get("acme-pg").await.unwrap().metadata.uid;

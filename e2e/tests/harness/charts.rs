@@ -1,6 +1,5 @@
-//! The test chart, seen through the pinned helm: what each version is named for is true of it, and its values tree
-//! has the traps of the reference chart. What any chart gets of the values that are written. And the places that charts are
-//! pulled from.
+//! The test chart with the pinned helm: each version has the property that it is named for, and its values tree has the
+//! pitfalls of the reference chart. Also, the values that any chart receives, and the sources of charts.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +23,7 @@ fn tools() -> &'static Tools {
     TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
 }
 
-/// A helm that knows no cluster, with cold caches.
+/// A helm without a cluster, with cold caches.
 struct Charts(Helm);
 
 impl Charts {
@@ -60,12 +59,12 @@ impl Charts {
     }
 }
 
-/// What the templates of a chart without values of its own get, for a file with values.
+/// The values that the templates of a chart without defaults receive from a values file.
 fn given(helm: &Charts, file: &str) -> Value {
     let chart = helm.path("given");
     std::fs::create_dir_all(chart.join("templates")).unwrap();
     std::fs::write(chart.join("Chart.yaml"), "{apiVersion: v2, name: given, version: 1.0.0}").unwrap();
-    // helm reads what is rendered, and would have its own opinion.
+    // As a string, since helm parses the rendered output.
     std::fs::write(chart.join("templates/given.yaml"), "given: {{ toJson .Values | b64enc }}").unwrap();
     let path = helm.path("given.values");
     std::fs::write(&path, file).unwrap();
@@ -75,7 +74,7 @@ fn given(helm: &Charts, file: &str) -> Value {
     serde_json::from_slice(&base64::prelude::BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
 }
 
-/// Whether two trees are the same, where 1 is 1.0.
+/// Whether two trees are equal, where 1 equals 1.0.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -154,7 +153,7 @@ fn object<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {kind}/{name} among {:?}", names(objects)))
 }
 
-/// What the app gets for a variable: a text, or `secret:key`. None where the variable is absent.
+/// The app's value for a variable: a text, or `secret:key`. None if the variable is absent.
 fn env(objects: &[Value], name: &str) -> Option<String> {
     let deployment = object(objects, "Deployment", "shop-nextcloud");
     let variables = deployment.pointer("/spec/template/spec/containers/0/env").unwrap().as_array().unwrap();
@@ -388,7 +387,7 @@ fn the_smaller_keys_arrive() {
     assert!(image.as_str().unwrap().starts_with("docker.io/bitnamilegacy/redis:"));
 }
 
-/// Texts that YAML 1.1 takes for something else where they are not in quotes, and characters that it has rules for.
+/// Texts that YAML 1.1 reads as another type without quotes, and characters with special rules.
 const ODD: [&str; 40] = [
     "",
     "NO",
@@ -441,7 +440,7 @@ fn values_reach_the_chart_as_they_are_written() {
     for odd in ODD {
         written.insert(odd.to_owned(), json!(odd));
     }
-    // No merge, by which it would set what the operator computes.
+    // Not a merge key, which would let it set computed keys.
     written.insert("<<".to_owned(), json!({"nextcloud": {"host": "elsewhere.example.com"}}));
     written.insert("numbers".to_owned(), json!([0, 1_u64 << 53, -(1_i64 << 53), i64::MIN, 1.5, 1e300, 1e-7, 0.1]));
     written.insert("k".repeat(1022), json!({"empty": {}, "none": [], "null": null}));
@@ -455,7 +454,7 @@ fn values_reach_the_chart_as_they_are_written() {
     let mut render = std::process::Command::new(operator::binary().unwrap());
     let ran = Ran::from(render.args(["render", "-f"]).arg(file).output().unwrap());
     assert!(ran.success, "{}", ran.stderr);
-    // What is printed, comment and all, is a file for helm.
+    // The printed text, including the comment, is a valid file for helm.
     let given = given(&helm, &ran.stdout);
     for (key, value) in &written {
         assert!(same(value, &given[key]), "{key:?}: {value} became {}", given[key]);
@@ -483,7 +482,7 @@ fn tree() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    // Many trees for each helm.
+    // Many trees for each run of helm.
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, max_shrink_iters: 60, ..ProptestConfig::default() })]
 
     #[test]
@@ -499,7 +498,7 @@ proptest! {
     }
 }
 
-/// What looks like a number looks so to every reader of what is printed.
+/// Text that looks like a number to one reader of the output does so to all.
 #[test]
 fn every_short_word_reaches_the_chart_as_it_is_written() {
     let mut words = vec![String::new()];
@@ -534,7 +533,7 @@ fn good_versions_become_ready_one_after_the_other() {
     }
 }
 
-/// Pulls from the repository with cold caches. The archive's digest, or what helm said.
+/// Pulls from the repository with cold caches. Returns the archive's digest, or helm's error.
 fn pull(repository: &Repository, version: &str) -> Result<String, String> {
     let helm = Charts::new();
     let home = helm.path("");

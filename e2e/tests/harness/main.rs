@@ -1,4 +1,4 @@
-//! What the scenarios stand on: the control plane, its tools, the charts, what helm says, and the stand-in for Percona's operator.
+//! The basis of the scenarios: the control plane, its tools, the charts, helm's messages, and the Percona stand-in.
 
 mod charts;
 mod percona;

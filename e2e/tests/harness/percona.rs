@@ -1,4 +1,4 @@
-//! The stand-in for the Percona operator, on a real control plane: what a client sees of it.
+//! The stand-in for the Percona operator, on a real control plane, as a client sees it.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -24,18 +24,18 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// For a machine that is busy with something else; no test waits for so long.
+/// Allows for a busy machine; no test needs this long.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-struct World {
+struct Shared {
     plane: ControlPlane,
     percona: PerconaStandIn,
 }
 
-/// One for all tests; each has a namespace and a cluster name of its own.
-fn world() -> &'static World {
-    static WORLD: OnceLock<World> = OnceLock::new();
-    WORLD.get_or_init(|| {
+/// Shared by all tests; each has its own namespace and cluster name.
+fn shared() -> &'static Shared {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    SHARED.get_or_init(|| {
         let plane = ControlPlane::builder().start(&Tools::ensure(&Progress::stderr()).unwrap()).unwrap();
         let start = || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -44,9 +44,9 @@ fn world() -> &'static World {
                 PerconaStandIn::start(plane.config().await.unwrap()).unwrap()
             })
         };
-        // The caller may be inside a runtime, where no other can be blocked on.
+        // The caller may be inside a runtime, where tokio refuses to block on another.
         let percona = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
-        World { plane, percona }
+        Shared { plane, percona }
     })
 }
 
@@ -59,7 +59,7 @@ struct Tenant {
 
 impl Tenant {
     async fn new(name: &'static str) -> Self {
-        let World { plane, percona } = tokio::task::spawn_blocking(world).await.unwrap();
+        let Shared { plane, percona } = tokio::task::spawn_blocking(shared).await.unwrap();
         let client = plane.client().await.unwrap();
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
@@ -90,7 +90,7 @@ impl Tenant {
         self.clusters().patch(self.name, &strict, &Patch::Apply(object)).await
     }
 
-    /// Waits until the cluster's status is like this.
+    /// Waits until the check accepts the cluster's status.
     async fn status(&self, is: impl Fn(&Value) -> bool + Send) -> Value {
         let condition = |cluster: Option<&DynamicObject>| cluster.is_some_and(|cluster| is(&cluster.data["status"]));
         let cluster = patient(await_condition(self.clusters(), self.name, condition)).await.unwrap().unwrap();
@@ -101,7 +101,7 @@ impl Tenant {
         self.status(|status| status["state"] == "ready").await
     }
 
-    /// Waits until a backup can be asked for.
+    /// Waits until a backup can be requested.
     async fn ready_for_backup(&self) -> Value {
         self.status(|status| condition(status, "ReadyForBackup")["status"] == "True").await
     }
@@ -128,7 +128,7 @@ impl Tenant {
         self.try_back_up(name, json!({"pgCluster": self.name, "repoName": "repo1"})).await.unwrap()
     }
 
-    /// Waits until the backup is like this.
+    /// Waits until the check accepts the backup.
     async fn backup(&self, name: &str, is: impl Fn(&DynamicObject) -> bool + Send) -> DynamicObject {
         let condition = |backup: Option<&DynamicObject>| backup.is_some_and(&is);
         patient(await_condition(self.backups(), name, condition)).await.unwrap().unwrap()
@@ -203,7 +203,7 @@ impl Tenant {
         list.iter().map(ResourceExt::name_any).collect()
     }
 
-    /// Waits until some object of the kind is like this.
+    /// Waits until the check accepts an object of the kind.
     async fn some<K>(&self, is: impl Fn(&K) -> bool) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -220,7 +220,7 @@ impl Tenant {
 }
 
 async fn patient<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, future).await.expect("it comes about")
+    tokio::time::timeout(TIMEOUT, future).await.expect("it happens in time")
 }
 
 fn value(secret: &Secret, key: &str) -> String {
@@ -561,7 +561,7 @@ async fn backups_bring_a_volume_a_host_and_a_first_backup_without_being_asked() 
     assert_eq!(job.labels()["postgres-operator.crunchydata.com/pgbackrest-backup"], "replica-create");
     assert_eq!(job.owner_references()[0].name, name);
 
-    // The operator has put a finalizer of its own on the cluster, and takes it off again.
+    // The operator added its own finalizer to the cluster, and removes it again.
     let finalizers = tenant.clusters().get("kept").await.unwrap().finalizers().to_vec();
     assert!(finalizers.contains(&"internal.percona.com/stop-watchers".to_owned()));
     tenant.delete().await;
@@ -596,7 +596,7 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
     let cluster = tenant.clusters().get("saved").await.unwrap();
     assert_eq!(cluster.annotations()["pgv2.percona.com/backup-in-progress"], "first");
 
-    // One at a time: the next waits without a word.
+    // One at a time: the next waits and reports nothing.
     tenant.back_up("second").await;
     let begun = |backup: &DynamicObject| backup.finalizers().len() == 1;
     assert_eq!(tenant.backup("second", begun).await.data.get("status"), None);
@@ -616,11 +616,11 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
     let cluster = tenant.clusters().get("saved").await.unwrap();
     assert_eq!(cluster.annotations().get("pgv2.percona.com/backup-in-progress"), None);
     assert_eq!(cluster.data["spec"]["backups"]["pgbackrest"]["manual"], manual);
-    // It is not the applier's, and so it is what would be left.
+    // The field does not belong to the applier, so only this part would remain.
     let refusal = tenant.try_create(&[], spec()).await.unwrap_err().to_string();
     assert!(refusal.contains("spec.backups.pgbackrest.repos: Required value"), "{refusal}");
 
-    // A backup takes its Job along.
+    // Deleting a backup deletes its Job.
     tenant.delete_backup(&first).await;
     tenant.gone::<Job>(name).await;
 }
@@ -653,7 +653,7 @@ async fn a_backup_that_comes_too_early_fails_or_waits() {
     let status = tenant.backup_is("clusterless", "Failed").await;
     assert_eq!(status["error"], "Backups are not enabled in the PerconaPGCluster configuration");
 
-    // From the start, and not only from when they are enabled.
+    // From the start, and not only after backups are enabled.
     let status = tenant.ready().await;
     assert_eq!(condition(&status, "ReadyForBackup")["status"], "False");
     assert_eq!(condition(&status, "ReadyForBackup")["reason"], "PGBackRestRepoHostReady");
@@ -709,7 +709,7 @@ async fn a_restore_takes_the_cluster_away_until_it_is_over() {
     let cluster = tenant.clusters().get("back").await.unwrap();
     let restore = &cluster.data["spec"]["backups"]["pgbackrest"]["restore"];
     assert_eq!(*restore, json!({"enabled": true, "repoName": "repo1", "options": ["--type=immediate", "--set=x"]}));
-    // One at a time: the next waits without a word.
+    // One at a time: the next waits and reports nothing.
     tenant.try_restore("second", spec.clone()).await.unwrap();
     tenant.percona.set_for(tenant.name, "back", Knobs::default());
     assert!(tenant.restore_is("first", "Succeeded").await["completed"].is_string());
@@ -742,7 +742,7 @@ async fn a_schedule_makes_backups_into_its_repository() {
     tenant.create(&[], spec).await;
     tenant.ready_for_backup().await;
     let scheduled = |backup: &DynamicObject| backup.name_any().starts_with("daily-repo1-diff-");
-    let name = e2e::wait::until("a backup by schedule", async || {
+    let name = e2e::wait::until("a scheduled backup exists", async || {
         let backups = tenant.backups().list(&ListParams::default()).await.unwrap();
         backups.iter().find(|backup| scheduled(backup)).map(|backup| backup.name_any()).ok_or("none yet".to_owned())
     })

@@ -59,7 +59,7 @@ fn two_planes_side_by_side_know_nothing_of_each_other_and_leave_nothing() {
     }
     one.stop();
     assert_nothing_left(&directories[0]);
-    assert!(directories[1].exists(), "the other one has ended too");
+    assert!(directories[1].exists(), "the other plane has stopped too");
     let owner = thread::spawn(move || {
         let _plane = two;
         panic!("on purpose: a test has failed");
@@ -153,7 +153,7 @@ async fn it_has_the_nodes_asked_for_and_logs_requests() {
     let nodes = Api::<Node>::all(plane.client().await.unwrap());
     assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 2);
     nodes.get_opt("no-node-of-this-name").await.unwrap();
-    // The line is written after the answer.
+    // The API server writes the line after the response.
     blocking_until("the request is in the audit log", || {
         let log = fs::read_to_string(plane.audit_log().unwrap()).unwrap();
         log.lines().filter(|line| line.contains("/api/v1/nodes/no-node-of-this-name")).count() == 1
@@ -243,7 +243,7 @@ fn without_go_and_without_programs_one_sentence_says_what_to_install() {
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 
-/// A cache of its own for the command, so that a plane a developer has up is not concerned, with the tools found anew.
+/// The command's own cache, with the tools found again, so that a developer's running plane is unaffected.
 struct Cache(TempDir);
 
 impl Cache {
@@ -288,7 +288,7 @@ fn assert_nothing_left(directory: &Path) {
     assert_eq!(processes(directory), [""; 0]);
 }
 
-/// The command lines that name the plane's directory: all its servers' do.
+/// The command lines that contain the plane's directory, as those of all its servers do.
 fn processes(directory: &Path) -> Vec<String> {
     let output = Command::new("ps").args(["-A", "-o", "args="]).output().unwrap();
     let directory = directory.to_str().unwrap();
@@ -300,10 +300,10 @@ where
     K: kube::Resource + Clone + std::fmt::Debug + for<'de> serde::Deserialize<'de> + Send + 'static,
 {
     let awaited = tokio::time::timeout(TIMEOUT, await_condition(api, name, condition)).await;
-    awaited.unwrap_or_else(|_| panic!("waited in vain for {name}")).unwrap();
+    awaited.unwrap_or_else(|_| panic!("timed out waiting for {name}")).unwrap();
 }
 
-/// A new namespace gets its service account: the controller manager has found its way back.
+/// A new namespace gets its service account, so the controller manager has reconnected.
 async fn controllers_work(client: &Client) {
     let namespaces = Api::<Namespace>::all(client.clone());
     namespaces.create(&PostParams::default(), &named("new")).await.unwrap();

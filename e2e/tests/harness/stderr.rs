@@ -1,7 +1,7 @@
-//! What the pinned helm says on stderr when something goes wrong, against the files in `fixtures/helm-<version>`: the
-//! operator's classes of errors are tested with them.
+//! The pinned helm's errors on stderr match the files in `fixtures/helm-<version>`, with which the operator's
+//! classification of errors is tested.
 //!
-//! With `UPDATE_FIXTURES=1` in the environment, files that no longer say what helm says are written anew.
+//! With `UPDATE_FIXTURES=1` in the environment, outdated files are rewritten.
 
 use std::env;
 use std::fs;
@@ -29,7 +29,7 @@ fn plane() -> &'static ControlPlane {
     PLANE.get_or_init(|| ControlPlane::builder().start(tools()).unwrap())
 }
 
-/// The files of the pinned helm's version.
+/// The files for the pinned version of helm.
 fn fixtures() -> PathBuf {
     static VERSION: OnceLock<String> = OnceLock::new();
     let version = VERSION.get_or_init(|| {
@@ -39,7 +39,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(format!("helm-{version}"))
 }
 
-/// What a run must have failed with.
+/// Checks that a run has failed with this text.
 fn says(name: &str, ran: &Ran) {
     assert!(!ran.success, "{name}: helm succeeded: {}", ran.stdout);
     let file = fixtures().join(format!("{name}.txt"));
@@ -54,7 +54,7 @@ fn says(name: &str, ran: &Ran) {
     fs::write(&file, apart_from_here(&ran.stderr)).unwrap();
 }
 
-/// The text with another name for helm's temporary home.
+/// Replaces the path of helm's temporary home.
 fn apart_from_here(text: &str) -> String {
     let home = env::temp_dir().join(".tmp");
     let mut parts = text.split(home.to_str().unwrap());
@@ -66,8 +66,8 @@ fn apart_from_here(text: &str) -> String {
     text
 }
 
-/// The text's lines without what differs from run to run: the home, ports and other numbers, and the order, for helm
-/// applies objects of a kind at the same time and reports them as they come.
+/// The text's lines without the parts that differ from run to run: the home, ports and other numbers, and the order,
+/// since helm applies objects of a kind at the same time and reports them as they finish.
 fn steady(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let mut steady = String::new();
@@ -108,7 +108,7 @@ fn pulling_from_a_repository() {
     }
 }
 
-/// Helm's own timeout is two minutes, hence on demand only: `cargo test -- --ignored`.
+/// Helm's own timeout is two minutes, so this runs on demand only: `cargo test -- --ignored`.
 #[test]
 #[ignore = "takes two minutes"]
 fn pulling_from_a_slow_repository() {
@@ -191,13 +191,13 @@ impl Tenant {
         child
     }
 
-    /// What admission is told takes effect some time after.
+    /// A new admission policy takes effect after some time.
     fn until_services_are_refused(&self) {
         let create = ["create", "service", "clusterip", "probe", "--tcp=1", "--dry-run=server"];
         while self.start_kubectl(&create, "").wait().unwrap().success() {}
     }
 
-    /// Lets the user `clerk` do this in the namespace and nothing else.
+    /// Grants the user `clerk` only these rights in the namespace.
     fn allow(&self, rules: Value) {
         let meta = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "clerk"}});
         let (mut role, mut binding) = (meta("Role"), meta("RoleBinding"));
@@ -265,7 +265,7 @@ fn broken_charts() {
 #[test]
 fn hooks() {
     let tenant = Tenant::new("hooks");
-    // Less than the hook takes to fail, and enough for helm to see it begin.
+    // Too short for the hook to fail, and long enough for helm to see it start.
     let long = ["--set", "hookSeconds=3600", "--timeout", "10s"];
     says("hook-timeout", &tenant.upgrade(charts::HOOK_FAILS, &values(), &long));
     tenant.uninstall();
@@ -318,7 +318,7 @@ fn changes_that_the_api_server_refuses() {
 fn quotas_and_namespaces_that_end() {
     let tenant = Tenant::new("poor");
     tenant.kubectl(&["create", "quota", "none", "--hard=count/configmaps=1,services=0"], "");
-    // It refuses nothing before it is counted.
+    // The quota refuses nothing until its usage is counted.
     tenant.kubectl(&["wait", "quota/none", "--for=jsonpath={.status.used.services}=0", "--timeout=60s"], "");
     says("quota", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
     let tenant = Tenant::new("ending");
@@ -326,7 +326,7 @@ fn quotas_and_namespaces_that_end() {
     tenant.kubectl(&["apply", "-f", "-"], &held.to_string());
     tenant.kubectl(&["delete", "namespace", "ending", "--wait=false"], "");
     says("namespace-terminating", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
-    // Lets the namespace go, and the plane with it, without a wait.
+    // Lets the namespace be deleted, and the plane with it, without a wait.
     tenant.kubectl(&["patch", "configmap", "held", "--type=merge", "-p", r#"{"metadata":{"finalizers":[]}}"#], "");
 }
 
@@ -410,7 +410,7 @@ fn kubeconfig(cluster: Value, user: Value) -> Value {
 #[test]
 fn waits_that_end_too_early() {
     let tenant = Tenant::new("impatient");
-    // What else the release has is ready by then, and helm has seen that of all.
+    // All other objects of the release are ready by then, and helm has seen it.
     says("wait-timeout", &tenant.upgrade(charts::NEVER_READY, &values(), &["--wait", "--timeout", "20s"]));
 }
 
@@ -434,7 +434,7 @@ fn operations_at_the_same_time() {
     let mut first = tenant.helm.spawn(&arguments).unwrap();
     tenant.kubectl(&["wait", "--for=create", "--timeout=2m", "deployment/shop-nextcloud"], "");
     says("in-progress-while-installing", &tenant.upgrade(charts::DEFAULT, &values(), &[]));
-    // The pending release is the same whether its helm lives or was killed.
+    // The pending release is the same whether its helm is alive or was killed.
     first.kill().unwrap();
     first.wait().unwrap();
     says("in-progress-after-sigkill", &tenant.upgrade(charts::DEFAULT, &values(), &[]));

@@ -1,4 +1,4 @@
-//! How the programs get into the cache, with a stand-in for the compiler.
+//! How programs get into the cache, with a fake compiler.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// Uses nothing but the shell itself, as the `PATH` holds nothing but this.
+/// Uses only shell built-ins, since the `PATH` contains nothing but this script.
 const GO: &str = r#"#!/bin/sh
 case $1 in
 version) echo "$FAKE_VERSION"; exit "${FAKE_STATUS:-0}" ;;
@@ -44,7 +44,7 @@ impl Fixture {
         Self(directory)
     }
 
-    /// `e2e tools` in an environment with nothing but the compiler.
+    /// `e2e tools` in an environment with only the compiler.
     fn tools(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_e2e"));
         command.arg("tools").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

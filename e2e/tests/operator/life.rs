@@ -1,6 +1,6 @@
-//! The life of operators: at rest, restarted, killed, in pairs; and where charts and Percona come from.
+//! The life of operators: at rest, restarted, killed, in pairs; and the sources of charts and of Percona.
 //!
-//! Operators are started and ended here at will, so that each scenario has its own, which see no other's namespace.
+//! Scenarios here start and stop operators at will, so each has its own, restricted to its namespace.
 
 use clientapp_operator::crd::{ClientApp, Profile};
 use e2e::charts::{self, Content};
@@ -22,12 +22,12 @@ use kube::{Api, ResourceExt as _};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// A namespace with operators of its own.
+/// A namespace with its own operators.
 async fn apart(namespace: &str) -> Apart {
     Lab::unattended().await.apart(namespace).await
 }
 
-/// An app whose hook no node fits: helm waits for it until the test lets it run.
+/// An app whose hook fits on no node: helm waits for it until the test lets it run.
 fn slow(tenant: &Tenant, name: &str) -> Value {
     json!({
         "hostname": hostname(tenant, name),
@@ -35,7 +35,8 @@ fn slow(tenant: &Tenant, name: &str) -> Value {
     })
 }
 
-/// Waits until helm waits for the hook of this app, and returns the uid of its Job. `before` is that of the last run.
+/// Waits until helm waits for the hook of this app, and returns the uid of its Job. `before` is the uid of the last
+/// run.
 async fn next_hook(tenant: &Tenant, app: &str, before: &str) -> String {
     let waiting = |job: Option<&Job>| {
         let job = job.filter(|job| job.status.as_ref().is_some_and(|status| status.active > Some(0)))?;
@@ -44,7 +45,7 @@ async fn next_hook(tenant: &Tenant, app: &str, before: &str) -> String {
     tenant.wait_for(&format!("{app}-nextcloud-prepare"), "waiting", waiting).await
 }
 
-/// What Helm's storage says of the revisions that lock the release.
+/// The statuses of the revisions that lock the release, from Helm's storage.
 async fn pending(tenant: &Tenant, release: &str) -> Vec<String> {
     let revisions = ListParams::default().labels(&format!("owner=helm,name={release}"));
     let secrets = tenant.api::<Secret>().list_metadata(&revisions).await.unwrap();
@@ -52,7 +53,7 @@ async fn pending(tenant: &Tenant, release: &str) -> Vec<String> {
     statuses.filter(|status| status.starts_with("pending-")).collect()
 }
 
-/// Waits until there are more events about an app than so many, and the last one says what its status says.
+/// Waits until there are more than this many events about an app, and the last one has the message of its status.
 async fn all_told(tenant: &Tenant, name: &str, more_than: usize) -> Vec<(String, String)> {
     let ready = tenant.condition(name, "Ready", "True", "Ready").await;
     until("there is one more event", async || {
@@ -62,7 +63,7 @@ async fn all_told(tenant: &Tenant, name: &str, more_than: usize) -> Vec<(String,
     .await
 }
 
-/// How many reconciles the operator has finished.
+/// The number of reconciles that the operator has finished.
 fn reconciles(operator: &mut Operator) -> f64 {
     operator.counted("clientapp_operator_reconcile_seconds_count").unwrap()
 }
@@ -109,7 +110,7 @@ async fn at_rest_an_app_costs_nothing() {
     assert_eq!(upgrades.len(), apps.len(), "{runs:?}");
     assert!(upgrades.iter().all(|run| run.arguments.contains("--disable-openapi-validation")), "{runs:?}");
 
-    // Metadata that is nothing to the operator.
+    // Metadata that does not concern the operator.
     let before = tenant.requests().await;
     for name in apps {
         let seen = reconciles(&mut operator);
@@ -120,7 +121,7 @@ async fn at_rest_an_app_costs_nothing() {
     assert_eq!(since(before, tenant.requests().await), [""; 0]);
     assert_eq!(shim.runs(), runs);
 
-    // Another client's hand in the status: what was said is said again, and that is all.
+    // Another client edits the status: the operator reports the same again, and does nothing else.
     let said = tenant.api::<ClientApp>().get("one").await.unwrap().status.unwrap();
     let before = tenant.requests().await;
     let patch = Patch::Merge(json!({"status": {"url": "https://elsewhere.example.com", "conditions": []}}));
@@ -128,7 +129,7 @@ async fn at_rest_an_app_costs_nothing() {
     tenant.status("one", "repaired", |status| status.url == said.url && has(status, "Ready", "True", "Ready")).await;
     let repaired = tenant.api::<ClientApp>().get("one").await.unwrap().status.unwrap();
     assert_eq!(repaired.release, said.release);
-    // To a pass that finds no condition it is Ready anew.
+    // To a reconcile that finds no condition, the app has just become Ready.
     told[0] = all_told(&tenant, "one", told[0].len()).await;
     let requests = since(before, tenant.requests().await);
     assert_eq!(
@@ -139,7 +140,7 @@ async fn at_rest_an_app_costs_nothing() {
     assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
     assert_eq!(shim.runs(), runs);
 
-    // A restart, with the same charts, and with none at all while the repository is down.
+    // A restart, with the same charts, and without any while the repository is down.
     repository.set(Fault::Refused).unwrap();
     for (cache, options) in [("warm", warm.clone()), ("cold", Options { chart_cache: None, ..warm })] {
         let versions =
@@ -148,9 +149,9 @@ async fn at_rest_an_app_costs_nothing() {
         let before = tenant.requests().await;
         assert!(operator.stop().unwrap());
         operator = leading(&options).await;
-        // All that a new operator cannot know from its watches: which keys Percona's Secrets have.
-        until("every Secret is looked at", async || tenant.requests().await.len() >= before.len() + apps.len()).await;
-        until("every app is looked at", async || reconciles(&mut operator) >= 3.0).await;
+        // A new operator needs to look up only one thing that its watches do not show: the keys of Percona's Secrets.
+        until("every Secret is read", async || tenant.requests().await.len() >= before.len() + apps.len()).await;
+        until("every app is reconciled", async || reconciles(&mut operator) >= 3.0).await;
         assert_eq!(since(before, tenant.requests().await), ["operator get secrets/"; 3]);
         assert_eq!(versions().await, stored);
         assert_eq!(shim.runs(), runs);
@@ -158,7 +159,7 @@ async fn at_rest_an_app_costs_nothing() {
         let before = tenant.requests().await;
         let seen = reconciles(&mut operator);
         tenant.kubectl(&["annotate", "clientapps", "--all", "--overwrite", &format!("cache={cache}")]).unwrap();
-        until("every app is looked at again", async || reconciles(&mut operator) >= seen + 3.0).await;
+        until("every app is reconciled again", async || reconciles(&mut operator) >= seen + 3.0).await;
         assert_eq!(since(before, tenant.requests().await), [""; 0]);
     }
     repository.set(Fault::None).unwrap();
@@ -184,7 +185,7 @@ async fn one_leads_and_the_other_goes_on_without_repeating_anything() {
 
     assert!(first.stop().unwrap());
     second.wait_for_log("\"leading\"").unwrap();
-    until("the app is looked at", async || reconciles(&mut second) >= 1.0).await;
+    until("the app is reconciled", async || reconciles(&mut second) >= 1.0).await;
     assert_eq!(shim.runs(), runs);
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
@@ -201,10 +202,10 @@ async fn lease_holder(tenant: &Tenant, options: &Options) -> String {
     leases(tenant, options).get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
 }
 
-/// Waits until the second leads, and looks all the while that the first does not lead as well.
+/// Waits until the second operator leads, and checks meanwhile that the first does not lead as well.
 async fn taken_over(first: &mut Operator, second: &mut Operator) {
-    until("the second leads, and the first no more", async || {
-        // In this order: both would lead now if the second already did and the first still does.
+    until("the second leads, and the first no longer does", async || {
+        // In this order: if the second already leads while the first still does, both are seen leading.
         let second = leads(second);
         assert!(!(second && leads(first)), "two operators lead");
         second
@@ -235,7 +236,7 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     taken_over(&mut first, &mut second).await;
     assert!(!helm.alive(), "helm ends before another leads");
     first.wait_for_log("the lease is lost").unwrap();
-    // A hook that runs is not begun anew before its end.
+    // A running hook is not started again before it has ended.
     tenant.let_job_run(&hook).await;
     let hook = next_hook(&tenant, "acme", &hook).await;
     tenant.let_job_run(&hook).await;
@@ -250,7 +251,7 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     second.wait_for_log("waiting for the lease").unwrap();
     proxy.set([Rule::new("*", "leases", Refusal::Hang)]);
     taken_over(&mut first, &mut second).await;
-    // What it has asked meanwhile comes through, and takes nothing from the one that leads.
+    // The hanging requests arrive, and do not affect the new leader.
     proxy.set([]);
     let holder = lease_holder(&tenant, &options).await;
     assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
@@ -340,14 +341,14 @@ async fn after_sigkill_in_the_middle_of_an_upgrade_and_again_of_the_successors()
     hook = next_hook(&tenant, "acme", &hook).await;
     tenant.let_job_run(&hook).await;
     tenant.ready("acme", 4).await;
-    // Of the failed ones Helm keeps the last.
+    // Helm keeps the last of the failed revisions.
     assert_eq!(statuses(&tenant, "acme"), ["superseded", "failed", "deployed"]);
     assert_eq!(passwords(&tenant, "acme").await, before);
     assert!(operator.stop().unwrap());
     assert!(shim.runs().iter().all(|run| !run.alive()));
 }
 
-/// Kills the operator, and with it the helm that it runs.
+/// Kills the operator, and with it its running helm.
 async fn killed(operator: Operator, shim: &Shim) {
     let helm = shim.runs().pop().unwrap();
     assert!(helm.arguments.starts_with("upgrade") && helm.alive(), "{helm:?}");
@@ -368,8 +369,8 @@ async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
     let helm = shim.runs().pop().unwrap();
     assert!(first.stop().unwrap());
     assert!(!helm.alive(), "helm ends before its operator does");
-    // The successor may be at work by now.
-    assert_eq!(statuses(&tenant, "acme")[0], "failed", "helm writes down that it was stopped");
+    // The successor may already be working.
+    assert_eq!(statuses(&tenant, "acme")[0], "failed", "helm records that it was stopped");
 
     second.wait_for_log("\"leading\"").unwrap();
     let hook = next_hook(&tenant, "acme", &hook).await;
@@ -390,7 +391,7 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
     let running = || upgrades().iter().filter(|run| run.alive()).count();
 
     let profiles = Api::<Profile>::all(tenant.client.clone());
-    // With a hook that no node fits: helm waits for it until the test lets it run.
+    // With a hook that fits on no node: helm waits for it until the test lets it run.
     let seconds = |seconds: u32| json!({"helm": {"values": {"hookSeconds": seconds}}});
     let profile = serde_json::from_value(json!({"metadata": {"name": "paced"}, "spec": seconds(3600)})).unwrap();
     profiles.create(&PostParams::default(), &profile).await.unwrap();
@@ -404,14 +405,14 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
     for revision in [1, 2] {
         let so_far = 3 * (revision - 1);
         for done in 0..3 {
-            // Two at a time, until there is but one left.
+            // Two at a time, until there is only one left.
             let started = so_far + (done + 2).min(3);
             until("as many helms as may run are waiting for their hooks", async || {
                 upgrades().len() == started && running() == started - so_far - done
             })
             .await;
             if done == 0 {
-                // Who waits for its turn has said so, and helm finds all it needs when it comes.
+                // A queued app says so, and helm finds everything ready when its turn comes.
                 for name in names {
                     tenant.condition(name, "Reconciling", "True", "Upgrading").await;
                     tenant.kubectl(&["get", "secret", &format!("{name}-admin-secret")]).unwrap();
@@ -474,13 +475,13 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     let told = tenant.condition("acme", "Ready", "False", "DependencyMissing").await;
     assert!(told.contains("install the Percona Operator for PostgreSQL"), "{told}");
     tenant.condition("acme", "Stalled", "True", "DependencyMissing").await;
-    // It takes nothing from those who need no database.
+    // Apps that need no database are unaffected.
     tenant.ready("other", 1).await;
 
-    // Looked at again, and not asked for: not even by a watch, which would be refused over and over.
+    // The reconcile sends no request about the kind, not even a watch, which would be refused repeatedly.
     let seen = reconciles(&mut operator);
     tenant.kubectl(&["annotate", "clientapp", "acme", "note=hello"]).unwrap();
-    until("it is looked at", async || reconciles(&mut operator) > seen).await;
+    until("it is reconciled", async || reconciles(&mut operator) > seen).await;
     tenant.requests().await;
     let log = std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
     let asked = log.lines().filter(|line| line.contains("perconapgclusters") && line.contains(&e2e::manifests::user()));
@@ -494,7 +495,7 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     let percona = PerconaStandIn::start(lab.plane.config().await.unwrap()).unwrap();
     tenant.ready("acme", 1).await;
 
-    // And away again: told, and nothing is done to what runs.
+    // And removed again: the status reports it, and nothing happens to the running app.
     PerconaStandIn::remove_crd(&tenant.client).await.unwrap();
     tenant.condition("acme", "PostgresReady", "False", "DependencyMissing").await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1");

@@ -1,4 +1,4 @@
-//! Operators: their life, what happens around them at the wrong moment, and how they are deployed.
+//! Operators: their life, events at the wrong moment, and their deployment.
 
 mod faults;
 mod life;

@@ -1,5 +1,5 @@
-//! The page before an API of the test's own: what an operator without authentication, or with few instances, never
-//! answers.
+//! The page with an API of the test's own, for responses that an operator without authentication or with few instances
+//! never gives.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ async fn a_token_is_asked_for_and_kept_for_the_tab() {
     tab.press("Enter").await;
     tab.wait("!document.querySelector('#sign-in').open && document.querySelector('#instances tbody tr')").await;
 
-    // It outlives the page, not the tab; no other tab has it.
+    // It survives a reload, but not the tab; no other tab has it.
     tab.evaluate("location.reload()").await.unwrap();
     tab.wait("document.querySelector('#instances tbody tr') && !document.querySelector('#sign-out').hidden").await;
     assert_eq!(tab.evaluate("[localStorage.length, document.cookie]").await.unwrap(), json!([0, ""]));
@@ -144,7 +144,7 @@ async fn what_the_policy_forbids_does_not_happen_and_is_seen() {
     tab.wait("document.querySelector('#instances tbody tr')").await;
     was_quiet(&tab, &url, &[]).await;
 
-    // Without this, a test that sees no complaint would say nothing.
+    // Without this, a test that sees no complaint would prove nothing.
     let markup = "document.body.innerHTML = '<img src=x onerror=alert(1)>'";
     assert!(tab.evaluate(markup).await.unwrap_err().to_string().contains("TrustedHTML"));
     let fetched = tab.evaluate("fetch('http://192.0.2.1/').then(() => 'fetched', () => 'refused')").await.unwrap();

@@ -1,4 +1,4 @@
-//! The page of the API in a real browser: what people see and do there.
+//! The page of the API in a real browser, as its users see and use it.
 
 mod alone;
 mod operated;
@@ -10,18 +10,18 @@ use e2e::browser::{self, Browser, Tab};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 
-/// A usual window.
+/// An ordinary window.
 const DESK: (u32, u32) = (1200, 800);
 /// A small phone.
 const PHONE: (u32, u32) = (360, 740);
 
-/// The text of the first element that a selector selects.
+/// The text of the first element that a selector matches.
 async fn text(tab: &Tab, selector: &str) -> String {
     let text = tab.evaluate(&format!("document.querySelector({}).textContent", json!(selector))).await.unwrap();
     text.as_str().unwrap().to_owned()
 }
 
-/// Nothing was complained of but what is expected, and only this API was asked for anything.
+/// The browser complained only as expected, and only this API received requests.
 async fn was_quiet(tab: &Tab, url: &str, expected: &[&str]) {
     let complaints = tab.complaints();
     let as_expected = complaints.iter().zip(expected).all(|(complaint, expected)| complaint.contains(expected));
@@ -49,7 +49,7 @@ async fn fits(tab: &Tab, what: &str) {
     assert_eq!(cut, json!([]), "{what}");
 }
 
-/// Every text has a contrast of at least 4.5 : 1 to what is behind it, as WCAG 2 asks.
+/// Every text has a contrast of at least 4.5 : 1 to its background, as WCAG 2 requires.
 async fn is_legible(tab: &Tab, what: &str) {
     let faint = tab
         .evaluate(
@@ -103,7 +103,7 @@ fn trial(name: &str, test: fn() -> Pin<Box<dyn Future<Output = ()>>>) -> Trial {
         .with_ignored_flag(browser::find().is_none() && !browser::is_required())
 }
 
-/// Whether there is a browser is known when the tests run, and libtest knows of no test that is ignored only then.
+/// Only at run time is it known whether there is a browser, and libtest cannot ignore a test at run time.
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     if arguments.test_threads.is_none() {

@@ -29,7 +29,7 @@ fn url(lab: &Lab) -> String {
     lab.operator().as_mut().expect("an operator runs").api_url().expect("it serves the API")
 }
 
-/// A spec without database, Redis and volume, and more.
+/// A spec without database, Redis and volume, plus the given fields.
 async fn create(tenant: &Tenant, name: &str, more: Value) {
     let mut spec = json!({
         "hostname": hostname(tenant, name), "postgres": {"enabled": false}, "redis": {"enabled": false},
@@ -54,13 +54,13 @@ async fn row(tab: &Tab, name: &str, state: &str) {
 async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-keys").await;
-    // The API makes nothing in a namespace of another owner.
+    // The API creates nothing in a namespace of another owner.
     tenant.kubectl(&["label", "namespace", "page-keys", "app.kubernetes.io/managed-by=clientapp-operator"]).unwrap();
     let url = url(tenant.lab);
     let tab = browser.open(&format!("{url}/#/page-keys"), DESK).await.unwrap();
     tab.wait("!document.querySelector('#nothing').hidden").await;
 
-    // What is wrong is said where it is wrong.
+    // An error is shown at its field.
     tab.tab_to("#new").await;
     tab.press("Enter").await;
     tab.wait("document.querySelector('#create').open && document.activeElement.name === 'hostname'").await;
@@ -70,7 +70,7 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     assert_ne!(text(&tab, "#create .field:has([name=hostname]) [role=alert]").await, "");
     assert!(tab.accessible().await.unwrap().contains(&("alert".to_owned(), String::new())));
 
-    // Escape gives up, and what was written is gone.
+    // Escape cancels, and discards the input.
     tab.press("Escape").await;
     tab.wait("!document.querySelector('#create').open && document.activeElement.id === 'new'").await;
     tab.press("Enter").await;
@@ -81,7 +81,7 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     tab.write("traefik").await;
     tab.tab_to("[name=name]").await;
     tab.write("acme").await;
-    // That of the list.
+    // The namespace of the list.
     assert_eq!(tab.evaluate("document.querySelector('#create [name=namespace]').value").await.unwrap(), "page-keys");
     tab.tab_to("[name='persistence.size']").await;
     tab.write("2Gi").await;
@@ -104,7 +104,7 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     assert_eq!((spec.redis.enabled, spec.postgres.enabled, spec.profile), (false, true, None));
     assert_eq!((spec.persistence.size.as_deref(), spec.ingress_class_name.as_deref()), (Some("2Gi"), Some("traefik")));
 
-    // It becomes Ready before one's eyes.
+    // The page shows it becoming Ready.
     tab.tab_to("#created-open").await;
     tab.press("Enter").await;
     tab.wait("location.hash === '#/page-keys/acme' && document.activeElement.id === 'detail-title'").await;
@@ -134,12 +134,12 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     let link = tab.evaluate("document.querySelector('#detail-place a').href").await.unwrap();
     assert_eq!(link, format!("https://{}/", hostname(&tenant, "acme")));
 
-    // A change by another client is seen and told.
+    // A change by another client is noticed and announced.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tab.wait(&format!("document.querySelector('#facts').textContent.includes('Version{}')", charts::PATCH)).await;
     tab.wait("document.querySelector('#facts').textContent.includes('Revision2')").await;
 
-    // Only who types the name deletes.
+    // Deletion requires typing the name.
     tab.tab_to("#delete").await;
     tab.press("Enter").await;
     tab.wait("document.activeElement.id === 'remove-name'").await;
@@ -167,7 +167,7 @@ async fn what_users_write_is_text_and_nothing_else() {
     let tenant = Lab::shared().await.tenant("page-markup").await;
     let url = url(tenant.lab);
     let markup = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
-    // A value that helm would change is refused by its key, which is any text. No field of the spec beside the values is.
+    // A value that helm would change is refused with its key, which can be any text. No other field of the spec can.
     create(&tenant, "evil", json!({"values": {(markup): 9_007_199_254_740_993_i64}})).await;
     let told = tenant
         .wait_for("evil", "told about its values", |app: Option<&ClientApp>| {
@@ -195,13 +195,13 @@ async fn what_users_write_is_text_and_nothing_else() {
     }
     assert_eq!(tab.evaluate("document.title").await.unwrap(), "evil – ClientApp operator");
     assert_eq!(tab.evaluate("document.querySelectorAll('img, main script').length").await.unwrap(), 0);
-    // In the address too.
+    // In the address as well.
     tab.evaluate(&format!("location.hash = `#/page-markup/${{encodeURIComponent({})}}`", json!(markup))).await.unwrap();
     tab.wait("!document.querySelector('#problem').hidden").await;
     assert_eq!(text(&tab, "#detail-title").await, markup);
     assert_eq!(tab.evaluate("document.querySelectorAll('img, main script').length").await.unwrap(), 0);
 
-    // A name that cannot be one is refused or not found.
+    // An invalid name is refused or not found.
     was_quiet(&tab, &url, &["status of 4"]).await;
     browser.end().await.unwrap();
 }
@@ -275,7 +275,7 @@ async fn the_picture_of_the_readme() {
         .unwrap();
     assert_eq!(cells, json!(["acme", "Ready", "acme.example.com", charts::PATCH, "2", "Ready"]));
 
-    // What assistive technology is told.
+    // The information for assistive technology.
     let told = tab.accessible().await.unwrap();
     let count = |role: &str| told.iter().filter(|(found, _)| found == role).count();
     assert_eq!((count("main"), count("table"), count("columnheader"), count("rowheader")), (1, 1, 7, 4), "{told:#?}");

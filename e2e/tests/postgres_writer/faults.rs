@@ -1,4 +1,4 @@
-//! What may happen to the operator, the database, and the way between them.
+//! Faults of the operator, the database, and the connection between them.
 
 use super::*;
 
@@ -56,13 +56,13 @@ async fn a_lock_holds_up_and_a_broken_connection_is_replaced() {
 #[tokio::test]
 async fn an_operator_that_is_killed_at_any_time_leaves_one_row() {
     let mut scene = Scene::new("writer-killed").await;
-    // In the middle of its transaction, which goes with it.
+    // In the middle of its transaction, which is rolled back.
     scene.run("BEGIN; LOCK TABLE people IN SHARE MODE").await;
     scene.apply("ada", ada(36)).await.unwrap();
     scene.waits_for_lock("INSERT").await;
     scene.kill().await;
     scene.run("COMMIT").await;
-    // The spec is another one by then.
+    // The spec is different by then.
     scene.apply("ada", ada(37)).await.unwrap();
     scene.start(&[]).await;
     scene.ready("ada").await;
@@ -112,10 +112,12 @@ async fn two_hundred_objects_are_two_hundred_rows_wherever_the_operator_is_kille
             }
         });
         join_all(chosen).await;
-        // Wherever that is: after a few rows, and after many.
+        // At any point: after a few rows, and after many.
         for rows in [rand::random_range(1..20), rand::random_range(20..numbers.len() - 10)] {
             scene.start(&[]).await;
-            scene.until("at work", async || (scene.statements("COMMIT") >= before + rows).then_some(())).await;
+            scene
+                .until("the operator is working", async || (scene.statements("COMMIT") >= before + rows).then_some(()))
+                .await;
             scene.kill().await;
         }
     }
@@ -143,7 +145,7 @@ async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
     let mut scene = Scene::new("writer-deposed").await;
     scene.apply("bob", ada(1)).await.unwrap();
     scene.ready("bob").await;
-    // It has begun, and waits for the client that is at the same object.
+    // It has started, and waits for a client that locks the same object.
     let cluster: String = scene.sql.query_one("SELECT cluster FROM clientapp_operator_rows", &[]).await.unwrap().get(0);
     let lock = format!("hashtextextended('clientapp_operator_rows {cluster} {}', 0)", scene.id("ada"));
     scene.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({lock})")).await;
@@ -171,7 +173,7 @@ async fn a_password_a_right_or_a_writable_database_that_is_wanting_is_named() {
     scene.apply("ada", ada(36)).await.unwrap();
     let sentence = scene.not_ready("ada", "CredentialsRefused").await;
     assert!(sentence.contains("PSQL_PASSWORD"), "{sentence}");
-    // Nowhere is the password itself.
+    // The password itself appears nowhere.
     let object = scene.tenant.kubectl(&["get", "postgreswriter", "ada", "-o", "yaml"]).unwrap();
     let events = format!("{:?}", scene.tenant.events("ada").await);
     for text in [&object, &events, &scene.log()] {
@@ -243,12 +245,12 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     let sentence = scene.not_ready("ada", "DatabaseNotConfigured").await;
     assert!(sentence.contains("PSQL_HOST"), "{sentence}");
     assert!(scene.log().contains("no PSQL_ variables are set"), "{}", scene.log());
-    // It has no row, and so nothing holds it.
+    // It has no row, so nothing holds it up.
     scene.delete("ada").await;
     scene.gone("ada").await;
     assert_eq!(scene.rows().await, []);
 
-    // Nor is it a reason to be loud about, that an operator without a database has no rights to the kind.
+    // Nor does the log complain that an operator without a database has no rights on the kind.
     let lab = scene.tenant.lab;
     let kubectl = |arguments: &[&str]| manifests::kubectl(&lab.plane, &lab.tools, arguments).unwrap();
     kubectl(&["delete", "clusterrole", "clientapp-operator-postgres-writer"]);
@@ -256,7 +258,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     let user = manifests::user();
     ask.push(&user);
     let refused = async || manifests::kubectl(&lab.plane, &lab.tools, &ask).is_err().then_some(());
-    scene.until("the right is taken away", refused).await;
+    scene.until("the right is revoked", refused).await;
     let options = scene.bare.clone();
     scene.stop().await;
     let mut operator = tokio::task::spawn_blocking(move || Operator::leading(&options)).await.unwrap().unwrap();
@@ -264,12 +266,12 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     scene.operator = Some(operator);
     let role = manifests::directory().join("role-postgres-writer.yaml");
     kubectl(&["apply", "-f", role.to_str().unwrap()]);
-    scene.until("the right is given back", async || refused().await.is_none().then_some(())).await;
+    scene.until("the right is granted again", async || refused().await.is_none().then_some(())).await;
 
     scene.start(&[]).await;
     scene.apply("ada", ada(36)).await.unwrap();
     scene.ready("ada").await;
-    // One that has a row waits for the database, and says so.
+    // An object with a row waits for the database, and says so.
     scene.stop().await;
     scene.delete("ada").await;
     scene.operator = Some({
@@ -278,7 +280,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     });
     scene.not_ready("ada", "DatabaseNotConfigured").await;
 
-    // The kind is removed with its objects, which have rows, and installed again.
+    // The kind is removed together with its objects, which have rows, and installed again.
     scene.start(&[]).await;
     scene.gone("ada").await;
     scene.apply("ada", ada(36)).await.unwrap();

@@ -1,9 +1,9 @@
-//! Whose a row is: the ledger alone says so, whatever an object says of itself.
+//! The owner of a row is recorded in the ledger alone, whatever an object says about itself.
 
 use super::*;
 
 impl Scene {
-    /// Creates an object that says that its row has been written already.
+    /// Creates an object with a status that says that its row has been written already.
     async fn forge(&self, name: &str, spec: Value, status: &PostgresWriterStatus) {
         let object = json!({"metadata": {"name": name, "finalizers": [ROW_FINALIZER]}, "spec": spec});
         let api = self.tenant.api::<PostgresWriter>();
@@ -21,7 +21,7 @@ async fn a_row_that_the_ledger_does_not_have_is_left_alone_whatever_the_object_b
     scene.delete("ada").await;
     scene.gone("ada").await;
 
-    // Of another user of the database, or another cluster: other values, and the very same.
+    // A row of another database user or cluster: with other values, and with the same.
     for age in [99, 36] {
         scene.run(&format!("INSERT INTO people VALUES ('writer-not-ours/ada', 'Ada', {age}, 'UK')")).await;
         scene.run("INSERT INTO clientapp_operator_rows VALUES ('another', 'writer-not-ours/ada', 'people', '')").await;
@@ -48,13 +48,13 @@ async fn a_row_that_the_ledger_does_not_have_is_left_alone_whatever_the_object_b
         scene.run("DELETE FROM people; DELETE FROM clientapp_operator_rows").await;
     }
 
-    // By the entry alone the other cluster would put its row back, over another's.
+    // With only an entry left, the other cluster would restore its row over another's.
     scene.run("INSERT INTO clientapp_operator_rows VALUES ('another', 'writer-not-ours/ada', 'people', '')").await;
     scene.apply("ada", ada(36)).await.unwrap();
     scene.not_ready("ada", "RowNotOurs").await;
     assert_eq!(scene.rows().await, []);
 
-    // Free again: the object gets its row without a change of its own.
+    // Free again: the object gets its row without being changed.
     scene.run("INSERT INTO people VALUES ('writer-not-ours/ada', 'Eva', 1, 'UK')").await;
     scene.run("DELETE FROM clientapp_operator_rows").await;
     scene.not_ready("ada", "RowNotOurs").await;
@@ -91,7 +91,7 @@ async fn a_row_moves_with_the_table_of_its_object_and_goes_wherever_it_is() {
     assert_eq!((scene.rows().await, others().await), (vec![], vec![37]));
     assert_eq!(scene.ledger().await, [scene.entry("ada", "others").await]);
 
-    // Not over the row of another user, nor where the cluster admin has not said so; the row stays where it is.
+    // Not over another user's row, nor to a table that the cluster admin has not listed; the row stays in its table.
     scene.run("INSERT INTO people VALUES ('writer-moves/ada', 'Eva', 1, 'UK')").await;
     scene.apply("ada", at("people", 38)).await.unwrap();
     scene.not_ready("ada", "RowNotOurs").await;
@@ -99,12 +99,12 @@ async fn a_row_moves_with_the_table_of_its_object_and_goes_wherever_it_is() {
     let sentence = scene.not_ready("ada", "TableNotAllowed").await;
     assert!(sentence.contains("people, others") && sentence.contains("writer_moves_people"), "{sentence}");
     assert_eq!(others().await, [37]);
-    // From a table that is gone, to the namespace's own.
+    // From a dropped table to the namespace's own.
     scene.run("DROP TABLE others").await;
     scene.apply("ada", at("writer_moves_people", 38)).await.unwrap();
     scene.ready("ada").await;
 
-    // Deleted while its spec names another table, which its row is not in.
+    // Deleted while its spec names another table, which does not have its row.
     scene.apply("ada", at("secrets", 39)).await.unwrap();
     scene.not_ready("ada", "TableNotAllowed").await;
     scene.delete("ada").await;
@@ -112,7 +112,7 @@ async fn a_row_moves_with_the_table_of_its_object_and_goes_wherever_it_is() {
     assert!(scene.sql.query("SELECT 1 FROM writer_moves_people", &[]).await.unwrap().is_empty());
     assert_eq!(scene.rows().await, [(scene.id("ada"), "Eva".into(), 1, "UK".into())]);
 
-    // A table that is allowed no more is not written, and its rows go with their objects.
+    // A table that is no longer listed is not written to, and its rows are deleted with their objects.
     scene.apply("bob", at("people", 1)).await.unwrap();
     scene.ready("bob").await;
     scene.start(&[("PSQL_TABLES", "others")]).await;
@@ -146,13 +146,13 @@ async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
     scene
         .until(told, async || (scene.log().contains(told) && scene.log().contains("writer-heirs/bob")).then_some(()))
         .await;
-    // As it says.
+    // As the message says.
     scene.apply("bob", ada(1)).await.unwrap();
     scene.ready("bob").await;
     scene.delete("bob").await;
     scene.gone("bob").await;
     assert_eq!(scene.rows().await, [scene.ada(37)]);
-    assert_eq!(scene.log().matches(told).count(), 1, "it is told once{}", scene.log());
+    assert_eq!(scene.log().matches(told).count(), 1, "it is reported once{}", scene.log());
 }
 
 #[tokio::test]
@@ -176,24 +176,26 @@ async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
     let raw = Api::<DynamicObject>::namespaced_with(scene.tenant.client.clone(), &scene.tenant.namespace, &raw);
     for (name, age, value) in [("ada", "36", json!("Ada")), ("eve", "37", json!(7))] {
         let turn = Patch::Merge(json!({"spec": {"age": age, "name": value}}));
-        scene.until("the loose schema", async || raw.patch(name, &PatchParams::default(), &turn).await.ok()).await;
+        scene
+            .until("the loose schema applies", async || raw.patch(name, &PatchParams::default(), &turn).await.ok())
+            .await;
     }
     define(&strict).await;
     let refused = async || scene.apply("never", json!({"table": "people"})).await.is_err().then_some(());
-    scene.until("the strict schema", refused).await;
+    scene.until("the strict schema applies", refused).await;
     for (name, age) in [("ada", "36"), ("eve", "37")] {
         let sentence =
             format!("the stored object does not decode: spec.age: invalid type: string \"{age}\", expected i32");
         scene.tenant.events_with(name, "InvalidSpec", &sentence).await;
     }
-    // The others go on.
+    // The others continue.
     scene.apply("bob", ada(37)).await.unwrap();
     for name in ["ada", "eve", "never"] {
-        // It was made while the schema was loose, or not at all.
+        // It was created under the loose schema, or not at all.
         let _ = raw.delete(name, &DeleteParams::default()).await;
     }
     for name in ["ada", "eve"] {
-        scene.until("gone", async || raw.get_opt(name).await.unwrap().is_none().then_some(())).await;
+        scene.until("it is gone", async || raw.get_opt(name).await.unwrap().is_none().then_some(())).await;
     }
     let bob = (scene.id("bob"), "Ada".into(), 37, "UK".into());
     scene.until_rows(&[bob]).await;
@@ -210,7 +212,7 @@ async fn without_a_ledger_nothing_is_written_and_the_database_admin_is_told_how_
     scene.apply("ada", ada(36)).await.unwrap();
     let sentence = scene.not_ready("ada", "LedgerMissing").await;
     assert_eq!(scene.rows().await, []);
-    // Without a row it can go.
+    // Without a row it can be deleted.
     scene.apply("bob", ada(36)).await.unwrap();
     scene.not_ready("bob", "LedgerMissing").await;
     scene.delete("bob").await;
@@ -221,7 +223,7 @@ async fn without_a_ledger_nothing_is_written_and_the_database_admin_is_told_how_
     scene.ready("ada").await;
     assert_eq!(scene.ledger().await, [scene.entry("ada", "people").await]);
 
-    // One that may not be read is named.
+    // A ledger that cannot be read is named.
     scene.run("REVOKE SELECT ON clientapp_operator_rows FROM poor").await;
     scene.apply("ada", ada(35)).await.unwrap();
     let sentence = scene.not_ready("ada", "AccessDenied").await;
@@ -230,7 +232,7 @@ async fn without_a_ledger_nothing_is_written_and_the_database_admin_is_told_how_
     scene.apply("ada", ada(36)).await.unwrap();
     scene.ready("ada").await;
 
-    // Another table of its name is not taken for it.
+    // Another table of its name is not mistaken for it.
     scene.run("ALTER TABLE clientapp_operator_rows RENAME uid TO other").await;
     scene.apply("ada", ada(37)).await.unwrap();
     scene.not_ready("ada", "LedgerUnfit").await;

@@ -1,5 +1,5 @@
-//! PostgresWriters against a real PostgreSQL: one row for each object, nothing more and nothing less, whatever happens to
-//! the operator, the database and the rows.
+//! PostgresWriters with a real PostgreSQL: exactly one row for each object, whatever happens to the operator, the
+//! database and the rows.
 
 mod faults;
 mod ledger;
@@ -29,12 +29,12 @@ type Row = (String, String, i32, String);
 
 /// The tables that the operators here may write.
 const TABLES: &str = "people, others, missing, narrow, twice, strict, short, numeric, shouted, {namespace}_people";
-/// Of the sessions in `pg_stat_activity`, the operator's in this database.
+/// The operator's sessions in this database, among those in `pg_stat_activity`.
 const OURS: &str = "application_name = 'clientapp-operator' AND datname = current_database()";
 const PEOPLE: &str =
     "CREATE TABLE people (id text PRIMARY KEY, name text NOT NULL, age integer NOT NULL, country text NOT NULL)";
 
-/// The PostgreSQL: all scenarios share one, but for those that disturb it.
+/// The PostgreSQL, which all scenarios share except those that disturb it.
 enum Server {
     Shared(&'static Postgres),
     Own(Postgres),
@@ -71,13 +71,13 @@ impl Deref for Server {
     }
 }
 
-/// A namespace, and a database of its own with an operator for it.
+/// A namespace, and its own database with an operator for it.
 struct Scene {
-    // It ends before its way to the API server does.
+    // Dropped before its connection to the API server.
     operator: Option<Operator>,
     tenant: Tenant,
     _proxy: Proxy,
-    /// How an operator without a database is started here.
+    /// Start options for an operator without a database.
     bare: Options,
     database: String,
     sql: tokio_postgres::Client,
@@ -112,12 +112,12 @@ impl Scene {
     fn options(&self, more: &[(&str, &str)]) -> Options {
         let mut environment = self.postgres.environment(&self.database, TABLES);
         environment.push(("PSQL_RESYNC".to_owned(), "1".to_owned()));
-        // The last one counts.
+        // The last one takes effect.
         environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         Options { environment, ..self.bare.clone() }
     }
 
-    /// Starts the operator, in place of the one that runs.
+    /// Starts the operator, replacing the running one.
     async fn start(&mut self, more: &[(&str, &str)]) {
         let options = self.options(more);
         let before = self.operator.take();
@@ -128,19 +128,19 @@ impl Scene {
         self.operator = Some(tokio::task::spawn_blocking(start).await.unwrap().expect("the operator leads"));
     }
 
-    /// Kills the operator. The end of its Lease is not waited for.
+    /// Kills the operator. The Lease need not expire.
     async fn kill(&mut self) {
         self.operator.take().unwrap().kill().unwrap();
         self.free_lease().await;
     }
 
-    /// Takes the Lease away from who leads.
+    /// Takes the Lease away from the leader.
     async fn free_lease(&self) {
         let leases = Api::<Lease>::namespaced(self.tenant.client.clone(), &self.bare.lease_namespace);
         leases.delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
     }
 
-    /// Ends the operator when it has ended what it has begun.
+    /// Stops the operator after it has finished its current work.
     async fn stop(&mut self) {
         let operator = self.operator.take();
         tokio::task::spawn_blocking(move || drop(operator)).await.unwrap();
@@ -155,7 +155,7 @@ impl Scene {
         self.tenant.api::<PostgresWriter>().patch(name, &params, &Patch::Apply(object)).await
     }
 
-    /// Waits until the object's newest spec is in the database, by its own word.
+    /// Waits until the object's status says that its latest spec is in the database.
     async fn ready(&self, name: &str) -> PostgresWriterStatus {
         let check = |object: Option<&PostgresWriter>| {
             let object = object?;
@@ -166,7 +166,7 @@ impl Scene {
         self.tenant.wait_for(name, &format!("Ready{}", self.log()), check).await
     }
 
-    /// Waits until the object is not Ready for this reason, and returns the sentence.
+    /// Waits until the object is not Ready for this reason, and returns the message.
     async fn not_ready(&self, name: &str, reason: &str) -> String {
         let check = |object: Option<&PostgresWriter>| {
             let object = object?;
@@ -230,13 +230,13 @@ impl Scene {
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
     }
 
-    /// What the ledger has of an object.
+    /// An object's entry in the ledger.
     async fn entry(&self, name: &str, table: &str) -> (String, String, String) {
         let object = self.tenant.api::<PostgresWriter>().get(name).await.unwrap();
         (self.id(name), table.to_owned(), object.uid().unwrap())
     }
 
-    /// Removes an object as a cluster admin does who does not wait.
+    /// Deletes an object and its finalizers, like an impatient cluster admin.
     async fn force(&self, name: &str) {
         let api = self.tenant.api::<PostgresWriter>();
         api.delete(name, &DeleteParams::default()).await.unwrap();
@@ -245,7 +245,7 @@ impl Scene {
         self.gone(name).await;
     }
 
-    /// How many statements of each kind the operator has sent to its database so far: by how it begins.
+    /// The number of statements that begin with this word in the operator's sessions so far.
     fn statements(&self, word: &str) -> usize {
         let log = self.postgres.log();
         let who = format!(" clientapp-operator {} ", self.database);
@@ -274,7 +274,7 @@ impl Scene {
             "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) \
              WHERE NOT granted AND {OURS} AND query LIKE '{word}%'"
         );
-        // Within a transaction, such as the one that has the lock, the view does not change.
+        // Within a transaction, such as that of the session with the lock, the view does not change.
         let sql = self.postgres.connect(&self.database).await.unwrap();
         self.until(&waiting, async || (!sql.query(&waiting, &[]).await.unwrap().is_empty()).then_some(())).await;
     }

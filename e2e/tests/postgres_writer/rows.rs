@@ -1,4 +1,4 @@
-//! What becomes of a row in its life, and what its table and its values may be.
+//! The life of a row, and the permitted tables and values.
 
 use super::*;
 
@@ -24,19 +24,19 @@ async fn a_row_comes_changes_and_goes_with_its_object() {
     assert_eq!(scene.rows().await, [scene.ada(37)]);
     assert_eq!(scene.statements(ours), before + 1);
 
-    // At rest: many comparisons later, a restart later, nothing was written, and the object is the same.
+    // At rest: many comparisons and a restart later, nothing was written, and the object is the same.
     let version = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version();
     let (selects, looks) = (scene.statements("SELECT wanted.id"), scene.statements("SELECT relation"));
     scene.start(&[]).await;
     let compared = async || (scene.statements("SELECT wanted.id") >= selects + 3).then_some(());
-    scene.until("compared", compared).await;
+    scene.until("the rows are compared", compared).await;
     assert_eq!((scene.statements(ours), scene.statements("SELECT relation")), (before + 1, looks));
     assert_eq!(scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version(), version);
 
     scene.delete("ada").await;
     scene.gone("ada").await;
     assert_eq!((scene.rows().await, scene.ledger().await), (vec![], vec![]));
-    // Nothing went wrong, and nothing is told.
+    // Nothing went wrong, and nothing is reported.
     assert_eq!(scene.tenant.events("ada").await, []);
 }
 
@@ -58,17 +58,17 @@ async fn a_row_that_others_delete_or_change_is_put_back() {
     let sentence =
         "row writer-drift/ada in table people was changed or deleted by another user of the database: put back";
     scene.tenant.events_with("ada", "RowDrifted", sentence).await;
-    // What no object stands for stays.
+    // A row without an object stays.
     scene.run("INSERT INTO people VALUES ('zoe', 'Zoe', 3, 'FR')").await;
     scene.run("DROP TABLE people").await;
     scene.not_ready("ada", "TableMissing").await;
     scene.not_ready("bob", "TableMissing").await;
     assert!(scene.log().contains("\"table people in database writer_drift at 127.0.0.1:"), "{}", scene.log());
-    // That their rows were written once makes no operator say that they are well.
+    // An operator does not call them Ready just because their rows were written once.
     scene.stop().await;
     let looks = scene.statements("SELECT relation");
     scene.start(&[("PSQL_RESYNC", "0")]).await;
-    scene.until("looked at", async || (scene.statements("SELECT relation") >= looks + 2).then_some(())).await;
+    scene.until("it is reconciled", async || (scene.statements("SELECT relation") >= looks + 2).then_some(())).await;
     scene.not_ready("ada", "TableMissing").await;
     scene.start(&[]).await;
     scene.run(PEOPLE).await;
@@ -145,7 +145,7 @@ async fn what_is_wrong_with_the_table_is_said_and_noticed_when_it_is_put_right()
         let count = format!("SELECT count(*) FROM {name}");
         assert_eq!(scene.sql.query_one(&count, &[]).await.unwrap().get::<_, i64>(0), 1, "{name}");
     }
-    // A row that cannot go holds its object.
+    // A row that cannot be deleted holds up its object.
     scene
         .run(
             "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
@@ -156,7 +156,7 @@ async fn what_is_wrong_with_the_table_is_said_and_noticed_when_it_is_put_right()
     scene.not_ready("short", "RowRefused").await;
     scene.run("DROP TRIGGER hold ON short").await;
     scene.gone("short").await;
-    // No table, no row: nothing holds the object up.
+    // Without the table there is no row: nothing holds up the object.
     scene.run("DROP TABLE missing").await;
     scene.delete("missing").await;
     scene.gone("missing").await;
@@ -223,7 +223,7 @@ async fn hostile_values_are_values() {
     let rows: Vec<_> = scene.rows().await.into_iter().map(|(_, name, _, country)| (name, country)).collect();
     assert_eq!(rows, values.map(|value| (value.to_owned(), value.to_owned())));
 
-    // What cannot be is refused at once.
+    // An impossible value is refused at once.
     let long = "x".repeat(1 << 20);
     for (field, value, sentence) in [
         ("name", json!("a\0b"), "spec.name"),

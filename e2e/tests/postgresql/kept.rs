@@ -1,8 +1,8 @@
-//! What must not be lost: volumes that are, deletions of every kind, objects that are not what they say.
+//! What must not be lost: volumes that go missing, deletions of every kind, objects with forged marks.
 
 use super::*;
 
-/// Kind, name and uid of what holds or opens data.
+/// Kind, name and uid of the objects that hold data or give access to data.
 async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
     let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
     let secrets = tenant.api::<Secret>().list(&ListParams::default()).await.unwrap();
@@ -29,7 +29,7 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     let recorded = up(&tenant, "db").await.volume.unwrap();
     assert!(recorded.initialized, "{recorded:?}");
     assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, Some(recorded.uid.clone()));
-    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "the Job that made it has done its work");
+    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "the Job that initialised it has completed");
 
     let (before, after) = lose_volume(&tenant, "db").await;
     assert_eq!(before, recorded.uid);
@@ -43,8 +43,8 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     tenant.wait_for("db", "on another volume", about).await;
     let lost = tenant.api::<Postgresql>().get("db").await.unwrap().status.unwrap();
     assert_eq!((lost.phase, lost.volume), (Some(Phase::Failed), Some(recorded)));
-    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "no database is made");
-    // Also when nothing of it is left but the record.
+    assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "no database is initialised");
+    // Even if only the record is left.
     delete::<StatefulSet>(&tenant, "db").await;
     gone::<Pod>(&tenant, "db-0").await;
     delete::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
@@ -77,7 +77,7 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     tenant.wait_for("db", "on the volume that was put in its place", there).await;
     up(&tenant, "db").await;
 
-    // The pod itself finds nothing.
+    // The pod itself finds no database.
     let container = json!({
         "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 1,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -98,7 +98,7 @@ async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
     up(&tenant, "db").await;
     let (_, after) = lose_volume(&tenant, "db").await;
     held(&tenant, "db", "VolumeLost").await;
-    // One with the labels of its own, and its record edited by hand.
+    // A volume labelled as its own, and its record edited by hand.
     let labels = json!({
         label::POSTGRESQL: "db",
         label::POSTGRESQL_UID: tenant.api::<Postgresql>().get("db").await.unwrap().uid(),
@@ -130,7 +130,7 @@ async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
     let told = tenant.events("db").await;
     let words = "PersistentVolumeClaim data-db-0 stays: it is not on record in the status of Postgresql db";
     assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains(words)), "{told:?}");
-    // And what opens it.
+    // And the Secrets that open it.
     assert_eq!(names::<Secret>(&tenant).await, ["db-app", "db-credentials", "db-replication"]);
 }
 
@@ -159,7 +159,7 @@ async fn a_foreground_deletion_takes_the_last_dump_first() {
     no_job_pods(&tenant).await;
     tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
     held(&tenant, "db", "Dumping").await;
-    // The garbage collector has been through with what it may have.
+    // The garbage collector has deleted everything that it may.
     gone::<ConfigMap>(&tenant, "db-witness").await;
     assert_eq!(data(&tenant).await, before);
     for set in ["db", "db-standby"] {
@@ -199,7 +199,7 @@ async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     tenant.api::<Postgresql>().patch("db", &PatchParams::default(), &none).await.unwrap();
     gone::<Postgresql>(&tenant, "db").await;
-    // It took nothing along but the witness.
+    // It deleted only the witness.
     gone::<ConfigMap>(&tenant, "db-witness").await;
     assert_eq!(data(&tenant).await, before);
 
@@ -211,7 +211,7 @@ async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
     assert_eq!(data(&tenant).await, before);
 }
 
-/// Lets the API server store what its schema refuses, or not any more.
+/// Lets the API server store objects that its schema refuses, or no longer.
 async fn strict(tenant: &Tenant, strict: bool) {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     use kube::CustomResourceExt as _;
@@ -227,7 +227,7 @@ async fn strict(tenant: &Tenant, strict: bool) {
 
 #[tokio::test]
 async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
-    // A plane of its own: its schema is changed, and its operator is away for a while.
+    // A plane of its own: its schema changes, and its operator is away for a while.
     let lab = Lab::own().await;
     let start_operator =
         async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
@@ -245,7 +245,7 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
     let raw: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
     for (name, spec) in [("invalid", json!({"version": "13"})), ("undecodable", json!({"port": "many"}))] {
         let patch = Patch::Merge(json!({"spec": spec}));
-        until("the loose schema is there", async || raw.patch(name, &PatchParams::default(), &patch).await).await;
+        until("the loose schema applies", async || raw.patch(name, &PatchParams::default(), &patch).await).await;
         raw.delete(name, &DeleteParams::default()).await.unwrap();
         until("it is gone", async || raw.get_metadata_opt(name).await.unwrap().is_none()).await;
         for claim in [format!("data-{name}-0"), format!("{name}-backup")] {
@@ -259,7 +259,7 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
     assert_eq!(data(&tenant).await, before);
     strict(&tenant, true).await;
 
-    // An orphan deletion that is all but over when the operator comes back.
+    // An orphan deletion that is nearly complete when the operator comes back.
     let tenant = lab.tenant("pg-away").await;
     create(&tenant, "db", spec()).await.unwrap();
     up(&tenant, "db").await;

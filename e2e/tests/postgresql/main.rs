@@ -1,4 +1,4 @@
-//! Postgresqls on a real control plane: what is made, what comes back, what is refused, what a deletion leaves; and their dumps in S3.
+//! Postgresqls on a real control plane: creation, recovery, refusals, deletion; and their dumps in S3.
 
 mod kept;
 mod production;
@@ -23,7 +23,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// Creates a Postgresql as `kubectl create` would: a typed one could not be wrong.
+/// Creates a Postgresql as `kubectl create` would: a typed one could not be invalid.
 async fn create(tenant: &Tenant, name: &str, spec: Value) -> kube::Result<()> {
     let kind = ApiResource::erase::<Postgresql>(&());
     let object = json!({
@@ -43,7 +43,7 @@ async fn refused(result: kube::Result<impl std::fmt::Debug>) -> String {
     result.expect_err("the API server refuses it").to_string()
 }
 
-/// Waits until its status, for its newest spec, is as the check wants it.
+/// Waits until the check accepts its status for its latest spec.
 async fn status(
     tenant: &Tenant,
     name: &str,
@@ -68,7 +68,7 @@ async fn up(tenant: &Tenant, name: &str) -> PostgresqlStatus {
     status(tenant, name, "up", settled).await
 }
 
-/// Waits until it is up with the pod that its StatefulSet wants by now.
+/// Waits until it is up with the pod of the StatefulSet's current revision.
 async fn settled(tenant: &Tenant, name: &str) {
     let replication: Secret = tenant.api().get(&format!("{name}-replication")).await.unwrap();
     let seen = |set: Option<&StatefulSet>| {
@@ -98,12 +98,12 @@ fn has(status: &PostgresqlStatus, type_: &str, state: &str, reason: &str) -> boo
         .is_some_and(|condition| condition.status == state && condition.reason == reason)
 }
 
-/// Waits until it is not Ready for this reason, and returns the sentence.
+/// Waits until it is not Ready for this reason, and returns the message.
 async fn held(tenant: &Tenant, name: &str, reason: &str) -> String {
     says(tenant, name, reason, |ready| ready.status == "False" && ready.reason == reason).await
 }
 
-/// Waits until the condition Ready is like this, and returns its message.
+/// Waits until the check accepts the condition Ready, and returns its message.
 async fn says(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&Condition) -> bool) -> String {
     let told = |object: Option<&Postgresql>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
@@ -112,18 +112,18 @@ async fn says(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&Condition) -
     tenant.wait_for(name, what, told).await
 }
 
-/// What a Postgresql requests for its servers, and not for its Jobs.
+/// Requests for the servers of a Postgresql, but not for its Jobs.
 fn requests() -> Value {
     json!({"requests": {"cpu": "1m"}})
 }
 
-/// No pod for a Job as long as this quota lasts. A server that is recreated meanwhile needs [`requests`]. A quota for all pods
-/// would let a Job's through that comes while a server's pod is recreated: it is counted late.
+/// No pod for a Job while this quota exists. A server that is recreated meanwhile needs [`requests`]. A quota for all
+/// pods would admit a Job's pod while a server's pod is recreated, since usage is counted late.
 async fn no_job_pods(tenant: &Tenant) {
     tenant.quota("no-job-pods", json!({"scopes": ["BestEffort"], "hard": {"pods": "0"}})).await;
 }
 
-/// With the next status of a newer spec all is done that came before it.
+/// Once the status for a newer spec is written, everything before it is done.
 async fn looked_at_again(tenant: &Tenant, name: &str, port: i32) -> PostgresqlStatus {
     patch(tenant, name, json!({"port": port})).await.unwrap();
     up(tenant, name).await
@@ -179,7 +179,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     let keys: Vec<_> = reach.keys().map(String::as_str).collect();
     assert_eq!(keys, ["dbname", "host", "password", "port", "uri", "user"]);
 
-    // What is deleted comes back.
+    // Deleted objects are recreated.
     tenant.replaced::<Pod>("db-0").await;
     tenant.replaced::<Service>("db").await;
     tenant.replaced::<ConfigMap>("db-scripts").await;
@@ -198,7 +198,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     assert_eq!(secret(&tenant, "db-credentials").await["password"], password);
     looked_at_again(&tenant, "db", 5433).await;
 
-    // Only the API server speaks to it any more.
+    // From here on only the API server talks to it.
     let before = tenant.requests().await;
     tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
     let other = tenant.lab.tenant("pg-life-other").await;
@@ -227,7 +227,7 @@ async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     let tenant = Lab::shared().await.tenant("pg-lost").await;
     create(&tenant, "db", json!({})).await.unwrap();
     up(&tenant, "db").await;
-    // Both in one moment for the operator, which would make the one of the other.
+    // The operator sees both deletions at once, since it would recreate the one from the other.
     let held_by = json!({"metadata": {"finalizers": ["example.com/held"]}});
     let api = tenant.api::<Secret>();
     api.patch("db-app", &PatchParams::default(), &Patch::Merge(&held_by)).await.unwrap();
@@ -240,11 +240,11 @@ async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     let none = json!({"metadata": {"finalizers": null}});
     api.patch("db-app", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
     gone::<Secret>(&tenant, "db-app").await;
-    // The rest is still looked after.
+    // The rest is still reconciled.
     tenant.replaced::<Service>("db").await;
     assert!(api.get_opt("db-credentials").await.unwrap().is_none());
 
-    // As the sentence says.
+    // As the message says.
     let uid = tenant.api::<Postgresql>().get("db").await.unwrap().uid().unwrap();
     tenant.kubectl(&["create", "secret", "generic", "db-credentials", "--from-literal=password=n&w"]).unwrap();
     tenant.kubectl(&["label", "secret", "db-credentials", &format!("{}={uid}", label::POSTGRESQL_UID)]).unwrap();
@@ -367,7 +367,7 @@ async fn what_cannot_be_is_refused_at_once() {
     }
 }
 
-/// A spec of which dumps are uploaded, with this as well.
+/// A spec with uploaded dumps, plus the given fields.
 fn stored(more: Value) -> Value {
     let mut store =
         json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
@@ -380,7 +380,7 @@ fn stored(more: Value) -> Value {
 #[tokio::test]
 async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
     let Apart { tenant, proxy: _proxy, mut options } = Lab::unattended().await.apart("pg-store").await;
-    // Its pod, as kustomize has changed the image.
+    // Its pod, with the image that kustomize has set.
     let itself = json!({
         "metadata": {"name": "itself"},
         "spec": {
@@ -422,7 +422,7 @@ async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
     let time = success.last_success.unwrap().0.as_second() as f64;
     until("it is counted", async || operator.counted(metric).is_ok_and(|counted| counted >= time)).await;
 
-    // An upload that fails: no other pod comes, and its last words are told.
+    // A failed upload: there is no second pod, and its termination message is reported.
     let pods = tenant.api::<Pod>().list(&ListParams::default()).await.unwrap();
     for done in pods.iter().filter(|pod| pod.labels().contains_key("batch.kubernetes.io/job-name")) {
         delete::<Pod>(&tenant, &done.name_any()).await;
@@ -477,7 +477,7 @@ async fn a_volume_grows_where_it_can() {
     claims.patch_status("data-db-0", &PatchParams::default(), &Patch::Merge(&capacity)).await.unwrap();
     let status = up(&tenant, "db").await;
     assert_eq!(status.storage_size.as_deref(), Some("2Gi"));
-    // A volume that a user made larger than that stays so, and it is said.
+    // A volume that a user enlarged beyond that stays so, and the status says so.
     let larger = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
     claims.patch("data-db-0", &PatchParams::default(), &Patch::Merge(&larger)).await.unwrap();
     let message = held(&tenant, "db", "StorageShrink").await;
@@ -535,7 +535,7 @@ async fn nothing_of_others_is_taken_over() {
     assert!(message.contains("PersistentVolumeClaim data-old-0 is there already"), "{message}");
     assert!(tenant.api::<StatefulSet>().get_opt("old").await.unwrap().is_none());
 
-    // None of it goes with a Postgresql that never had it.
+    // A Postgresql that never owned them deletes none of them.
     for name in ["taken", "named", "old"] {
         delete::<Postgresql>(&tenant, name).await;
         gone::<Postgresql>(&tenant, name).await;
@@ -565,10 +565,10 @@ async fn standbys_come_and_go_without_the_primary() {
     assert_eq!(after.active, status.active, "the primary was restarted");
     // One of them may have been promoted, and be all that is left.
     let mut copies = names::<PersistentVolumeClaim>(&tenant).await;
-    // There is one of the second primary if the StatefulSet's controller was faster than the operator.
+    // The second primary has one if the StatefulSet's controller was faster than the operator.
     copies.retain(|name| name != "data-db-1");
     assert_eq!(copies, ["data-db-0", "data-db-standby-0", "data-db-standby-1"]);
-    // They go with the Postgresql, whose they are on record.
+    // They are deleted with the Postgresql, which has them on record.
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
@@ -587,7 +587,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     gone::<CronJob>(&tenant, "db-backup").await;
     let claims = tenant.api::<PersistentVolumeClaim>();
     assert!(claims.get_opt("db-backup").await.unwrap().is_some(), "dumps stay");
-    // What the API server refuses is said.
+    // The API server's refusal is reported.
     patch(&tenant, "db", json!({"backup": {"schedule": "0 99 * * *"}})).await.unwrap();
     let refused = |object: Option<&Postgresql>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
@@ -600,7 +600,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
 
     no_job_pods(&tenant).await;
     delete::<Postgresql>(&tenant, "db").await;
-    // Clients are out first.
+    // Clients are disconnected first.
     let closed = |pod: Option<&Pod>| {
         let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
         let file = pod.spec.as_ref()?.containers[0].env.as_ref()?.iter().find(|env| env.name == "HBA_FILE")?;
@@ -616,7 +616,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     tenant.wait_for("db-last-dump", "begun", job).await;
     assert!(tenant.api::<StatefulSet>().get("db").await.unwrap().metadata.deletion_timestamp.is_none());
 
-    // It fails: nothing is deleted, and it is said what to do.
+    // It fails: nothing is deleted, and the message says what to do.
     let patch_job = async |conditions: Value| {
         let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
         tenant.api::<Job>().patch_status("db-last-dump", &PatchParams::default(), &patch).await.unwrap();
@@ -641,7 +641,7 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for() {
     assert_eq!(claims.get("db-backup").await.unwrap().labels()[label::RETAINED_FROM], "db");
 }
 
-/// Waits until what is recorded of this request is in this state.
+/// Waits until the record of this request is in this state.
 async fn dump(tenant: &Tenant, request: &str, state: DumpState) -> DumpRecord {
     let wanted = |dump: &DumpRecord| dump.request == request && dump.state == state;
     let what = format!("{state:?} {request}");
@@ -650,7 +650,7 @@ async fn dump(tenant: &Tenant, request: &str, state: DumpState) -> DumpRecord {
 
 #[tokio::test]
 async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
-    // A plane of its own: its operator is started anew.
+    // A plane of its own, since its operator is restarted.
     let lab = Lab::own().await;
     let start_operator =
         async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
@@ -670,7 +670,7 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     tenant.events_with("db", "Dumped", &format!("Job {} has dumped the database for request one", one.job)).await;
     assert_eq!(names::<CronJob>(&tenant).await, Vec::<String>::new());
 
-    // The same word, without its Job, and without what the operator remembers.
+    // The same request, without its Job, and without the operator's memory.
     looked_at_again(&tenant, "db", 5433).await;
     assert_eq!(jobs().await, [one.job.as_str()]);
     delete::<Job>(&tenant, &one.job).await;
@@ -680,7 +680,7 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     let status = looked_at_again(&tenant, "db", 5435).await;
     assert_eq!((jobs().await, status.dump.as_ref()), (Vec::<String>::new(), Some(&one)));
 
-    // Each new word is another dump, and takes the Job of the one before away.
+    // Each new word requests another dump, and deletes the Job of the previous one.
     ask("two").await;
     let two = dump(&tenant, "two", DumpState::Succeeded).await;
     ask("three").await;
@@ -688,7 +688,7 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     gone::<Job>(&tenant, &two.job).await;
     assert_eq!(jobs().await, [three.job.as_str()]);
 
-    // A dump that fails; until then the database serves.
+    // A failed dump; meanwhile the database serves.
     no_job_pods(&tenant).await;
     ask("four").await;
     let four = dump(&tenant, "four", DumpState::Running).await;
@@ -709,19 +709,19 @@ async fn a_request_gets_one_dump_whatever_happens_to_its_job() {
     let status = up(&tenant, "db").await;
     assert_eq!((status.phase, jobs().await), (Some(Phase::Up), vec![four.job.clone()]));
 
-    // A word that is taken away asks for nothing, and what was recorded stays.
+    // Removing the request requests nothing, and the record stays.
     patch(&tenant, "db", json!({"backup": {"request": null, "schedule": "@daily"}})).await.unwrap();
     let status = up(&tenant, "db").await;
     assert_eq!((status.dump.unwrap().request.as_str(), jobs().await), ("four", vec![four.job]));
 
-    // A dump at work does not keep a deletion waiting.
+    // A running dump does not delay a deletion.
     ask("five").await;
     let five = dump(&tenant, "five", DumpState::Running).await;
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;
     gone::<Job>(&tenant, &five.job).await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
-    // Each end was told of, and once.
+    // Each result was reported, and only once.
     let told: Vec<_> = tenant.events("db").await.into_iter().map(|(reason, _)| reason).collect();
     let times = |reason: &str| told.iter().filter(|told| *told == reason).count();
     assert_eq!((times("Dumped"), times("DumpFailed")), (3, 1), "{told:?}");
@@ -735,7 +735,7 @@ async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_acc
     create(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await.unwrap();
     up(&tenant, "db").await;
     let password = secret(&tenant, "db-app").await["password"].clone();
-    // Even where the garbage collector begins at once with what the Postgresql owns.
+    // Even if the garbage collector starts at once with the objects that the Postgresql owns.
     tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
     gone::<Postgresql>(&tenant, "db").await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-db-0", "data-db-standby-0"]);
@@ -757,7 +757,7 @@ async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_acc
     assert!(message.contains("db-credentials"), "{message}");
     let command = format!("`kubectl label pvc,secret -n pg-retain -l {selector} --overwrite {hand_over}`");
     assert!(message.contains(&command), "{message}");
-    // One by one as well: the next thing that is needed is named.
+    // One by one as well: the message names the next object that is needed.
     for secret in ["db-credentials", "db-app", "db-replication"] {
         let named = |object: Option<&Postgresql>| {
             let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
@@ -776,14 +776,14 @@ async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_acc
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
     up(&tenant, "db").await;
     assert_eq!(secret(&tenant, "db-app").await["password"], password);
-    // Nothing says any more that it was left behind.
+    // No label says any more that it was left behind.
     let unsettled = tenant.kubectl(&["get", "secret,pvc", "-l", label::RETAINED_FROM, "-o", "name"]).unwrap();
     assert_eq!(unsettled, "persistentvolumeclaim/data-db-standby-0\n", "there are no standbys yet that could have it");
 }
 
 #[tokio::test]
 async fn without_its_definition_nothing_is_asked_for() {
-    // A plane of its own, where the kind comes later.
+    // A plane of its own, where the kind is installed later.
     let lab = Lab::own().await;
     let tenant = lab.tenant("pg-late").await;
     tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local"]).unwrap();
@@ -794,7 +794,7 @@ async fn without_its_definition_nothing_is_asked_for() {
         let ours = log.lines().filter(|line| line.contains(&e2e::manifests::user())).map(str::to_owned);
         ours.collect::<Vec<_>>()
     };
-    // Its definition, and all that a ClientApp's controller watches.
+    // Its definition, and everything that a ClientApp's controller watches.
     let watched = ["fieldSelector=metadata.name%3Dpostgresqls", "endpointslices"];
     until("it watches", async || {
         let asked = asked();
@@ -818,7 +818,7 @@ async fn without_its_definition_nothing_is_asked_for() {
             delete::<Postgresql>(&tenant, "db").await;
             gone::<Postgresql>(&tenant, "db").await;
         }
-        // With the kind its objects go, and with them what they have.
+        // Removing the kind removes its objects, and with them what they own.
         tenant.kubectl(&["delete", "crd", "postgresqls.apps.bnerd-operator.local", "--timeout=100s"]).unwrap();
         assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
         gone::<Secret>(&tenant, "db-app").await;

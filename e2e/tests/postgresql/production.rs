@@ -1,4 +1,5 @@
-//! What production asks for: resources, nodes, settings, budgets and policies; what is refused of it, and what a mistake costs.
+//! Production settings: resources, nodes, parameters, budgets and policies; which are refused, and the cost of a
+//! mistake.
 
 use clientapp_operator::crd::parameters;
 use k8s_openapi::api::core::v1::Node;
@@ -31,7 +32,7 @@ async fn what_cannot_be_is_refused_at_once() {
         let message = strictly(&tenant, "db", &spec).expect_err("it is refused").to_string();
         assert!(message.contains(words), "{spec}: {message}");
     }
-    // The API server and the operator refuse the same, with the same words.
+    // The API server and the operator refuse the same, in the same words.
     for (name, value) in [
         ("Work_mem", "1"),
         ("a=b", "1"),
@@ -75,7 +76,7 @@ async fn what_cannot_be_is_refused_at_once() {
     assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
 }
 
-/// As `kubectl create` does it, which tells of fields that there are not.
+/// As `kubectl create` does it, which reports unknown fields.
 fn strictly(tenant: &Tenant, name: &str, spec: &Value) -> anyhow::Result<String> {
     let kind = ApiResource::erase::<Postgresql>(&());
     let object = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec});
@@ -84,7 +85,7 @@ fn strictly(tenant: &Tenant, name: &str, spec: &Value) -> anyhow::Result<String>
     tenant.kubectl(&["create", "-f", file.path().to_str().unwrap()])
 }
 
-/// A pod's arguments, once it is another than before and none of the old revision is left.
+/// A pod's arguments, once it differs from before and no pod of the old revision is left.
 async fn arguments(tenant: &Tenant, name: &str, before: Option<&String>, wanted: &[&str]) -> String {
     let fits = |pod: Option<&Pod>| {
         let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none() && pod.uid().as_ref() != before)?;
@@ -94,7 +95,7 @@ async fn arguments(tenant: &Tenant, name: &str, before: Option<&String>, wanted:
     tenant.wait_for(name, &format!("with the arguments {wanted:?}"), fits).await
 }
 
-/// Has a server end as PostgreSQL does with a setting that is wrong.
+/// Makes a server exit as PostgreSQL does with an invalid setting.
 async fn fails_to_start(tenant: &Tenant, pod: &str, words: &str) {
     let runs = |pod: Option<&Pod>| (pod?.status.as_ref()?.phase.as_deref() == Some("Running")).then_some(());
     tenant.wait_for(pod, "running", runs).await;
@@ -137,7 +138,7 @@ async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
     arguments(&tenant, "db-standby-1", Some(&standby), &["-c", "max_connections=50"]).await;
     up(&tenant, "db").await;
 
-    // Back to what it was, which is a revision that is known already.
+    // Back to the former value, whose revision is already known.
     let before = arguments(&tenant, "db-0", None, &["-c", "max_connections=50"]).await;
     patch(&tenant, "db", json!({"parameters": {"max_connections": "lots"}})).await.unwrap();
     let broken = arguments(&tenant, "db-0", Some(&before), &wrong).await;
@@ -164,7 +165,7 @@ async fn more_than_any_node_has_is_said_and_corrected() {
     };
     patch(&tenant, "db", json!({"resources": {"requests": {"cpu": "100k"}}})).await.unwrap();
     tenant.wait_for("db-0", "without a node", nowhere).await;
-    // The watch of pods tells of it a little later than the API server.
+    // The watch of pods shows it a little later than the API server.
     says(&tenant, "db", "told why", |ready| {
         let words = ready.message.starts_with("pod db-0: ") && ready.message.contains("Insufficient cpu");
         ready.status == "False" && ready.reason == "NotReady" && words
@@ -203,7 +204,7 @@ async fn a_standby_is_on_another_node_if_there_is_one() {
     }
     on.sort();
     assert_eq!(on, ["pg-nodes-a", "pg-nodes-b"]);
-    // A dump goes where its database may be.
+    // A dump runs where its database may run.
     dump(&tenant, "one", DumpState::Succeeded).await;
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;
@@ -243,7 +244,7 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     tenant.wait_for("db-standby", "as it was", as_it_was).await;
     looked_at_again(&tenant, "db", 5433).await;
 
-    // What is stored is what was applied: nothing is applied again.
+    // The stored objects are as applied: nothing is applied again.
     let before = tenant.requests().await;
     tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
     let other = tenant.lab.tenant("pg-policies-other").await;
@@ -251,7 +252,7 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     up(&other, "db").await;
     let after = tenant.requests().await;
     assert_eq!(before.len(), after.len(), "{:?}", &after[before.len()..]);
-    assert_eq!(names::<NetworkPolicy>(&other).await, Vec::<String>::new(), "nothing is closed unasked");
+    assert_eq!(names::<NetworkPolicy>(&other).await, Vec::<String>::new(), "nothing is closed without a request");
 
     patch(&tenant, "db", json!({"replicas": 2, "networkPolicy": {"enabled": false}})).await.unwrap();
     gone::<PodDisruptionBudget>(&tenant, "db-standby").await;

@@ -1,4 +1,4 @@
-//! A Postgresql that is made from a dump: from which volume it may be, what is said while it is made and if it cannot be; and drills.
+//! Creating a Postgresql from a dump: the permitted volumes, and the messages during and after it; and drills.
 
 use super::*;
 
@@ -16,17 +16,17 @@ async fn dumps(tenant: &Tenant, name: &str, labels: Value, class: Option<&str>) 
     tenant.api().create(&PostParams::default(), &claim).await.unwrap();
 }
 
-/// Has the container of a Job's pod end, with these last words.
+/// Makes the container of a Job's pod end with this termination message.
 async fn end(tenant: &Tenant, job: &str, code: i32, words: &str) {
     end_of(tenant, job, ("containerStatuses", "initialize"), code, words).await;
 }
 
 async fn end_of(tenant: &Tenant, job: &str, (statuses, container): (&str, &str), code: i32, words: &str) {
-    // Not one of an earlier Job of the name.
+    // Not a pod of an earlier Job of the name.
     let uid = tenant.uid::<Job>(job).await.expect("the Job is there");
     let selector = ListParams::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
     let pods = tenant.api::<Pod>();
-    let pod = until("a pod of the Job", async || pods.list(&selector).await.unwrap().items.into_iter().next()).await;
+    let pod = until("the Job has a pod", async || pods.list(&selector).await.unwrap().items.into_iter().next()).await;
     let terminated = json!({"exitCode": code, "message": words});
     let status = json!({"status": {
         "phase": if code == 0 { "Succeeded" } else { "Failed" },
@@ -44,7 +44,8 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     let restore = json!({"claim": "dumps"});
     create(&tenant, "db", json!({"restore": restore})).await.unwrap();
     assert!(held(&tenant, "db", "DumpsMissing").await.contains("does not exist"));
-    // Of another Postgresql: who may create this one may not read what that one has. No pod ever mounts it.
+    // A volume of another Postgresql: a user who may create this one may not read the other's data. No pod ever mounts
+    // it.
     dumps(&tenant, "dumps", json!({label::POSTGRESQL: "other", label::RETAINED_FROM: "other"}), Some("none")).await;
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
     let command = "kubectl label pvc dumps -n pg-restore apps.bnerd-operator.local/restore-to=db";
@@ -61,14 +62,14 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     let mounts = pod.containers[0].volume_mounts.clone().unwrap();
     assert!(mounts.iter().any(|mount| mount.mount_path == "/dumps" && mount.read_only == Some(true)), "{mounts:?}");
 
-    // It cannot be: the words of the script are told, and no database is made.
+    // The restore fails: the script's message is reported, and no database is created.
     end(&tenant, &job, 75, "dump 20260131T030000Z-x is damaged").await;
     let message = held(&tenant, "db", "RestoreFailed").await;
     let what_to_do = format!("; change spec.restore, or delete Job {job} for another try; see `kubectl logs");
     assert!(message.starts_with(&format!("dump 20260131T030000Z-x is damaged{what_to_do}")), "{message}");
     assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
 
-    // Another dump is another Job.
+    // Another dump means another Job.
     let before = tenant.api::<Job>().get(&job).await.unwrap().uid();
     let other = json!({"from": "20260130T030000Z-a", "claim": "dumps"});
     patch(&tenant, "db", json!({"restore": other})).await.unwrap();
@@ -82,7 +83,7 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     let sentence = "the database was made from dump 20260130T030000Z-a of PersistentVolumeClaim dumps; 12 tables have something in them";
     tenant.events_with("db", "Restored", sentence).await;
 
-    // It is made: no dump is put over it. What is done can be taken out of the spec.
+    // The database exists: no dump overwrites it. The finished restore can be removed from the spec.
     let refused = |result: kube::Result<Postgresql>| result.unwrap_err().to_string();
     let message = refused(patch(&tenant, "db", json!({"restore": {"from": "latest"}})).await);
     assert!(message.contains("into a new database only"), "{message}");
@@ -97,7 +98,7 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     }
 }
 
-/// From a bucket: with credentials that are meant for it, by the operator's own image; and why it is not fetched is told.
+/// From a bucket: with credentials meant for it, and the operator's own image; a failed fetch is reported.
 #[tokio::test]
 async fn a_database_is_made_from_a_dump_in_a_bucket() {
     let tenant = Lab::shared().await.tenant("pg-bucket").await;
@@ -108,16 +109,16 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
         }}})
     };
     create(&tenant, "db", store("prod/other/db")).await.unwrap();
-    // Else the node's stand-in ends the Job's pod before this test does.
+    // Otherwise the simulated node ends the Job's pod before this test does.
     patch(&tenant, "db", json!({"scheduling": {"nodeSelector": {"kubernetes.io/hostname": "none"}}})).await.unwrap();
     assert!(held(&tenant, "db", "DumpsMissing").await.contains("Secret s3, which spec.restore names, does not exist"));
-    // Who may create a Postgresql here reads nothing else that the credentials open.
+    // A user who may create a Postgresql here cannot read anything else with the credentials.
     tenant.kubectl(&["create", "secret", "generic", "s3", "--from-literal=AWS_ACCESS_KEY_ID=x"]).unwrap();
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
     let command = "kubectl label secret s3 -n pg-bucket apps.bnerd-operator.local/restore-to=db";
     says(&tenant, "db", "told how it is allowed", |ready| ready.message.contains(command)).await;
     assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new());
-    // Its own, of an earlier Postgresql of this name.
+    // Its own path, of an earlier Postgresql of this name.
     patch(&tenant, "db", store("prod/pg-bucket/db")).await.unwrap();
     let message = held(&tenant, "db", "Restoring").await;
     assert!(message.contains("restores dump latest of http://127.0.0.1:9/dumps/prod/pg-bucket/db"), "{message}");
@@ -126,7 +127,7 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     let pod = made.spec.unwrap().template.spec.unwrap();
     let fetch = pod.init_containers.unwrap().remove(0);
     assert_eq!(fetch.args, Some(vec!["store".to_owned(), "fetch".to_owned()]));
-    // No container of the tenant's image has the credentials.
+    // No container with the tenant's image has the credentials.
     let secrets = |container: &Container| {
         let variables = container.env.iter().flatten();
         variables.filter(|one| one.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some())).count()
@@ -152,7 +153,7 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     }
 }
 
-/// The way back from a deletion: the dumps that were left are for the next Postgresql of the name.
+/// Recovery from a deletion: the dumps left behind are for the next Postgresql of the name.
 #[tokio::test]
 async fn what_was_dumped_before_a_deletion_is_restored() {
     let tenant = Lab::shared().await.tenant("pg-way-back").await;
@@ -164,14 +165,14 @@ async fn what_was_dumped_before_a_deletion_is_restored() {
     create(&tenant, "db", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
     let status = up(&tenant, "db").await;
     assert_eq!(status.restored.unwrap().claim.as_deref(), Some("db-backup"));
-    // The dumps are read, and nothing else: they are not its own, and outlive it.
+    // The dumps are only read: they do not belong to it, and outlive it.
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
-    // Another Postgresql needs to be told to.
+    // Another Postgresql needs permission.
     create(&tenant, "db2", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
     held(&tenant, "db2", "DumpsMissing").await;
-    // A volume with a database of its own is not made from a dump.
+    // A volume that already has a database is not overwritten with a dump.
     delete::<Postgresql>(&tenant, "db2").await;
     gone::<Postgresql>(&tenant, "db2").await;
 }
@@ -205,12 +206,12 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     };
     let proven = status(&tenant, "db", "proven", proven).await;
     assert_eq!(proven.backup.unwrap().drill.unwrap().dump.as_deref(), Some("20260130T030000Z-a"));
-    // Its scratch volume goes with its pod.
+    // Its scratch volume is deleted with its pod.
     delete::<Job>(&tenant, "drill-one").await;
     let gone = async || (names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"]).then_some(());
     until("the scratch volume is gone", gone).await;
 
-    // A drill that fails puts the dumps in doubt, and keeps nothing from serving. No pod as long as the quota lasts.
+    // A failed drill casts doubt on the dumps, but the database keeps serving. There is no pod while the quota exists.
     tenant.quota("full", json!({"hard": {"requests.storage": "1"}})).await;
     drill("drill-two", "Failed").await;
     let doubted = |status: &PostgresqlStatus| has(status, "BackedUp", "False", "DrillFailed");

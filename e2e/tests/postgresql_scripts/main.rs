@@ -1,4 +1,5 @@
-//! What runs inside the pods, with a real PostgreSQL: run as there, cut off at any point, on volumes that are full, lost or another's.
+//! The scripts of the pods, with a real PostgreSQL: run as in a pod, interrupted at any point, on volumes that are
+//! full, lost or another server's.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +16,7 @@ mod settings;
 const PASSWORD: &str = "n&w 'pass\\word";
 const REPLICATION: &str = "ReplicationCanary";
 
-/// A machine with the passwords as they are mounted.
+/// A node with the passwords as they are mounted.
 fn node() -> Node {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts");
     let node = Node::new(&scripts).unwrap();
@@ -28,7 +29,7 @@ fn port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The Job that makes the database.
+/// The Job that initialises the database.
 fn initialize(node: &Node, volume: &str, leave: &str) -> Command {
     let mut command = node.command("exec sh $SCRIPTS/initialize.sh");
     command
@@ -49,14 +50,15 @@ fn succeeds(mut command: Command) -> String {
     said(&output)
 }
 
-/// Runs a pod that fails, and returns its exit code and its words.
+/// Runs a pod that fails, and returns its exit code and its output.
 fn fails(mut command: Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{}", said(&output));
     (output.status.code(), said(&output))
 }
 
-/// A volume with a database. They are copies of two, each with a system identifier of its own: making one takes seconds.
+/// A volume with a database: a copy of one of two, each with its own system identifier, since initialising one takes
+/// seconds.
 fn with_database(node: &Node, volume: &str, which: usize) -> PathBuf {
     static MADE: LazyLock<[Mutex<Option<tempfile::TempDir>>; 2]> = LazyLock::new(Default::default);
     let mut made = MADE[which].lock().unwrap();
@@ -76,7 +78,7 @@ fn with_database(node: &Node, volume: &str, which: usize) -> PathBuf {
     path
 }
 
-/// A server, and how it is reached.
+/// A server, and how to reach it.
 struct Server<'a> {
     node: &'a Node,
     pod: Option<Pod>,
@@ -109,26 +111,26 @@ impl<'a> Server<'a> {
         self.pod.take().unwrap().stop().unwrap();
     }
 
-    /// What the hook does after each start.
+    /// What the hook runs after each start.
     fn roles(&self) -> Output {
         let mut command = self.node.command("exec sh $SCRIPTS/roles.sh");
         command.env("PGHOST", self.node.path("")).env("PGPORT", self.port.to_string()).env("POSTGRES_USER", "shop");
         command.env("REPLICATION_PASSWORD_FILE", self.node.path("replication")).output().unwrap()
     }
 
-    /// What a statement says, over the network.
+    /// The result of a statement, over the network.
     fn over_tcp(&self, user: &str, password: &str, database: &str, statement: &str) -> Result<String, String> {
         query(self.node, "127.0.0.1", self.port, user, password, database, statement)
     }
 
-    /// The same where the database only reads unless it is told otherwise.
+    /// The same if the database is read-only by default.
     fn writing(&self, user: &str, password: &str, database: &str, statement: &str) -> Result<String, String> {
         let statement =
             format!("SET statement_timeout = 0; SET default_transaction_read_only = off; COMMIT; {statement}");
         self.over_tcp(user, password, database, &statement)
     }
 
-    /// What a statement says, from within the pod.
+    /// The result of a statement, from within the pod.
     fn sql(&self, database: &str, statement: &str) -> String {
         let home = self.node.path("");
         query(self.node, home.to_str().unwrap(), self.port, "postgres", "", database, statement).unwrap()
@@ -138,7 +140,7 @@ impl<'a> Server<'a> {
         self.sql("postgres", "SELECT system_identifier FROM pg_control_system()")
     }
 
-    /// A Job that dumps.
+    /// A dump Job.
     fn dump(&self, pod: &str) -> Command {
         self.dumping(pod, self.node.command("exec sh $SCRIPTS/dump.sh"))
     }
@@ -177,7 +179,7 @@ fn query(
     }
 }
 
-/// Names of what is in a directory.
+/// The names in a directory.
 fn files(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = entries.collect();
@@ -185,13 +187,13 @@ fn files(path: &Path) -> Vec<String> {
     names
 }
 
-/// Has a program stop where the script calls it, and waits until it does: then the pod can be ended there.
+/// Makes a program stop where the script calls it, and waits until it does, so that the test can end the pod there.
 struct Barrier {
     begun: PathBuf,
 }
 
 impl Barrier {
-    /// `before`: what the program does first.
+    /// `before` runs first in the program's place.
     fn at(node: &Node, program: &str, before: &str) -> Barrier {
         let begun = node.path("begun");
         let _ = fs::remove_file(&begun);
@@ -206,7 +208,7 @@ impl Barrier {
     }
 }
 
-/// Kills a pod where its script calls a program, once that has done this first.
+/// Kills a pod where its script calls a program, after `before` has run.
 fn cut_off(node: &Node, (program, before): (&str, &str), command: Command) {
     let barrier = Barrier::at(node, program, before);
     let pod = node.start(command, "cut.log").unwrap();
@@ -236,7 +238,7 @@ fn a_database_is_made_whole_and_once() {
     let system = server.system();
     server.stop();
 
-    // Once more, with and without leave: what is there stays.
+    // Once more, with and without permission: existing data stays.
     for leave in ["yes", "no"] {
         succeeds(initialize(&node, "data", leave));
     }
@@ -266,7 +268,7 @@ fn a_database_of_the_servers_own_name() {
 fn a_first_start_that_is_cut_off_is_begun_again() {
     let node = node();
     for (point, (program, before)) in [
-        // Half of initdb: what it makes last is not there.
+        // A half-finished initdb: the files that it writes last are missing.
         (
             "initdb",
             r#"for a; do case $a in --pgdata=*) d=${a#--pgdata=};; esac; done; mkdir "$d"; echo 15 >"$d/PG_VERSION""#,
@@ -283,7 +285,7 @@ fn a_first_start_that_is_cut_off_is_begun_again() {
         let volume = format!("data{point}");
         node.volume(&volume).unwrap();
         cut_off(&node, (program, before), initialize(&node, &volume, "yes"));
-        // No server starts on what is there.
+        // No server starts on these leftovers.
         assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
         let mut primary = node.command("exec sh $SCRIPTS/primary.sh");
         primary.env("PGDATA", node.path(&volume).join("data")).env("HBA_FILE", "/nowhere");
@@ -294,7 +296,7 @@ fn a_first_start_that_is_cut_off_is_begun_again() {
         server.stop();
         assert_eq!(files(&node.path(&volume)), ["data", "initialize.lock"], "{program}, {point}");
     }
-    // After its name it is whole.
+    // After the rename the database is complete.
     node.volume("named").unwrap();
     cut_off(&node, ("mv", r#"$REAL "$@""#), initialize(&node, "named", "yes"));
     let mut server = Server::primary(&node, "named", "pg_hba.conf", "");
@@ -324,14 +326,14 @@ fn what_was_lost_is_not_made_anew() {
         command.env("PGDATA", node.path(volume).join("data")).env("HBA_FILE", node.path("scripts/pg_hba.conf"));
         command
     };
-    // An empty volume: a server makes no database on it, nor does the Job without leave.
+    // An empty volume: neither a server nor a Job without permission initialises a database on it.
     let empty = node.volume("empty").unwrap();
     for (command, words) in [(serve("empty"), "there was one"), (initialize(&node, "empty", "no"), "none is made")] {
         let (code, said) = fails(command);
         assert!(code == Some(71) && said.contains(words), "{said}");
         assert!(!empty.join("data").exists());
     }
-    // Something that is no database, even with leave.
+    // Something other than a database, even with permission.
     let data = node.volume("other").unwrap().join("data");
     node.volume("other/data").unwrap();
     node.file("other/data/precious", "x").unwrap();
@@ -357,13 +359,13 @@ fn the_hook_ends_on_any_server() {
     let follows =
         |server: &Server<'_>, password: &str| server.over_tcp("replicator", password, "postgres", "SELECT").is_ok();
     assert!(follows(&server, REPLICATION));
-    // A new password, on a server that only reads unless it is told otherwise.
+    // A new password, on a server that is read-only by default.
     server.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
     server.sql("postgres", "SELECT pg_reload_conf()");
     node.file("replication", "Another").unwrap();
     let ran = server.roles();
     assert!(ran.status.success() && follows(&server, "Another"), "{}", said(&ran));
-    // One as an earlier version made it: its own user is the only superuser.
+    // A database from an earlier version of the operator, whose own user is the only superuser.
     server.sql(
         "postgres",
         "SET transaction_read_only = off; ALTER ROLE shop SUPERUSER; ALTER ROLE replicator NOSUPERUSER",
@@ -431,7 +433,7 @@ fn a_dump_is_complete_or_not_there() {
     for (what, program, script) in [
         ("pg_dump fails", "pg_dump", "exit 1"),
         ("pg_dumpall fails", "pg_dumpall", "exit 1"),
-        // Files that say nothing of what they lack.
+        // Lists that omit a missing file.
         (
             "globals are cut off",
             "pg_dumpall",
@@ -464,7 +466,7 @@ fn a_dump_is_complete_or_not_there() {
     stays("a database that cannot be dumped");
     server.sql("postgres", "DROP DATABASE shut");
 
-    // A volume that is full, and that has room again.
+    // A volume that is full, and then has room again.
     let script = "sh $SCRIPTS/dump.sh; echo \"first $?\"; ls -A $DUMPS; rm $DUMPS/ballast; sh $SCRIPTS/dump.sh; echo \"then $?\"";
     let full = "mkdir $HOME/full && mount -t tmpfs -o mode=777,size=4m tmpfs $HOME/full && head -c 3700k /dev/zero >$HOME/full/ballast && chmod 777 $HOME/full/ballast";
     let mut command = server.dumping("x-b", node.prepared(script, full));
@@ -474,7 +476,7 @@ fn a_dump_is_complete_or_not_there() {
         "{words}"
     );
 
-    // It is stopped, or its node is gone.
+    // It is stopped, or its node is lost.
     for stopped in [true, false] {
         let barrier =
             Barrier::at(&node, "pg_dump", r#"for a; do case $a in --file=*) echo half >"${a#--file=}";; esac; done"#);
@@ -485,7 +487,7 @@ fn a_dump_is_complete_or_not_there() {
             assert_eq!(pod.wait().unwrap(), Some(143));
             stays("it is stopped");
         } else {
-            // While it is at work, another leaves it alone.
+            // While it is running, another dump leaves it alone.
             node.put_back("pg_dump").unwrap();
             let words = succeeds(server.dump("x-c"));
             assert!(words.contains("another dump is at work"), "{words}");
@@ -507,7 +509,7 @@ fn no_dump_goes_for_one_that_is_worth_less() {
     let dumps = node.volume("dumps").unwrap();
     node.file("dumps/notes", "mine").unwrap();
     let [mut server, mut another] = ["data", "another"].map(|volume| Server::primary(&node, volume, "pg_hba.conf", ""));
-    // A clock of its own: each dump is of another second, whatever the machine does.
+    // A fake clock, so that each dump has another second, however fast the machine is.
     let mut second = 10;
     let mut dump = |server: &Server<'_>, name: &str| {
         second += 1;
@@ -525,12 +527,12 @@ fn no_dump_goes_for_one_that_is_worth_less() {
     assert_eq!(dump(&another, "d"), "b c d");
     assert_eq!(dump(&another, "e"), "b c d e");
     assert_eq!(dump(&another, "f"), "b c e f");
-    // All is gone from the first.
+    // All data of the first is gone.
     server.sql("orders", "DROP TABLE t");
     assert_eq!(dump(&server, "g"), "b c e f g");
     assert_eq!(dump(&server, "h"), "b c e f g h");
     assert_eq!(dump(&server, "i"), "b c e f h i");
-    // Something is there again; and one of the good ones is damaged.
+    // There is data again; and one of the good dumps is damaged.
     let name = files(&dumps).into_iter().find(|name| name.ends_with("Z-c")).unwrap();
     node.file(&format!("dumps/{name}/globals.sql"), "").unwrap();
     server.sql("orders", "CREATE TABLE t AS SELECT 1");
@@ -583,7 +585,7 @@ impl<'a> Standby<'a> {
         self.pod.take().unwrap().stop().unwrap();
     }
 
-    /// What a probe says.
+    /// The result of a probe.
     fn probe(&self, script: &str) -> bool {
         let mut command = self.command(&format!("exec sh $SCRIPTS/{script}"));
         command
@@ -609,12 +611,12 @@ impl<'a> Standby<'a> {
     }
 }
 
-/// Takes from the primary what it keeps for the standby.
+/// Drops the standby's replication slot on the primary.
 fn let_slot_go(primary: &Server<'_>) {
     let home = primary.node.path("");
     let drop = "SELECT pg_drop_replication_slot('db_standby_0')";
     let dropped = || query(primary.node, home.to_str().unwrap(), primary.port, "postgres", "", "orders", drop).is_ok();
-    blocking_until("its slot is let go", dropped);
+    blocking_until("the slot is dropped", dropped);
 }
 
 #[test]
@@ -622,21 +624,21 @@ fn a_standby_follows_or_is_not_ready() {
     let node = node();
     with_database(&node, "data", 0);
     node.volume("copy").unwrap();
-    // Little is kept, so that little has to be written.
+    // The primary keeps little WAL, so that the test need not write much.
     let bounds = "-c wal_keep_size=0 -c max_slot_wal_keep_size=16MB -c max_wal_size=32MB -c min_wal_size=32MB";
     let mut primary = Server::primary(&node, "data", "pg_hba.conf", bounds);
     primary.sql("orders", "CREATE TABLE t AS SELECT 1 AS n");
     let mut standby = Standby::of(&primary);
     standby.start();
     blocking_until("it is ready", || standby.ready());
-    blocking_until("it follows", || {
+    blocking_until("it replicates", || {
         standby.says("SELECT pg_is_in_recovery(), count(*) FROM t").as_deref() == Ok("t|1")
     });
     primary.sql("orders", "INSERT INTO t VALUES (2)");
-    blocking_until("it goes on", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("2"));
+    blocking_until("it continues to replicate", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("2"));
     assert!(standby.probe("standby-alive.sh"));
 
-    // It was away for a little: what it has missed is kept for it.
+    // It was away briefly: the primary has kept the WAL that it missed.
     standby.stop();
     assert!(!standby.ready());
     primary.sql("orders", "INSERT INTO t VALUES (3)");
@@ -644,15 +646,15 @@ fn a_standby_follows_or_is_not_ready() {
     blocking_until("it catches up", || standby.says("SELECT count(*) FROM t").as_deref() == Ok("3") && standby.ready());
     assert!(!standby.log().contains("begins anew"), "{}", standby.log());
 
-    // Without its primary it says what it has, but is not ready; nor does it end for that.
+    // Without its primary it still serves its data, but is not ready; nor does it exit.
     primary.stop();
     blocking_until("it is not ready", || !standby.ready());
     assert_eq!(standby.says("SELECT count(*) FROM t").unwrap(), "3");
     assert!(standby.probe("standby-alive.sh"));
     primary.start("pg_hba.conf", bounds);
-    blocking_until("it is again", || standby.ready());
+    blocking_until("it is ready again", || standby.ready());
 
-    // It was away for so long that the primary has given it up: stopped, or no more than behind.
+    // It was away, stopped or just behind, for so long that the primary has given it up.
     standby.stop();
     let write = || {
         for _ in 0..6 {
@@ -663,19 +665,19 @@ fn a_standby_follows_or_is_not_ready() {
     };
     write();
     let slot = "SELECT wal_status FROM pg_replication_slots";
-    blocking_until("it is given up", || {
+    blocking_until("the primary has given it up", || {
         primary.sql("orders", "CHECKPOINT");
         primary.sql("orders", slot) == "lost"
     });
-    assert!(!standby.probe("standby-alive.sh"), "such a one has to be started again");
+    assert!(!standby.probe("standby-alive.sh"), "the kubelet has to restart it");
     primary.sql("orders", "INSERT INTO t VALUES (4)");
     standby.start();
-    blocking_until("it begins anew", || standby.ready());
+    blocking_until("it is rebuilt", || standby.ready());
     assert_eq!(standby.says("SELECT count(*) FROM t").unwrap(), "4");
     assert!(standby.log().contains("begins anew"));
     assert_eq!(files(&node.path("copy")), ["data"]);
 
-    // A base backup that is cut off; what was there stays until the new one is whole.
+    // An interrupted base backup; the old data stays until the new backup is complete.
     standby.stop();
     let_slot_go(&primary);
     write();
@@ -686,7 +688,7 @@ fn a_standby_follows_or_is_not_ready() {
     standby.pod.take().unwrap().kill().unwrap();
     node.put_back("pg_basebackup").unwrap();
     standby.start();
-    blocking_until("it begins once more", || standby.ready());
+    blocking_until("it is rebuilt again", || standby.ready());
 
     // Another server in the primary's place: the copy may be all that is left of the first.
     standby.stop();
@@ -706,7 +708,7 @@ fn a_standby_follows_or_is_not_ready() {
     standby.says("INSERT INTO t VALUES (5)").unwrap();
     let_slot_go(&primary);
     assert!(!standby.ready());
-    assert!(standby.probe("standby-alive.sh"), "it is not ended for what it does not need");
+    assert!(standby.probe("standby-alive.sh"), "it does not exit over something that it does not need");
     standby.stop();
     let (code, words) = fails(standby.serve());
     assert!(code == Some(73) && words.contains("promoted"), "{words}");

@@ -1,8 +1,8 @@
-//! A database that is made from a dump: all of it is there, or nothing is, and the dumps stay as they are.
+//! Creating a database from a dump: completely or not at all, and without changing the dumps.
 
 use super::*;
 
-/// The Job that makes the database from a dump.
+/// The Job that creates the database from a dump.
 fn restore(node: &Node, volume: &str, which: &str) -> Command {
     let mut command = initialize(node, volume, "yes");
     command
@@ -16,7 +16,7 @@ fn report(node: &Node) -> String {
     fs::read_to_string(node.path("report")).unwrap().trim().to_owned()
 }
 
-/// A machine with a volume for dumps, and a server with something in it.
+/// A node with a volume for dumps, and a server with data.
 fn with_dumps(node: &Node) -> Server<'_> {
     with_database(node, "data", 0);
     node.volume("dumps").unwrap();
@@ -25,14 +25,14 @@ fn with_dumps(node: &Node) -> Server<'_> {
     server
 }
 
-/// Dumps, and returns the dump's name.
+/// Takes a dump, and returns its name.
 fn dumped(node: &Node, server: &Server<'_>) -> String {
     let before = files(&node.path("dumps"));
     succeeds(server.dump(&format!("x-{}", before.len())));
     files(&node.path("dumps")).into_iter().find(|name| !before.contains(name)).unwrap()
 }
 
-/// Every file of the dumps, with what is in it.
+/// Every file of the dumps, with its content.
 fn content(node: &Node) -> Vec<(PathBuf, Vec<u8>)> {
     let of = |dump: String| {
         let dump = node.path("dumps").join(dump);
@@ -41,7 +41,7 @@ fn content(node: &Node) -> Vec<(PathBuf, Vec<u8>)> {
     files(&node.path("dumps")).into_iter().flat_map(of).collect()
 }
 
-/// Changes a dump, and makes its checksums right again.
+/// Changes a dump, and corrects its checksums.
 fn tampered(node: &Node, dump: &str, script: &str) {
     let script = format!(
         "set -e; cd $HOME/dumps/{dump}; {script}; rm SHA256SUMS; sums=$(sha256sum -- *); echo \"$sums\" >SHA256SUMS"
@@ -76,7 +76,7 @@ fn all_that_was_dumped_is_restored() {
     let said = format!("{dump} 5");
     assert_eq!((report(&node), content(&node) == dumps), (said.clone(), true));
     assert_eq!(files(&volume), ["data", "initialize.lock"]);
-    // Another pod of the same Job finds that it is done; one of another Job that there is a database.
+    // Another pod of the same Job finds that the work is done; a pod of another Job finds an existing database.
     node.file("report", "").unwrap();
     succeeds(restore(&node, "another", "latest"));
     assert_eq!(report(&node), said);
@@ -100,7 +100,7 @@ fn all_that_was_dumped_is_restored() {
     assert!(another.over_tcp("replicator", REPLICATION, "postgres", "SELECT").is_ok());
     let statistics = "SELECT count(*) > 0 FROM pg_stats WHERE tablename = 't'";
     assert_eq!((shop("orders", statistics), shop("orders", "SHOW fsync")), ("t".to_owned(), "on".to_owned()));
-    // What was restored is dumped and restored as any other.
+    // A restored database can be dumped and restored like any other.
     let second = dumped(&node, &another);
     another.stop();
     node.volume("third").unwrap();
@@ -148,7 +148,7 @@ fn what_cannot_be_restored_leaves_everything_as_it_was() {
     };
     let job = |which: &str| restore(&node, "new", which);
     refused(job(&cut_off), &[], "is damaged");
-    // The newest is the one that is meant, and is told.
+    // `latest` means the newest dump, which is named.
     refused(job("latest"), &[], &format!("the roles of dump {role}"));
     refused(job(&newer), &[], "is of PostgreSQL 99");
     refused(job(&no_table), &[], "cannot be restored");
@@ -173,7 +173,7 @@ fn what_cannot_be_restored_leaves_everything_as_it_was() {
     let words = said(&output);
     assert!(!words.contains("code 0") && !words.contains("\ndata\n"), "{words}");
     assert!(content(&node) == dumps);
-    // With the right words it is restored on the very volume that saw the failures.
+    // With the right arguments it is restored on the very volume of the failed attempts.
     node.volume("right").unwrap();
     fails(restore(&node, "right", &role));
     succeeds(restore(&node, "right", &whole));
@@ -191,7 +191,7 @@ fn the_latest_is_the_newest_with_something_in_it() {
     let empty = dumped(&node, &server);
     server.stop();
     assert!(empty > full);
-    // What the pod that dumps says.
+    // The report of the dump pod.
     let said = report(&node);
     let said: Vec<_> = said.split_whitespace().collect();
     let [newest, _, "0", older, bytes, "1"] = said[..] else { panic!("{said:?}") };
@@ -238,8 +238,8 @@ fn a_restore_that_is_cut_off_is_begun_again() {
     }
 }
 
-/// The user of a database is no superuser, and what it has made there does not run as one: neither when it is dumped nor when the dump
-/// is restored, in a drill as well.
+/// A database's user is not a superuser, and its code does not run as one: neither in a dump nor in a restore,
+/// including a drill.
 #[test]
 fn a_user_of_the_database_gets_no_more_rights_by_a_dump() {
     let node = node();
@@ -257,14 +257,14 @@ fn a_user_of_the_database_gets_no_more_rights_by_a_dump() {
     server.stop();
 }
 
-/// In each of these places something of the database's user is run while it is restored.
+/// In each of these places, code of the database's user runs during a restore.
 #[test]
 fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
     let node = node();
     let mut server = with_dumps(&node);
     let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
     for statement in [
-        // Whatever it says of itself, and as whichever role it is asked for.
+        // Whatever attributes the code gives itself, and whichever role it asks for.
         "CREATE FUNCTION attempt() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
            RAISE LOG 'own code runs';
            BEGIN RESET SESSION AUTHORIZATION; RESET ROLE; EXCEPTION WHEN OTHERS THEN NULL; END;
@@ -277,7 +277,7 @@ fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
         // A constant in the table's definition.
         "CREATE DOMAIN checked AS int CHECK (public.own(VALUE))",
         "CREATE TABLE defaults (n public.checked[] DEFAULT '{1}'::public.checked[])",
-        // Computed when rows come in, and a constraint that comes after them.
+        // Computed when rows are inserted, and a constraint that is added after them.
         "CREATE TABLE computed (n int, own boolean GENERATED ALWAYS AS (public.own(n)) STORED)",
         "INSERT INTO computed VALUES (1)",
         "CREATE TABLE late (n int)",
@@ -322,7 +322,8 @@ fn a_drill_restores_beside_no_password() {
     scratch.stop();
 }
 
-/// Users beside the owner, with rights on what is another's, and without the right by which they once made what is theirs.
+/// Users beside the owner, with rights on another user's objects, and without the right with which they once created
+/// their own.
 #[test]
 fn what_belongs_to_many_users_is_restored() {
     let node = node();
@@ -389,7 +390,7 @@ fn what_belongs_to_many_users_is_restored() {
     another.stop();
 }
 
-/// What the owner of a database says of its sessions is for its own.
+/// Settings of a database by its owner apply to the owner's sessions only.
 #[test]
 fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
     let node = node();
@@ -403,7 +404,8 @@ fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
         "lock_timeout = '1ms'",
         "array_nulls = off",
         "default_transaction_isolation = serializable",
-        // Last: nothing connects any more. And in one session, since the next one has no more than a millisecond.
+        // These are last, since no connection succeeds any more. And in one session, since the next one would have only
+        // a millisecond.
         "statement_timeout = '1ms'; ALTER DATABASE orders SET local_preload_libraries = 'nowhere'",
     ] {
         server.writing("shop", PASSWORD, "orders", &format!("ALTER DATABASE orders SET {setting}")).unwrap();
@@ -423,7 +425,7 @@ fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
     another.stop();
 }
 
-/// A clock that was ahead once: what is dumped now is the latest, and stays.
+/// The clock was once ahead: a new dump is still the latest, and stays.
 #[test]
 fn a_dump_does_not_take_itself_away() {
     let node = node();
@@ -437,7 +439,7 @@ fn a_dump_does_not_take_itself_away() {
     let said = succeeds(server.dump("x-now"));
     assert_eq!(files(&node.path("dumps")), ["20991231T235959Z-x", "21000101T000000Z-now"], "{said}");
     assert!(said.contains("by this node's clock it is not later"), "{said}");
-    // There is no later name than this: it is said, and nothing is taken away.
+    // No name sorts after this one: the log says so, and nothing is deleted.
     succeeds(node.command("mv $HOME/dumps/20991231T235959Z-x $HOME/dumps/99991231T235959Z-x"));
     let (_, said) = fails(server.dump("x-then"));
     assert!(said.contains("look at the clock"), "{said}");
@@ -469,7 +471,7 @@ fn what_has_no_name_of_a_dump_is_none() {
     assert_eq!(fails(restore(&node, "third", "old-copy")).0, Some(75));
 }
 
-/// Its owner can hide a database from who dumps all that can be connected to.
+/// A database's owner can hide it from a dump of all databases that accept connections.
 #[test]
 fn a_dump_has_the_database_it_is_made_for() {
     let node = node();
@@ -497,14 +499,15 @@ fn a_dump_has_the_database_it_is_made_for() {
     server.stop();
 }
 
-/// No test of a duration: it prints how long a dump and a restore take beside plain ones, in turns within one run.
+/// Not a test of a duration: it prints how long a dump and a restore take compared with plain ones, alternating within
+/// one run.
 #[test]
 #[ignore = "a measurement, of MIB=1024: cargo test -p e2e --test postgresql_scripts beside_plain -- --ignored --nocapture"]
 fn dump_and_restore_beside_plain_ones() {
     let mib: u64 = std::env::var("MIB").map_or(128, |mib| mib.parse().unwrap());
     let node = node();
     let mut server = with_dumps(&node);
-    // About 128 bytes of a row are text that packs badly.
+    // About 128 bytes of a row are text that compresses badly.
     let rows = mib << 13;
     let text = "md5(n::text) || md5((n * 7)::text) || md5((n * 11)::text)";
     server
@@ -552,7 +555,7 @@ fn dump_and_restore_beside_plain_ones() {
     println!("{size}: restore {ours:.1?} s, pg_restore {plain:.1?} s: {:.2} of its speed", ratio(&plain, &ours));
 }
 
-/// Of the fastest rounds: the machine has other work.
+/// Of the fastest rounds, since the machine has other work.
 fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let best = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
     best(of) / best(to)

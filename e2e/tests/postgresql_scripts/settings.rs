@@ -1,21 +1,22 @@
-//! Settings of users: whatever they say and in whatever order servers get them, primary and standby serve, or say why not.
+//! Settings by users: whatever they are and in whatever order servers get them, primary and standby serve, or say why
+//! not.
 
 use super::*;
 
 const FEW: &str = "-c max_connections=20";
 const MANY: &str = "-c max_connections=40";
 
-/// What a standby runs with.
+/// The standby's current setting.
 fn has(standby: &Standby<'_>) -> String {
     standby.says("SHOW max_connections").unwrap()
 }
 
-/// Waits until the standby can be read from, and has what was written last.
+/// Waits until the standby can be read from, and has the latest write.
 fn follows(primary: &Server<'_>, standby: &Standby<'_>) {
     blocking_until("the standby is ready", || standby.ready());
     primary.sql("orders", "INSERT INTO t SELECT coalesce(max(n), 0) + 1 FROM t");
     let newest = primary.sql("orders", "SELECT max(n) FROM t");
-    blocking_until("it follows", || standby.says("SELECT max(n) FROM t").as_ref() == Ok(&newest));
+    blocking_until("it replicates", || standby.says("SELECT max(n) FROM t").as_ref() == Ok(&newest));
 }
 
 #[test]
@@ -41,24 +42,26 @@ fn max_connections_is_raised_and_lowered_in_any_order() {
     restart_standby(&mut standby, MANY);
     follows(&primary, &standby);
 
-    // Lowered, the standby first: PostgreSQL itself would end it, and it could not get further before it is started.
+    // Lowered on the standby first: a plain PostgreSQL would stop, and could not continue until it is restarted.
     restart_standby(&mut standby, FEW);
     assert_eq!(has(&standby), "40");
     follows(&primary, &standby);
     restart_primary(&mut primary, FEW);
     follows(&primary, &standby);
     restart_standby(&mut standby, FEW);
-    assert_eq!(has(&standby), "20", "it has what was asked for as soon as it can");
+    assert_eq!(has(&standby), "20", "it gets the requested value as soon as possible");
 
-    // Raised, the primary first: the standby replays nothing more, until it is restarted.
+    // Raised on the primary first: the standby replays nothing more until it is restarted.
     restart_primary(&mut primary, MANY);
     primary.sql("orders", "INSERT INTO t VALUES (1000)");
-    blocking_until("it waits", || standby.says("SELECT pg_get_wal_replay_pause_state()").as_deref() == Ok("paused"));
+    blocking_until("it waits for a restart", || {
+        standby.says("SELECT pg_get_wal_replay_pause_state()").as_deref() == Ok("paused")
+    });
     restart_standby(&mut standby, MANY);
     follows(&primary, &standby);
     assert_eq!(has(&standby), "40");
 
-    // Lowered, the primary first; and raised, the standby first.
+    // Lowered on the primary first; and raised on the standby first.
     restart_primary(&mut primary, FEW);
     follows(&primary, &standby);
     restart_standby(&mut standby, FEW);
@@ -67,7 +70,7 @@ fn max_connections_is_raised_and_lowered_in_any_order() {
     restart_primary(&mut primary, MANY);
     follows(&primary, &standby);
 
-    // Both at once, and the standby has seen nothing of it.
+    // Both at once, while the standby has not seen the change.
     standby.stop();
     restart_primary(&mut primary, FEW);
     restart_standby(&mut standby, FEW);
@@ -92,7 +95,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
         command.env("HBA_FILE", node.path("scripts/pg_hba.conf"));
         command
     };
-    // The operator's own come last, and count.
+    // The operator's own settings come last, and take precedence.
     let pod = node.start(start("-c hba_file=/nowhere -c listen_addresses= -c wal_keep_size=0"), "data.log").unwrap();
     let home = node.path("");
     let says = |statement: &str| query(&node, home.to_str().unwrap(), port, "postgres", "", "orders", statement);
@@ -103,7 +106,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
     assert_eq!(query(&node, "127.0.0.1", port, "shop", PASSWORD, "orders", "SELECT 1").unwrap(), "1");
     pod.stop().unwrap();
 
-    // What is wrong is said at the end, where the pod's last words are taken from.
+    // The error is at the end of the log, which becomes the termination message.
     node.volume("copy").unwrap();
     let mut primary = Server::primary(&node, "data", "pg_hba.conf", "");
     let mut standby = Standby::of(&primary);
@@ -118,7 +121,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
         let wrong = r#"FATAL:  invalid value for parameter "max_connections": "lots""#;
         assert!(code == Some(1) && words.trim_end().lines().last().unwrap().contains(wrong), "{words}");
     }
-    // And corrected, it is as it was.
+    // After a correction it works as before.
     standby.settings = "";
     primary.start("pg_hba.conf", "");
     standby.start();

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// A chart version that cannot work, the reason in Released, whether that stalls the app, and helm's own words.
+/// A chart version that cannot work, the reason in Released, whether it stalls the app, and helm's own words.
 const BROKEN: [(&str, &str, &str, bool, &str); 6] = [
-    // First, as it is the one that is tried again soon.
+    // First, since it is retried soon.
     ("hook", charts::HOOK_FAILS, "UpgradeFailed", false, "-nextcloud-prepare not ready. status: Failed"),
     ("absent", "9.9.9", "ChartInvalid", true, "chart \"nextcloud\" version \"9.9.9\" not found in http://127.0.0.1"),
     ("render", charts::UNRENDERABLE, "ChartInvalid", true, "refuses.yaml:1:4): this version refuses to render"),
@@ -25,7 +25,7 @@ const BROKEN: [(&str, &str, &str, bool, &str); 6] = [
     ),
 ];
 
-/// The failure is told, counted once, and not tried again before its time.
+/// The failure is reported, counted once, and not retried before its time.
 async fn failed(tenant: &Tenant, name: &str, version: &str, reason: &str, stalled: bool, words: &str) {
     let status = tenant
         .status(name, &format!("failed with {version}"), |status| {
@@ -49,7 +49,7 @@ async fn failed(tenant: &Tenant, name: &str, version: &str, reason: &str, stalle
     for policy in ["Retain", "Delete"] {
         let status = nudge(tenant, name, policy).await;
         let latest = status.last_attempt.unwrap();
-        // A hook that fails is tried again soon, and the machine may be slow.
+        // A failing hook is retried soon, and the machine may be slow.
         if reason != "UpgradeFailed" {
             assert_eq!(latest, attempt, "{name}");
             assert_eq!(revisions(tenant, name), before, "{name}");
@@ -94,7 +94,7 @@ async fn an_upgrade_that_fails_leaves_the_app_serving() {
         assert_eq!(after.status.unwrap().available_replicas, Some(1), "{name}");
         let status = tenant.api::<ClientApp>().get(name).await.unwrap().status.unwrap();
         assert!(has(&status, "WorkloadsReady", "True", "Ready"), "{status:#?}");
-        // What is installed is still what was installed.
+        // The installed version has not changed.
         assert_eq!(status.release.unwrap().chart_version.as_deref(), Some(charts::DEFAULT), "{name}");
     }
     for (name, ..) in BROKEN {
@@ -123,7 +123,7 @@ async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
     let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(deployment.status.unwrap().available_replicas, Some(1));
 
-    // Whether it has migrated anything is not known, so the way back has to be asked for.
+    // It is unknown whether data was migrated, so the way back has to be requested.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
     tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
@@ -176,11 +176,11 @@ async fn a_slow_repository_holds_up_no_other_app() {
         let sentence = tenant.condition(name, "Ready", "False", "FetchingChart").await;
         assert_eq!(sentence, "fetching chart nextcloud 6.0.0");
     }
-    // What is in the cache is installed meanwhile, though only one helm may work at a time.
+    // A cached chart is installed meanwhile, although only one helm may run at a time.
     tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
     tenant.ready("other", 1).await;
     tenant.delete("first").await;
-    // Nor is an app held up that does not want it any more.
+    // Nor is an app held up that no longer needs it.
     tenant.delete("doomed").await;
     tenant.patch("slow", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
     tenant.ready("slow", 1).await;
@@ -214,7 +214,7 @@ async fn a_version_that_was_published_anew_is_not_installed() {
     }
     assert!(tenant.kubectl(&["get", "configmap", "acme-tampered"]).is_err());
 
-    // Put right where it was broken, it is installed: the operator leaves nothing to be cleaned up.
+    // Once the cause is fixed, it is installed: the operator leaves nothing to clean up.
     repository.set(Fault::None).unwrap();
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;

@@ -1,5 +1,5 @@
-//! Every bad input is a clear refusal that names the field, and nothing is half done: by the API server at once, or by
-//! the operator in a condition.
+//! Every invalid input is refused with a clear message that names the field, and nothing is half done: at once by the
+//! API server, or in a condition by the operator.
 
 mod charts_that_fail;
 mod schema;
@@ -34,7 +34,7 @@ fn with(field: &str, value: Value) -> Value {
     json!({"hostname": "a.example.com", field: value})
 }
 
-/// The API server's answer.
+/// The API server's response.
 fn refusal<T>(result: kube::Result<T>) -> String {
     match result {
         Err(kube::Error::Api(status)) => status.message.clone(),
@@ -43,7 +43,7 @@ fn refusal<T>(result: kube::Result<T>) -> String {
     }
 }
 
-/// What does not say all that it should, for the end of a table.
+/// Fails with all rows whose text lacks a required part, at the end of a table.
 fn assert_all(rows: impl IntoIterator<Item = (String, String, Vec<String>)>) {
     let silent: Vec<_> = rows
         .into_iter()
@@ -53,14 +53,14 @@ fn assert_all(rows: impl IntoIterator<Item = (String, String, Vec<String>)>) {
     assert!(silent.is_empty(), "{} rows:\n{}", silent.len(), silent.join("\n"));
 }
 
-/// ClientApps as they are stored, whatever they look like.
+/// ClientApps as stored, whatever their content.
 fn raw(tenant: &Tenant) -> Api<DynamicObject> {
     Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &ApiResource::erase::<ClientApp>(&()))
 }
 
-/// Waits until a ClientApp's status is as the check wants it, whatever its spec is.
+/// Waits until the check accepts a ClientApp's status, whatever its spec is.
 async fn seen(tenant: &Tenant, name: &str, what: &str, check: impl Fn(&ClientAppStatus) -> bool) -> ClientAppStatus {
-    /// Of what nests deeper than serde_json reads, this is all that can be read.
+    /// All that can be decoded of an object that nests more deeply than serde_json reads.
     #[derive(Deserialize)]
     struct Seen {
         status: Option<ClientAppStatus>,
@@ -93,7 +93,7 @@ async fn delete(tenant: &Tenant, name: &str) {
     tenant.kubectl(&["delete", "clientapp", name]).unwrap();
 }
 
-/// What is in the namespace that is not there from the beginning.
+/// The objects in the namespace, except those of every namespace.
 fn made(tenant: &Tenant) -> Vec<String> {
     let mut kinds = "secrets,configmaps,services,deployments,statefulsets,persistentvolumeclaims".to_owned();
     if tenant.lab.percona.is_some() {
@@ -103,14 +103,15 @@ fn made(tenant: &Tenant) -> Vec<String> {
     list.lines().filter(|name| !name.contains("kube-root-ca.crt")).map(str::to_owned).collect()
 }
 
-/// its own accord, it has done or would do now.
+/// Changes the spec and waits until the operator has seen it. By then the operator has done everything that it does
+/// without a further change.
 async fn nudge(tenant: &Tenant, name: &str, deletion_policy: &str) -> ClientAppStatus {
     let app = tenant.patch(name, json!({"deletionPolicy": deletion_policy})).await.unwrap();
     let generation = app.metadata.generation;
     tenant.status(name, "nudged", |status| status.observed_generation >= generation).await
 }
 
-/// Sets the clock of a retry forward, and leaves the rest to the operator.
+/// Makes a retry due, and leaves the rest to the operator.
 async fn time_passes(tenant: &Tenant, name: &str) {
     let patch = Patch::Merge(json!({"status": {"lastAttempt": {"retryAt": "2000-01-01T00:00:00Z"}}}));
     tenant.api::<ClientApp>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
@@ -128,8 +129,7 @@ fn small(tenant: &Tenant, name: &str, version: &str) -> Value {
     })
 }
 
-/// A lab in which the cluster itself is broken on purpose, for one test at a time. Its operator starts with a cold chart
-/// cache.
+/// A lab whose cluster tests may break on purpose, one test at a time. Its operator starts with a cold chart cache.
 async fn rough() -> (&'static Lab, MutexGuard<'static, ()>) {
     static ROUGH: OnceLock<Lab> = OnceLock::new();
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -145,7 +145,7 @@ async fn restart(lab: &'static Lab) {
     tokio::task::spawn_blocking(start).await.unwrap();
 }
 
-/// A namespace for operators of its own, and a chart repository of its own to break.
+/// A namespace with its own operators and its own chart repository to break.
 async fn with_repository(namespace: &str) -> (Apart, Repository) {
     let apart = Lab::unattended().await.apart(namespace).await;
     let repository = Repository::start().unwrap();

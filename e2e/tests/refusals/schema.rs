@@ -1,4 +1,4 @@
-//! By the API server, at once.
+//! Refusals by the API server, at once.
 
 use super::*;
 
@@ -148,7 +148,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     assert_eq!(stored.items.len(), 0);
 }
 
-/// Backups of Percona's clusters.
+/// Backups of PerconaPGClusters.
 fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
     const PERCONA: &str = "spec.postgres.percona";
     const ONE: &str = "give one of s3, gcs and azure";
@@ -200,7 +200,7 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
             "percona.dataSource",
             "give one of backup and time",
         ),
-        // It reaches a shell of Percona's.
+        // Percona passes it to a shell.
         (source(json!({"cluster": "a", "backup": "$(id)"})), "dataSource.backup", "must be the label of a backup"),
         (source(json!({"cluster": "a", "time": "yesterday"})), "dataSource.time", "must be of type date-time"),
         (source(json!({"cluster": "A b"})), "dataSource.cluster", "must be the name of a PerconaPGCluster"),
@@ -224,7 +224,7 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
-/// Backups stay where they are, and so does what says where that is.
+/// Backups stay in place, and so does their location in the spec.
 #[tokio::test]
 async fn the_api_server_refuses_a_change_that_would_lose_backups() {
     const STAYS: &str = "a repository stays, since the backups in it do";
@@ -249,7 +249,7 @@ async fn the_api_server_refuses_a_change_that_would_lose_backups() {
         ("acme", repository(json!({"path": "/a"})), MOVES),
         ("acme", percona(json!({"dataSource": {"backup": "20260131-030000F"}})), NEW),
         ("plain", percona(json!({"dataSource": {"cluster": "old-pg"}})), NEW),
-        // The same place by another name, and with other credentials.
+        // The same location under another name, and with other credentials.
         ("acme", repository(json!({"s3": {"endpoint": "f", "region": "q"}, "secretName": "t"})), "accepted"),
         ("acme", percona(json!({"schedules": {"full": "@daily"}, "keep": 3})), "accepted"),
         ("acme", percona(json!({"schedules": null, "keep": null})), "accepted"),
@@ -280,7 +280,7 @@ async fn the_api_server_refuses_a_wrong_name_at_once() {
         said.push((name.to_owned(), answer, vec![sentence.to_owned()]));
     }
     assert_all(said);
-    // The longest name there may be is not refused.
+    // The longest allowed name is accepted.
     tenant.create(&"a".repeat(53), json!({"hostname": hostname(&tenant, "long"), "suspend": true})).await.unwrap();
 }
 
@@ -301,10 +301,10 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
         (size("2G"), "spec.persistence.size", "size can only grow"),
         (storage("512Mi"), "spec.postgres.storageSize", "storageSize can only grow: a volume never shrinks"),
         (json!({"postgres": {"provider": "standalone"}}), "spec.postgres.provider", "provider is immutable"),
-        // What is taken away falls back to a default, which may be less one day.
+        // A removed field falls back to its default, which may be smaller one day.
         (json!({"persistence": {"size": null}}), "spec.persistence.size", "size can only grow"),
         (json!({"persistence": null}), "spec.persistence.size", "size can only grow"),
-        // The same in other units, and more.
+        // The same in other units, and larger.
         (size("2048Mi"), "", "accepted"),
         (size("9Gi"), "", "accepted"),
         (json!({"persistence": null}), "spec.persistence.size", "size can only grow"),
@@ -315,7 +315,7 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
         let answer = refusal(tenant.patch("acme", change.clone()).await);
         said.push((change.to_string(), answer, vec![field.to_owned(), sentence.to_owned()]));
     }
-    // Who has never said a size has one of 8Gi, or that of the Profile.
+    // Without a size the volume has 8Gi, or the Profile's size.
     let silent = json!({"hostname": hostname(&tenant, "silent"), "suspend": true});
     tenant.create("silent", silent).await.unwrap();
     for (change, field, sentence) in [
@@ -341,7 +341,7 @@ async fn what_is_left_out_has_its_documented_default() {
             "enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1, "adopt": false,
         },
         "upgrade": {"backup": false},
-        // enabled and size are the Profile's to say, where the spec does not.
+        // The Profile sets enabled and size, unless the spec does.
         "persistence": {"storageClassName": ""},
     });
     for (name, given) in [

@@ -1,4 +1,4 @@
-//! By the operator: what no schema can tell.
+//! Refusals by the operator, which no schema can express.
 
 use super::*;
 
@@ -70,13 +70,13 @@ async fn the_operator_refuses_what_the_schema_cannot() {
     ];
     assert!(requests.iter().all(|request| harmless.contains(&request.as_str())), "{requests:?}");
 
-    // What was refused is put right in place, or taken away.
+    // Refused fields are corrected or removed.
     tenant.patch("host", json!({"values": null, "postgres": {"enabled": false}})).await.unwrap();
     tenant.ready("host", 1).await;
     for name in names {
         delete(&tenant, &name).await;
     }
-    until("the collection of what was made", async || made(&tenant).is_empty().then_some(())).await;
+    until("everything created for it is garbage-collected", async || made(&tenant).is_empty().then_some(())).await;
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn a_missing_admin_secret_is_waited_for() {
     tenant.kubectl(&["create", "secret", "generic", "my-admin", "--from-literal=nextcloud-username=admin"]).unwrap();
     let sentence = tenant.condition("acme", "Ready", "False", "AdminSecretKeyMissing").await;
     assert!(sentence.contains("my-admin") && sentence.contains("no value under nextcloud-password"), "{sentence}");
-    // An empty value is none.
+    // An empty value counts as missing.
     let set = |password: &str| {
         let patch = json!({"stringData": {"nextcloud-password": password, "touched": "yes"}}).to_string();
         tenant.kubectl(&["patch", "secret", "my-admin", "--patch", &patch]).unwrap();

@@ -1,4 +1,4 @@
-//! Objects that were stored before the schema was what it is.
+//! Objects that were stored under an earlier schema.
 
 use super::*;
 
@@ -25,13 +25,13 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
         ("list", json!({"hostname": "list.example.com", "redis": ["on"]})),
         ("nothing", json!({})),
     ] {
-        until("the loose schema", async || tenant.create(name, spec.clone()).await.ok()).await;
+        until("the loose schema applies", async || tenant.create(name, spec.clone()).await.ok()).await;
     }
     let patch = Patch::Merge(json!({"spec": {"suspend": "yes"}}));
     raw(&tenant).patch("turned", &PatchParams::default(), &patch).await.unwrap();
     define(&strict).await;
-    until("the strict schema", async || {
-        // It is refused for something else until then.
+    until("the strict schema applies", async || {
+        // Until then it is refused for another reason.
         let refused = refusal(tenant.create("never", json!({"hostname": 8, "suspend": "no"})).await);
         refused.contains("must be of type string").then_some(())
     })
@@ -46,17 +46,17 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
         let sentence = invalid(&tenant, name).await;
         assert!(sentence.contains(words), "{name}: {sentence}");
     }
-    // To this one the API server lets no client write a status, since it cannot evaluate the rule for the field.
+    // The API server lets no client write a status to this one, since it cannot evaluate the rule for the field.
     let words = "the stored object does not decode: spec.hostname: invalid type: integer `7`, expected a string";
     tenant.events_with("number", "InvalidSpec", words).await;
-    // The others go on, also when an operator starts with the bad ones there already.
+    // The others keep working, even if an operator starts while the invalid ones exist.
     restart(lab).await;
     tenant.create("good", small(&tenant, "good", charts::DEFAULT)).await.unwrap();
     tenant.ready("good", 1).await;
     let others = |name: &String| !name.contains("good") && !name.contains("turned");
     assert_eq!(made(&tenant).into_iter().filter(others).collect::<Vec<_>>(), Vec::<String>::new());
 
-    // Each is put right, or deleted.
+    // Each is corrected or deleted.
     for name in ["number", "word"] {
         let mut repaired = small(&tenant, name, charts::DEFAULT);
         repaired["suspend"] = json!(false);
@@ -84,7 +84,7 @@ async fn a_status_is_not_written_to_an_object_of_the_same_name_that_came_after()
     assert_eq!((refused.code, refused.reason.as_str()), (410, "Gone"), "{refused:?}");
     let stored = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
     assert_eq!(stored.release.map(|release| release.revision), Some(1), "the status is the operator's");
-    // With its own uid it is written, whole: what is not said is not there any more, until the operator says it again.
+    // With its own uid the status is written as a whole: what it lacks is gone, until the operator reports it again.
     let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
     write(&app.metadata.uid.unwrap()).await.unwrap();
     tenant.ready("acme", 1).await;

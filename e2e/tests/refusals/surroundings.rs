@@ -1,4 +1,4 @@
-//! What the operator needs from its surroundings: helm, rights, room.
+//! What the operator needs from its environment: helm, rights, space.
 
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::manifests;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 
 use super::*;
 
-/// Asks for a path of the operator's own server, and returns the answer's first line and its end.
+/// Requests a path of the operator's own server, and returns the first and the last line of the response.
 fn get(url: &str, path: &str) -> std::io::Result<(String, String)> {
     let address = url.trim_start_matches("http://");
     let mut connection = TcpStream::connect(address)?;
@@ -19,7 +19,7 @@ fn get(url: &str, path: &str) -> std::io::Result<(String, String)> {
 }
 
 fn script(path: &Path, text: &str, mode: u32) {
-    // In one step, and never open for writing under its own name: such a file cannot be executed.
+    // In one step, and never open for writing under its final name: such a file cannot be executed.
     let made = path.with_extension("new");
     std::fs::write(&made, text).unwrap();
     std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -67,13 +67,13 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let app = raw(&tenant).get("acme").await.unwrap();
     assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
 
-    // helm appears, and the operator that waits for it goes on by itself.
+    // helm appears, and the waiting operator continues by itself.
     std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
     let mut operator = last.unwrap();
     wait_for(&mut operator, "200", "ok");
     tenant.ready("acme", 1).await;
 
-    // And when it vanishes under a running operator, that is said, and healed by its return.
+    // If it vanishes under a running operator, the status says so, and recovers when it returns.
     std::fs::remove_file(&helm).unwrap();
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     let sentence = tenant.condition("acme", "Released", "False", "HelmUnavailable").await;
@@ -83,14 +83,14 @@ async fn without_a_usable_helm_nothing_is_touched() {
     tenant.ready("acme", 2).await;
 }
 
-/// Takes a verb for a resource away from the operator's ClusterRoles, and returns those that had it as they were.
+/// Removes a verb for a resource from the operator's ClusterRoles, and returns the original roles.
 async fn without_right(lab: &Lab, resource: &str, verb: &str) -> Vec<ClusterRole> {
     let api: Api<ClusterRole> = Api::all(lab.plane.client().await.unwrap());
     let ours = ListParams::default().labels("app.kubernetes.io/part-of=clientapp-operator");
     let mut had = Vec::new();
     for role in api.list(&ours).await.unwrap() {
         let mut less = role.clone();
-        // The API's right to look at everything that a namespace holds is one to this, too.
+        // The API's right to list everything in a namespace includes this one.
         let about = |rule: &&mut PolicyRule| {
             rule.resources.iter().flatten().any(|name| [resource, "*"].contains(&name.as_str()))
         };
@@ -113,7 +113,7 @@ async fn give_back(lab: &Lab, roles: &[ClusterRole]) {
     }
 }
 
-/// Sets the rules of a ClusterRole, and waits until the API server goes by them.
+/// Sets the rules of a ClusterRole, and waits until the API server applies them.
 async fn set_role(lab: &Lab, role: &ClusterRole) {
     let api: Api<ClusterRole> = Api::all(lab.plane.client().await.unwrap());
     let patch = Patch::Merge(json!({"rules": role.rules}));
@@ -126,10 +126,10 @@ async fn a_right_that_is_missing_is_named() {
     let tenant = lab.tenant("no-rights").await;
     tenant.create("bystander", small(&tenant, "bystander", charts::DEFAULT)).await.unwrap();
     tenant.ready("bystander", 1).await;
-    // The refusal of a younger account is not taken for the last word.
+    // A refusal for a new account is not final.
     let account = tenant.api::<ServiceAccount>().get(DEPLOYER).await.unwrap().metadata.creation_timestamp.unwrap();
     let is_settled = || Timestamp::now().duration_since(account.0) > SignedDuration::from_secs(7);
-    until("the account is not young any more", async || is_settled()).await;
+    until("the account is no longer new", async || is_settled()).await;
     let with_redis = |name: &str| {
         let mut spec = small(&tenant, name, charts::DEFAULT);
         spec["redis"] = json!({"enabled": true});
@@ -154,7 +154,7 @@ async fn a_right_that_is_missing_is_named() {
     time_passes(&tenant, "chart").await;
     tenant.ready("chart", 2).await;
 
-    // A right without which the operator cannot see databases: only who needs one waits for it.
+    // A right without which the operator cannot see databases: only apps that need one wait for it.
     let roles = without_right(lab, "postgresqls", "list").await;
     tenant.until_may(&manifests::user(), ["list", "postgresqls.apps.bnerd-operator.local"], false).await;
     restart(lab).await;
@@ -219,7 +219,7 @@ async fn a_quota_that_is_used_up_is_named() {
             })
             .await;
         assert_eq!(find(&status.conditions, "Ready").unwrap().status, "False");
-        // Deletion needs no more than there is.
+        // Deletion needs nothing else.
         tenant.delete("acme").await;
     }
 }

@@ -1,4 +1,4 @@
-//! helm acts as a ServiceAccount of the app's namespace: what a chart is made to do reaches no further than that account.
+//! helm acts as a ServiceAccount of the app's namespace: a chart can do no more than that account.
 
 use clientapp_operator::crd::{ClientApp, conditions};
 use clientapp_operator::runtime::account::DEPLOYER;
@@ -16,7 +16,7 @@ use kube::runtime::wait::{await_condition, conditions as is};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// A user who may write ClientApps in the tenant's namespace and nothing else.
+/// A user whose only right is to write ClientApps in the tenant's namespace.
 async fn user(tenant: &Tenant, name: &str) -> Client {
     let verbs = "--verb=create,get,patch";
     tenant.kubectl(&["create", "role", name, verbs, "--resource=clientapps.apps.bnerd-operator.local"]).unwrap();
@@ -27,7 +27,7 @@ async fn user(tenant: &Tenant, name: &str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// The accounts but for the one that every namespace has, sooner or later.
+/// The accounts, except the one that every namespace gets sooner or later.
 async fn accounts(tenant: &Tenant) -> Vec<String> {
     names::<ServiceAccount>(tenant).await.into_iter().filter(|name| name != "default").collect()
 }
@@ -102,7 +102,7 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
         let app = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         apps.create(&PostParams::default(), &app).await.unwrap();
     };
-    // What the chart renders is made, if the account may.
+    // Objects that the chart renders are created, if the account has the right.
     create(
         "fair",
         json!([there("boundary"), stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind")]),
@@ -113,7 +113,7 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
     }
     tenant.ready("fair", 1).await;
     for (name, _, parts) in &attempts {
-        // Not the first refusal: the account may be so young that not even its own rights count yet.
+        // Not the first refusal: the account may be so new that even its own rights are not effective yet.
         let parts = parts.iter().map(String::as_str).chain(["system:serviceaccount:boundary:clientapp-deployer"]);
         let sentence = tenant.condition_with(name, ("Released", "AccessDenied"), &parts.collect::<Vec<_>>()).await;
         assert!(!sentence.contains("canary") && !sentence.contains("Y2FuYXJ5"), "{sentence}");
@@ -129,10 +129,10 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
     let system = Api::<RoleBinding>::namespaced(client.clone(), "kube-system");
     assert!(system.get_opt("planted").await.unwrap().is_none());
     let read = tenant.api::<ConfigMap>().get("stolen").await.unwrap();
-    assert_eq!(read.data.unwrap()["it"], "ConfigMap", "only what was its own");
+    assert_eq!(read.data.unwrap()["it"], "ConfigMap", "only its own objects were deleted");
 }
 
-/// How often the operator has asked for this in the namespace.
+/// The number of the operator's requests of this kind in the namespace.
 async fn asked(tenant: &Tenant, what: &str) -> usize {
     tenant.requests().await.iter().filter(|asked| *asked == what).count()
 }
@@ -144,7 +144,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
     tenant.ready("acme", 1).await;
     let account = tenant.api::<ServiceAccount>().get(DEPLOYER).await.unwrap();
     assert_eq!(account.automount_service_account_token, Some(false));
-    // One of each for the namespace, and nothing for an upgrade or another app.
+    // One of each for the namespace, and none for an upgrade or another app.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
     tenant.create("other", small(&tenant, "other")).await.unwrap();
@@ -174,7 +174,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
         .unwrap();
     tenant.ready("acme", 3).await;
 
-    // A deletion needs it, too: while the app is suspended nothing is put back.
+    // A deletion needs it, too: while the app is suspended it is not recreated.
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
     tenant.condition("acme", "Reconciling", "False", "Suspended").await;
     tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
@@ -186,7 +186,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
     assert_eq!(made().await, (3, 3));
 }
 
-/// The account goes before its app, and nothing can be made any more.
+/// The account is deleted before its app, and can no longer be recreated.
 #[tokio::test]
 async fn a_namespace_is_deleted_with_an_app_in_it() {
     let tenant = Lab::shared().await.tenant("account-terminating").await;
@@ -202,7 +202,7 @@ async fn a_namespace_is_deleted_with_an_app_in_it() {
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
     tenant.gone("acme").await;
     let gone = await_condition(namespaces, &tenant.namespace, is::is_deleted(&uid));
-    tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace goes").unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace is deleted").unwrap();
 }
 
 /// An admission policy that keeps ServiceAccounts of this name out of the namespace.
@@ -232,7 +232,7 @@ async fn forbid(tenant: &Tenant, name: &str) -> Api<ValidatingAdmissionPolicyBin
     bindings
 }
 
-/// Waits until the API server goes by the policy, or does so no more.
+/// Waits until the API server applies the policy, or no longer applies it.
 async fn until_admitted(tenant: &Tenant, name: &str, admitted: bool) {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -257,7 +257,7 @@ async fn a_namespace_whose_owner_forbids_the_account() {
 
     policy.delete("account-forbidden", &DeleteParams::default()).await.unwrap();
     until_admitted(&tenant, DEPLOYER, true).await;
-    // A change is not waited with.
+    // A change is handled at once.
     tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
     tenant.ready("acme", 1).await;
 }
@@ -281,16 +281,16 @@ async fn a_binding_of_the_name_that_another_client_made() {
     tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
     tenant.ready("acme", 1).await;
 
-    // Edited at rest, it is another client's as well, and told of when helm is to run.
+    // Edited while the app is at rest, it counts as another client's as well, which is reported when helm has to run.
     let eve = json!([{"op": "add", "path": "/subjects/-", "value": {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}}]);
     tenant.kubectl(&["patch", "rolebinding", DEPLOYER, "--type=json", "--patch", &eve.to_string()]).unwrap();
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.condition("acme", "Released", "False", "DeployerNotOurs").await;
-    // What is served is, and goes on to be.
+    // The app continues to serve.
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
 }
 
-/// Lets the operator impersonate an account of the tenant's, as `manifests/README.md` says.
+/// Lets the operator impersonate one of the tenant's accounts, as in `manifests/README.md`.
 async fn permit(tenant: &Tenant, account: &str) {
     let operator = format!("{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
     let role = ["--verb", "impersonate", "--resource", "serviceaccounts", "--resource-name", account];
@@ -312,7 +312,7 @@ async fn an_account_that_the_spec_names() {
             assert!(sentence.contains(part), "{part} is not in {sentence}");
         }
         tenant.condition("acme", "Stalled", "True", "AccessDenied").await;
-        // Nothing is made for it.
+        // Nothing is created for it.
         assert!(!names::<ServiceAccount>(tenant).await.contains(&DEPLOYER.to_owned()));
     };
 
@@ -348,6 +348,6 @@ async fn an_account_that_the_spec_names() {
     assert!(conditions::find(&status.conditions, "Stalled").is_some_and(|stalled| stalled.status == "False"));
     enough.delete("acme").await;
     assert_eq!(accounts(&enough).await, ["team"]);
-    // What the garbage collector takes comes a little later.
+    // The garbage collector takes a little longer.
     until("no Secret is left", async || names::<Secret>(&enough).await.is_empty()).await;
 }

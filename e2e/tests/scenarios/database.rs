@@ -1,4 +1,4 @@
-//! The database: made, waited for, checked, and let alone where it is another's.
+//! The database: created, awaited, checked, and left alone if it belongs to another owner.
 
 use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, annotation};
@@ -11,13 +11,13 @@ use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-/// Nothing has been asked for by helm.
+/// helm has sent no request yet.
 async fn no_helm_yet(tenant: &Tenant) {
     let requests = tenant.requests().await;
     assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
 }
 
-/// An app whose database misbehaves, and the message of its condition once that has this reason.
+/// An app whose database misbehaves, and the message of its condition once it has this reason.
 async fn misbehaving(tenant: &Tenant, name: &str, knobs: Knobs, reason: &str) -> String {
     tenant.percona(&format!("{name}-pg"), knobs);
     tenant.create(name, json!({"hostname": hostname(tenant, name)})).await.unwrap();
@@ -35,13 +35,13 @@ async fn helm_waits_until_the_database_is_through_with_initializing() {
         .await;
     assert!(has(&status, "Ready", "False", "Provisioning") && has(&status, "Stalled", "False", "NotStalled"));
     assert_eq!(status.postgres_cluster_name.as_deref(), Some("db-slow-pg"));
-    // Its Secret is there long before PostgreSQL is, and starts nothing.
+    // Its Secret exists long before PostgreSQL runs, and must not start helm.
     let password = secret(&tenant, "db-slow-pg-pguser-clientapp", "password").await;
     no_helm_yet(&tenant).await;
 
     let cluster = tenant.api::<PerconaPGCluster>().get("db-slow-pg").await.unwrap();
     let app = tenant.api::<ClientApp>().get("db-slow").await.unwrap();
-    // No ownerReference, by which the garbage collector would delete it.
+    // No ownerReference, since the garbage collector would delete it.
     assert_eq!(
         (cluster.annotations().get(annotation::OWNER_UID), cluster.owner_references()),
         (app.metadata.uid.as_ref(), &[][..])
@@ -120,7 +120,7 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
     tenant.ready("acme", 2).await;
     assert_eq!(passwords().await, before);
 
-    // What was deleted by mistake is recreated; what is in use is not.
+    // An object deleted by mistake is recreated, unless data depends on the old one.
     tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
     tenant.wait_for("acme-redis-secret", "back", |secret: Option<&Secret>| secret.is_some().then_some(())).await;
     let after = passwords().await;

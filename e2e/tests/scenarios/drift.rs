@@ -1,4 +1,4 @@
-//! Objects of a release that another client deletes, or takes off it.
+//! Objects of a release that another client deletes or detaches from it.
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::lab::{Lab, Object, Tenant, has};
@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What of an object has to be the same when it is recreated, and the field managers that have a part in it.
+/// The parts of an object that must be the same when it is recreated, and its field managers.
 fn essence<K: Object + Serialize>(object: &K) -> (Value, Vec<String>) {
     let meta = object.meta();
     let managers = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
@@ -22,7 +22,7 @@ fn essence<K: Object + Serialize>(object: &K) -> (Value, Vec<String>) {
     for field in ["metadata", "status"] {
         document.as_object_mut().unwrap().remove(field);
     }
-    // The cluster gives it.
+    // Assigned by the cluster.
     for field in ["clusterIP", "clusterIPs"] {
         document["spec"].as_object_mut().and_then(|spec| spec.remove(field));
     }
@@ -31,7 +31,7 @@ fn essence<K: Object + Serialize>(object: &K) -> (Value, Vec<String>) {
     (json!([document, meta.labels, annotations, meta.namespace]), managers)
 }
 
-/// Deletes an object, and waits until it is there again, as it was.
+/// Deletes an object, and waits until it exists again, unchanged.
 async fn comes_back<K: Object + Serialize>(tenant: &Tenant, name: &str) {
     let before = tenant.api::<K>().get(name).await.unwrap();
     tenant.replaced::<K>(name).await;
@@ -59,7 +59,7 @@ async fn what_is_deleted_comes_back_as_it_was() {
     comes_back::<NetworkPolicy>(&tenant, "acme-redis").await;
     comes_back::<PodDisruptionBudget>(&tenant, "acme-redis-master").await;
     comes_back::<Deployment>(&tenant, "modes").await;
-    // Not deleted, but not the release's any more.
+    // Not deleted, but detached from the release.
     let service = tenant.uid::<Service>("acme-nextcloud").await;
     tenant.kubectl(&["label", "service", "acme-nextcloud", "app.kubernetes.io/managed-by-"]).unwrap();
     let marked = |found: Option<&Service>| {
@@ -75,7 +75,7 @@ async fn what_is_deleted_comes_back_as_it_was() {
     tenant.ready("acme", 1).await;
     let sentence = "Service acme-nextcloud of release acme: another client has deleted it, or removed Helm's marks from it; it is recreated";
     tenant.events_with("acme", "Drifted", sentence).await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "1", "no revision was made for it");
+    assert_eq!(tenant.listed("acme").unwrap().0, "1", "it got no revision");
     // To helm nothing has happened.
     tenant.patch("acme", json!({"chartVersion": "5.5.3"})).await.unwrap();
     tenant.ready("acme", 2).await;
@@ -107,7 +107,7 @@ async fn what_another_client_has_made_in_its_place_is_left_alone() {
     tenant.held("acme", "Drifted", &["Service acme-nextcloud of release acme is missing", words]).await;
     let found = services.get("acme-nextcloud").await.unwrap();
     assert_eq!((found.uid(), found.spec), (theirs.uid(), theirs.spec));
-    // What can be made again is.
+    // Objects that can be recreated are.
     comes_back::<ConfigMap>(&tenant, "acme-nextcloud-config").await;
     tenant.patch("acme", json!({"drift": "Ignore"})).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -134,7 +134,7 @@ async fn what_is_missing_can_be_told_or_ignored() {
     tenant.ready("acme", 1).await;
     assert_eq!(tenant.uid::<Secret>("extra").await, None);
     tenant.patch("acme", json!({"drift": "Repair"})).await.unwrap();
-    until("the Secret is there", async || tenant.uid::<Secret>("extra").await).await;
+    until("the Secret exists", async || tenant.uid::<Secret>("extra").await).await;
     tenant.ready("acme", 1).await;
     let message = tenant.patch("acme", json!({"drift": "Undo"})).await.unwrap_err().to_string();
     assert!(message.contains("spec.drift") && message.contains("Repair"), "{message}");
@@ -151,7 +151,7 @@ async fn a_client_that_deletes_again_and_again_is_told_of() {
         let ready = conditions::find(&status.conditions, "Ready");
         ready.is_some_and(|ready| ready.message.contains("was recreated 2 times in a row"))
     };
-    let message = until("it is told", async || {
+    let message = until("it is reported", async || {
         if services.delete("acme-nextcloud", &DeleteParams::default()).await.is_ok() {
             deleted += 1;
         }

@@ -7,7 +7,7 @@ use e2e::wait::until;
 use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::json;
 
-/// Waits until an app created now is younger than this one: creation times are whole seconds.
+/// Waits until a new app would be younger than this one: creation times are whole seconds.
 async fn a_second_later(tenant: &Tenant, name: &str) {
     let created = tenant.api::<ClientApp>().get(name).await.unwrap().metadata.creation_timestamp.unwrap().0;
     until("a second has passed", async || jiff::Timestamp::now().as_second() > created.as_second()).await;
@@ -18,7 +18,7 @@ async fn the_older_has_it_and_the_younger_takes_over() {
     let tenant = Lab::shared().await.tenant("one-hostname").await;
     let other = Lab::shared().await.tenant("one-hostname-too").await;
     let contested = small(&tenant, "contested");
-    // Neither serves it, so that age alone decides.
+    // Neither serves it, so only age decides.
     let waiting = with(contested.clone(), json!({"adminSecret": "later"}));
     tenant.create("older", waiting).await.unwrap();
     tenant.condition("older", "Ready", "False", "AdminSecretMissing").await;
@@ -27,11 +27,11 @@ async fn the_older_has_it_and_the_younger_takes_over() {
     let told = other.condition("younger", "Ready", "False", "HostnameConflict").await;
     assert!(told.contains("contested.one-hostname.example.com belongs to ClientApp one-hostname/older"), "{told}");
 
-    // The older one goes.
+    // The older one is deleted.
     tenant.delete("older").await;
     other.ready("younger", 1).await;
 
-    // A third has to wait, until the one that has it asks for another.
+    // A third one waits until the holder asks for another hostname.
     a_second_later(&other, "younger").await;
     tenant.create("third", small(&tenant, "contested")).await.unwrap();
     tenant.condition("third", "Ready", "False", "HostnameConflict").await;
@@ -52,7 +52,7 @@ async fn the_app_that_serves_it_already_is_not_displaced_by_an_older_one() {
     tenant.patch("older", small(&tenant, "second")).await.unwrap();
     let told = tenant.condition("older", "Ready", "False", "HostnameConflict").await;
     assert!(told.contains("belongs to ClientApp incumbent/younger"), "{told}");
-    // It is looked at anew, and stays where it is; its Ingress is made, though another app asks for the host.
+    // It is reconciled again and keeps the hostname; its Ingress is created, although another app asks for the host.
     tenant.patch("younger", json!({"chartVersion": "5.5.3", "ingressClassName": "traefik"})).await.unwrap();
     tenant.ready("younger", 2).await;
 

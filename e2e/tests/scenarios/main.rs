@@ -1,5 +1,5 @@
-//! What users do and what happens to them, on a real control plane with a real helm, the operator running under
-//! exactly the ClusterRole of `manifests/`.
+//! Users' actions and their effects, on a real control plane with a real helm, with the operator under exactly the
+//! ClusterRole of `manifests/`.
 
 mod boundary;
 mod database;
@@ -56,6 +56,6 @@ async fn from_apply_to_helm_list() {
 
     tenant.delete("acme").await;
     assert_eq!(tenant.listed("acme"), None);
-    // Those of the database go when the claims' own controller lets go of them.
+    // The database's claims are gone when their own controller releases them.
     until("no claim is left", async || names::<PersistentVolumeClaim>(&tenant).await.is_empty()).await;
 }

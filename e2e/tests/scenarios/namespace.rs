@@ -1,4 +1,4 @@
-//! The namespace that was made for an instance.
+//! The namespace that was created for an instance.
 
 use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::scenario::small;
@@ -8,7 +8,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 
-/// A tenant in a namespace that carries the mark of the HTTP API.
+/// A tenant in a namespace with the mark of the HTTP API.
 async fn made(name: &str) -> (Tenant, Api<Namespace>) {
     let tenant = Lab::shared().await.tenant(name).await;
     let namespaces = Api::<Namespace>::all(tenant.client.clone());
@@ -67,7 +67,7 @@ async fn it_stays_with_what_is_retained() {
     assert!(namespaces.get("made-retained").await.unwrap().metadata.deletion_timestamp.is_none());
 }
 
-/// A kind that this operator knows nothing of.
+/// A kind that this operator does not know.
 async fn snapshots(tenant: &Tenant) -> Api<DynamicObject> {
     let (group, plural) = ("snapshot.storage.k8s.io", "volumesnapshots");
     let definition = json!({

@@ -1,4 +1,4 @@
-//! Backups of Percona's clusters: where they go, what a restore in place holds up, and what a new cluster is made from.
+//! Backups of PerconaPGClusters: their targets, what a restore in place holds up, and the source of a new cluster.
 
 use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
 use e2e::charts;
@@ -15,7 +15,7 @@ fn s3() -> Value {
     json!({"bucket": "backups", "endpoint": "s3.example.com", "region": "eu-central-1"})
 }
 
-/// Waits until a cluster is like this.
+/// Waits until the check accepts a cluster.
 async fn cluster(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&PerconaPGCluster) -> bool) -> PerconaPGCluster {
     let like_this = |found: Option<&PerconaPGCluster>| found.filter(|found| is(found)).cloned();
     tenant.wait_for(name, what, like_this).await
@@ -46,9 +46,9 @@ async fn backups_in_a_repository_outlive_their_app() {
     let repo = json!({"name": "repo1", "s3": s3(), "schedules": {"full": "0 3 * * 0"}});
     assert_eq!(pgbackrest["repos"], json!([repo]));
 
-    // By schedule, and before an upgrade; on no volume.
+    // On a schedule, and before an upgrade; not on a volume.
     let scheduled = |backup: &PerconaPGBackup| backup.name_any().starts_with("acme-pg-repo1-full-");
-    let name = until("a backup by schedule", async || {
+    let name = until("a scheduled backup exists", async || {
         let backups = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
         backups.iter().find(|backup| scheduled(backup)).map(|backup| backup.name_any()).ok_or("none yet".to_owned())
     })
@@ -68,14 +68,14 @@ async fn backups_in_a_repository_outlive_their_app() {
     let volumes = names::<PersistentVolumeClaim>(&tenant).await;
     assert!(!volumes.contains(&"acme-pg-repo1".to_owned()), "{volumes:?}");
 
-    // The app goes, and what was backed up stays.
+    // The app is deleted, and its backups stay.
     tenant.delete("acme").await;
     assert_eq!(names::<PerconaPGCluster>(&tenant).await, [""; 0]);
     until("no claim is left", async || names::<PersistentVolumeClaim>(&tenant).await.is_empty()).await;
     let left = names::<PerconaPGBackup>(&tenant).await;
     assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
 
-    // The next of its name has a path of its own.
+    // The next app of its name has its own path.
     let again = json!({"repository": {"s3": s3(), "secretName": "acme-s3"}});
     let spec = json!({
         "hostname": hostname(&tenant, "acme"), "postgres": {"percona": again}, "redis": {"enabled": false},
@@ -87,7 +87,8 @@ async fn backups_in_a_repository_outlive_their_app() {
     tenant.delete("acme").await;
 }
 
-/// Percona would look for a pod to delete backups in for ever, and in each repository, also in one that this operator has not set up.
+/// Percona would look for ever for a pod to delete backups in, and would do so in every repository, including one that
+/// this operator did not set up.
 #[tokio::test]
 async fn a_database_that_never_ran_is_deleted() {
     let tenant = Lab::shared().await.tenant("never-ran").await;
@@ -130,14 +131,14 @@ async fn nothing_else_goes_on_while_a_database_is_restored() {
     tenant.status("acme", "looked at", looked_at).await;
     tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
     let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
-    assert!(storage("1Gi")(&found), "it is changed while it is restored");
+    assert!(storage("1Gi")(&found), "it was changed during the restore");
     assert_eq!(names::<PerconaPGBackup>(&tenant).await, backups);
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
 
     tenant.percona("acme-pg", Knobs::default());
     tenant.ready("acme", 2).await;
     cluster(&tenant, "acme-pg", "grown", storage("2Gi")).await;
-    // What Percona has put down of the restore is Percona's.
+    // Percona's own record of the restore stays.
     let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
     assert_eq!(found.spec.backups.pgbackrest.unwrap()["restore"]["enabled"], false);
     tenant.delete("acme").await;
@@ -156,7 +157,7 @@ async fn a_database_is_made_from_backups_once() {
     let made = tenant.api::<PerconaPGCluster>().get("copy-pg").await.unwrap();
     assert_eq!(made.spec.data_source.as_ref(), Some(&said));
 
-    // Whatever the spec says by now: in the middle of it, Percona would begin an empty one.
+    // Whatever the spec says by now: a change in the middle of it would make Percona start with an empty database.
     tenant.patch("copy", json!({"postgres": {"storageSize": "2Gi"}})).await.unwrap();
     let grown = cluster(&tenant, "copy-pg", "grown", storage("2Gi")).await;
     assert_eq!(grown.spec.data_source.as_ref(), Some(&said));
@@ -164,7 +165,8 @@ async fn a_database_is_made_from_backups_once() {
     let grown = cluster(&tenant, "copy-pg", "grown again", storage("3Gi")).await;
     assert_eq!((grown.spec.data_source.as_ref(), grown.uid()), (Some(&said), made.uid()));
 
-    // Of one that may be gone; and a database that a user deletes leaves volumes, over which nothing is restored.
+    // From a cluster that may be gone; and if a user deletes the database, it leaves volumes, over which nothing is
+    // restored.
     let repository = json!({"s3": s3(), "secretName": "old", "path": "/old"});
     let source = json!({"repository": repository, "time": "2026-01-31T12:00:00Z"});
     tenant.create("gone", spec("gone", json!({"dataSource": source}))).await.unwrap();
@@ -216,7 +218,7 @@ async fn backups_stay_where_they_are_whatever_comes_after() {
     assert_eq!(backup.spec.repo_name.as_deref(), Some("repo2"));
     assert_eq!(volume().await, before);
 
-    // Retained, and adopted by one that does not say where the backups are, and then does.
+    // Retained, and adopted by an app that at first does not name the repository, and then does.
     tenant.delete("acme").await;
     let mut adopting = spec(json!({}), true);
     adopting["chartVersion"] = json!(charts::PATCH);

@@ -1,4 +1,4 @@
-//! Profiles: what instances take from theirs, and follow.
+//! Profiles: the defaults that instances take from them, and later changes.
 
 use clientapp_operator::crd::Profile;
 use e2e::lab::{Lab, Tenant};
@@ -48,9 +48,9 @@ async fn instances_take_their_profile_and_follow_it() {
     assert_eq!(deployed(&tenant, "follows").await, (cpu("300m"), Some(2)));
     assert_eq!(tenant.listed("without").unwrap().0, "1");
 
-    // Words change nothing.
+    // A changed description changes nothing.
     patch(&tenant, "class", json!({"description": "for trying things out"})).await;
-    // What cannot be carried out stops no instance.
+    // An invalid Profile stops no instance.
     patch(&tenant, "class", json!({"helm": {"values": {"nextcloud": {"host": "elsewhere"}}}})).await;
     let told = tenant.condition("follows", "Ready", "False", "ProfileInvalid").await;
     assert!(told.contains("Profile class") && told.contains("nextcloud.host"), "{told}");
@@ -68,7 +68,7 @@ async fn a_profile_that_is_not_there_is_named_and_awaited() {
     create(&tenant, "later", json!({"defaults": {"replicaCount": 2}})).await;
     tenant.ready("acme", 1).await;
 
-    // One that is deleted leaves the release as it is.
+    // Deleting a Profile leaves the release as it is.
     let profiles = Api::<Profile>::all(tenant.client.clone());
     profiles.delete("later", &DeleteParams::default()).await.unwrap();
     tenant.condition("acme", "Ready", "False", "ProfileMissing").await;

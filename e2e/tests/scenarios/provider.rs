@@ -1,4 +1,4 @@
-//! Databases from elsewhere than Percona: the operator's own Postgresql, and one that exists already.
+//! Databases without Percona: the operator's own Postgresql, and existing ones.
 
 use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, Postgresql, annotation, label};
@@ -17,7 +17,7 @@ fn standalone(tenant: &Tenant, name: &str) -> Value {
     json!({"hostname": hostname(tenant, name), "postgres": {"provider": "standalone", "version": "17"}})
 }
 
-/// The variables by which the app reaches its database.
+/// The variables with which the app reaches its database.
 async fn variables(tenant: &Tenant, app: &str) -> Vec<EnvVar> {
     let deployment = tenant.api::<Deployment>().get(&format!("{app}-nextcloud")).await.unwrap();
     let containers = deployment.spec.unwrap().template.spec.unwrap().containers;
@@ -61,7 +61,7 @@ async fn a_cluster_without_percona_gets_a_postgresql_and_it_goes_with_the_app() 
     assert_eq!(reference(&variables, "POSTGRES_USER").unwrap(), ("acme-pg-app".into(), "user".into()));
     assert_eq!(reference(&variables, "POSTGRES_PASSWORD").unwrap(), ("acme-pg-app".into(), "password".into()));
 
-    // No pod of another namespace reaches it.
+    // No pod of another namespace can connect to it.
     assert!(database.spec.network_policy.unwrap().enabled);
     let policy = tenant.api::<NetworkPolicy>().get("acme-pg-access").await.unwrap().spec.unwrap();
     assert_eq!(json!(policy.ingress), json!([{"from": [{"podSelector": {}}]}]));
@@ -79,7 +79,7 @@ async fn a_cluster_without_percona_gets_a_postgresql_and_it_goes_with_the_app() 
     tenant.wait_for("acme-pg", "as the app says", passed_on).await;
     tenant.ready("acme", 1).await;
 
-    // One that has no policy, as of an earlier version, is not closed: its clients may be anywhere.
+    // An open database, as from an earlier version, is not closed: its clients may be anywhere.
     let open = Patch::Merge(json!({"spec": {"networkPolicy": null}}));
     tenant.api::<Postgresql>().patch("acme-pg", &PatchParams::default(), &open).await.unwrap();
     tenant.wait_for("acme-pg-access", "gone", |policy: Option<&NetworkPolicy>| policy.is_none().then_some(())).await;
@@ -109,7 +109,7 @@ async fn a_foreground_deletion_takes_the_postgresql_with_its_data() {
 #[tokio::test]
 async fn a_postgresql_in_trouble_holds_helm_up_and_says_why() {
     let tenant = Lab::shared().await.tenant("standalone-trouble").await;
-    // A Service of the name that the database needs, and another client's.
+    // A Service with the name that the database needs, but of another client.
     tenant.kubectl(&["create", "service", "clusterip", "acme-pg", "--tcp=80"]).unwrap();
     tenant.create("acme", standalone(&tenant, "acme")).await.unwrap();
     let told = tenant.condition("acme", "PostgresReady", "False", "DatabaseStalled").await;
@@ -122,7 +122,7 @@ async fn a_postgresql_in_trouble_holds_helm_up_and_says_why() {
     nothing_is_left(&tenant).await;
 }
 
-/// What `kubectl get -l` finds of what an app has left.
+/// The objects that `kubectl get -l` finds of a deleted app.
 fn retained(tenant: &Tenant, app: &str) -> Vec<String> {
     let selector = format!("{}={app}", label::RETAINED_FROM);
     let kinds = "perconapgcluster,postgresql,pvc,secret";
@@ -161,9 +161,9 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
         ]
     );
     let server = tenant.api::<StatefulSet>().get("acme-pg").await.unwrap();
-    assert_eq!(server.status.unwrap().ready_replicas, Some(1), "it goes on running");
+    assert_eq!(server.status.unwrap().ready_replicas, Some(1), "it keeps running");
 
-    // No app gets it by a name alone, and nothing is made beside it.
+    // An app does not get it by name alone, and no other database is created beside it.
     tenant.create("acme", with(spec.clone(), json!({"postgres": {"enabled": false}}))).await.unwrap();
     let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
     for part in ["Postgresql acme-pg", "PersistentVolumeClaim acme-nextcloud-nextcloud", "spec.postgres.adopt to true"]
@@ -176,7 +176,7 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
 
     let adopt = json!({"postgres": {"provider": "standalone", "version": "17", "adopt": true}});
     tenant.create("acme", with(with(spec, adopt), json!({"deletionPolicy": "Delete"}))).await.unwrap();
-    // The data are of a newer version of the app than its spec asks for.
+    // The data is of a newer version of the app than the spec's.
     let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
     assert!(told.contains("(chart 5.5.3)"), "{told}");
     assert_eq!(tenant.listed("acme"), None);
@@ -203,7 +203,8 @@ async fn a_postgresql_that_is_deleted_by_mistake_keeps_its_data() {
     let password = secret(&tenant, "acme-pg-credentials", "password").await;
     tenant.kubectl(&["delete", "postgresql", "acme-pg", "--timeout=60s"]).unwrap();
 
-    // Made anew it does not begin an empty database in the place of the lost one, and says how to hand over what is there.
+    // The recreated Postgresql does not start an empty database in place of the lost one, and says how to hand over the
+    // old data.
     let told = tenant.condition("acme", "PostgresReady", "False", "DatabaseStalled").await;
     assert!(told.contains("acme-pg-credentials") && told.contains("kubectl label"), "{told}");
     assert_eq!(tenant.api::<PersistentVolumeClaim>().get("data-acme-pg-0").await.unwrap().uid(), claim.uid());
@@ -256,7 +257,7 @@ async fn a_database_that_exists_already_is_used_and_left_alone() {
     ] {
         assert_eq!(reference(&found, variable), Some(("theirs".into(), key.into())), "{variable}");
     }
-    // What is written in the spec needs no key.
+    // Values in the spec need no key.
     let moved = json!({"postgres": {"external": {"host": "other.example.com"}}});
     tenant.patch("acme", moved).await.unwrap();
     tenant.ready("acme", 2).await;

@@ -1,4 +1,4 @@
-//! The release, when another Helm client has a hand in it; its workloads; its chart.
+//! The release, when another Helm client changes it; its workloads; its chart.
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use e2e::charts;
@@ -27,7 +27,7 @@ fn helm(tenant: &Tenant, arguments: &[&str]) {
     assert!(ran.success, "helm {arguments:?}: {}", ran.stderr);
 }
 
-/// The sentences of the events that tell of a release put right.
+/// The messages of the events about a corrected release.
 async fn drifted(tenant: &Tenant, name: &str) -> Vec<String> {
     let events = tenant.events(name).await;
     events.into_iter().filter(|(reason, _)| reason == "ReleaseDrifted").map(|(_, sentence)| sentence).collect()
@@ -60,7 +60,7 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
         "{told:?}"
     );
 
-    // Had it been put right more than once, this would not be the next revision.
+    // If it had been corrected more than once, this would not be the next revision.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 4).await;
 
@@ -77,7 +77,7 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     assert_eq!(history(&tenant, "acme").len(), 3);
 }
 
-/// A chart that runs a Job with its installation, and with no upgrade.
+/// A chart that runs a Job with its installation, but with no upgrade.
 fn migrating(job: Value) -> Value {
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
@@ -101,7 +101,7 @@ async fn an_installation_whose_hooks_were_not_through_is_no_upgrade() {
     for words in ["before Job migrate was complete", "failed pre-install", "`helm uninstall acme -n install-hooks"] {
         assert!(released.message.contains(words), "{words}: {}", released.message);
     }
-    // What is right by now is no reason to leave the hook out. Of no pods at all, it is complete at once.
+    // A corrected chart is no reason to skip the hook. With no pods at all, it is complete at once.
     tenant.patch("acme", migrating(json!({"completions": 0, "template": pod}))).await.unwrap();
     let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
     let held = |status: &ClientAppStatus| status.observed_generation == generation && told(status);
@@ -110,7 +110,7 @@ async fn an_installation_whose_hooks_were_not_through_is_no_upgrade() {
     tenant.ready("acme", 1).await;
     let migrated = tenant.api::<Job>().get("migrate").await.unwrap().status.unwrap();
     assert!(migrated.completion_time.is_some(), "{migrated:?}");
-    // What was installed is upgraded.
+    // An installed release is upgraded.
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.ready("acme", 2).await;
 }
@@ -145,7 +145,7 @@ async fn a_release_that_was_never_ours_is_not_taken_over() {
     let told = tenant.condition("acme", "Ready", "False", "ReleaseNotOurs").await;
     assert!(told.contains("release acme") && told.contains("uninstall it or rename the ClientApp"), "{told}");
 
-    // Neither a later look at it, nor a later revision of theirs, makes it ours.
+    // Neither a later reconcile nor a later revision by the other client makes it the operator's.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     let upgrade = ["upgrade", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT];
     helm(&tenant, &upgrade);
@@ -222,7 +222,7 @@ async fn readiness_follows_the_workloads_without_helm() {
     assert_eq!(helms(tenant.requests().await), before);
 }
 
-/// A user has changed what the chart says: no upgrade is held up by that, and the chart's word counts again.
+/// A user changed a field of the chart: this blocks no upgrade, and the upgrade resets the field.
 #[tokio::test]
 async fn a_field_that_another_client_has_taken_holds_up_no_upgrade() {
     let tenant = Lab::shared().await.tenant("taken-fields").await;
@@ -242,7 +242,7 @@ async fn a_field_that_another_client_has_taken_holds_up_no_upgrade() {
     assert!(spec.replicas == Some(1) && !images.contains(&"nextcloud:0".to_owned()), "{images:?}");
 }
 
-/// The reason is the pod's own, which no workload tells; and it costs nothing once all is well.
+/// The reason comes from the pod itself, since no workload shows it; and it costs nothing once all is well.
 #[tokio::test]
 async fn why_pods_are_not_ready_is_told() {
     let tenant = Lab::shared().await.tenant("why-not-ready").await;
@@ -275,7 +275,7 @@ async fn why_pods_are_not_ready_is_told() {
 #[tokio::test]
 async fn an_app_that_never_becomes_ready_holds_up_no_other() {
     let tenant = Lab::shared().await.tenant("never-ready").await;
-    // More of them than helms may run at the same time.
+    // More of them than the number of helms that may run at the same time.
     for name in ["a", "b", "c", "d"] {
         let spec = with(small(&tenant, name), json!({"chartVersion": charts::NEVER_READY}));
         tenant.create(name, spec).await.unwrap();
@@ -294,7 +294,7 @@ async fn a_chart_that_cannot_work_is_refused_in_helms_own_words() {
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
     for (version, reason, words) in [
-        // Strict validation by the API server finds this, not helm's own against the OpenAPI document.
+        // The API server's strict validation finds this, not helm's own validation against the OpenAPI document.
         (charts::MISSPELT, "ChartInvalid", "nodeSelectr"),
         (charts::UNRENDERABLE, "ChartInvalid", "this version refuses to render"),
         (charts::UNSATISFIABLE, "ChartInvalid", "licenseKey"),
@@ -310,7 +310,7 @@ async fn a_chart_that_cannot_work_is_refused_in_helms_own_words() {
         let released = status.conditions.iter().find(|condition| condition.type_ == "Released").unwrap();
         assert!(released.message.contains(words), "{version}: {}", released.message);
     }
-    // What was there before still serves, and a version that works ends it all.
+    // The old revision still serves, and a version that works resolves everything.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant
         .status("acme", "Ready again", |status| {

@@ -1,4 +1,4 @@
-//! Single fields of the spec: suspend, adminSecret; and what is never told.
+//! Single fields of the spec: suspend, adminSecret; and what is never disclosed.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
             status.observed_generation == app.metadata.generation && has(status, "Reconciling", "False", "Suspended")
         })
         .await;
-    // The release is not what the spec asks for, and what there is still serves.
+    // The release does not match the spec, and the existing workloads still serve.
     assert!(has(&status, "Ready", "False", "Suspended"), "{status:?}");
     assert!(has(&status, "WorkloadsReady", "True", "Ready"), "{status:?}");
     let told = tenant.condition("acme", "Ready", "False", "Suspended").await;
@@ -134,7 +134,7 @@ async fn a_given_admin_secret_is_awaited_checked_and_used() {
     let env = serde_json::to_string(&app.spec.unwrap().template.spec.unwrap().containers[0].env).unwrap();
     assert!(env.contains("my-admin"), "{env}");
 
-    // The user's Secret is the user's.
+    // The user's Secret stays the user's.
     tenant.delete("acme").await;
     assert_eq!(secret(&tenant, "my-admin", "nextcloud-password").await, "correct-horse-battery");
 }
@@ -157,7 +157,7 @@ async fn no_password_is_ever_told() {
     tenant.create("made", json!({"hostname": host("made")})).await.unwrap();
     tenant.ready("given", 1).await;
     tenant.ready("made", 1).await;
-    // Failures are where secrets are told: helm quotes what it was given.
+    // Failures could disclose secrets, since helm quotes its input.
     tenant.patch("made", json!({"chartVersion": charts::MISSPELT})).await.unwrap();
     tenant.condition("made", "Released", "False", "ChartInvalid").await;
 
@@ -199,7 +199,7 @@ async fn events_are_told_once_in_the_words_of_the_status() {
     let spec = with(small(&tenant, "acme"), json!({"adminSecret": "my-admin"}));
     tenant.create("acme", spec).await.unwrap();
     let missing = tenant.condition("acme", "Ready", "False", "AdminSecretMissing").await;
-    // Looked at again with the same result: nothing to tell.
+    // Reconciled again with the same result: no new event.
     for replicas in [2, 1] {
         let app = tenant.patch("acme", json!({"replicas": replicas})).await.unwrap();
         tenant.status("acme", "looked at", |status| status.observed_generation == app.metadata.generation).await;

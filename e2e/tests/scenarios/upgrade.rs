@@ -1,4 +1,4 @@
-//! What stands before another chart version: where the app may go, and a backup.
+//! Conditions for another chart version: allowed versions of the app, and a backup.
 
 use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster};
 use clientapp_operator::crd::{
@@ -13,12 +13,12 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::json;
 
-/// How often helm has asked for anything.
+/// The number of helm's requests so far.
 async fn helms(tenant: &Tenant) -> usize {
     tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count()
 }
 
-/// Waits until a backup is in this state, and on record.
+/// Waits until a recorded backup is in this state.
 async fn backed_up(tenant: &Tenant, state: BackupState) -> BackupRecord {
     let recorded = |status: &ClientAppStatus| status.backup.as_ref().is_some_and(|backup| backup.state == state);
     tenant.status("acme", &format!("backup {state:?}"), recorded).await.backup.unwrap()
@@ -37,13 +37,13 @@ async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
         assert!(told.contains(part), "{part}: {told}");
     }
     let status = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
-    assert!(has(&status, "WorkloadsReady", "True", "Ready"), "what is installed goes on: {status:?}");
-    // An allowance for another version is none.
+    assert!(has(&status, "WorkloadsReady", "True", "Ready"), "the installed version keeps running: {status:?}");
+    // An allowance for another version does not apply.
     tenant.patch("acme", json!({"upgrade": {"allow": charts::DEFAULT}})).await.unwrap();
     tenant.condition("acme", "Released", "False", "DowngradeRefused").await;
     assert_eq!(helms(&tenant).await, before);
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
-    // Nor is a release that is gone: the data are still there.
+    // The release is gone, but the data still exists, so the downgrade is still refused.
     tenant.helm(&["uninstall", "acme"]);
     let gone = |status: &ClientAppStatus| status.release.is_none() && has(status, "Ready", "False", "DowngradeRefused");
     tenant.status("acme", "without a release", gone).await;
@@ -55,7 +55,7 @@ async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
     tenant.ready("acme", 1).await;
     assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-5.5.3");
 
-    // Once: what stays in the spec was for that change.
+    // Once: the field stays in the spec, but was for that change.
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     let status = tenant.ready("acme", 2).await;
     assert_eq!(status.spent_allow.as_deref(), Some(charts::PATCH));
@@ -69,7 +69,7 @@ async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
     tenant.ready("acme", 3).await;
 }
 
-/// Puts it down that the last backup is of yesterday, and the last attempt to be repeated at once.
+/// Backdates the last backup to yesterday, and makes the last attempt due for a retry.
 async fn a_day_passes(tenant: &Tenant) {
     let patch = json!({"status": {
         "backup": {"asOf": "2026-01-01T00:00:00Z"}, "lastAttempt": {"retryAt": "2026-01-01T00:00:00Z"},
@@ -78,10 +78,10 @@ async fn a_day_passes(tenant: &Tenant) {
         .api::<ClientApp>()
         .patch_status("acme", &PatchParams::default(), &Patch::Merge(&patch))
         .await
-        .expect("put down an earlier time");
+        .expect("write an earlier time");
 }
 
-/// Waits until helm has failed with this class of failure, since a backup of another name than these.
+/// Waits until helm has failed in this way after a new backup, other than these.
 async fn failed_after(tenant: &Tenant, reason: &str, earlier: &[&BackupRecord]) -> BackupRecord {
     let failed = |status: &ClientAppStatus| {
         let new = status.backup.as_ref().is_some_and(|backup| {
@@ -100,14 +100,14 @@ async fn a_backup_is_of_what_is_upgraded() {
     tenant.create("acme", spec).await.unwrap();
     tenant.ready("acme", 1).await;
 
-    // helm has touched nothing, and users go on writing: a day later that backup is none of what they have.
+    // helm has changed nothing, and users keep writing: a day later that backup no longer has their data.
     tenant.patch("acme", json!({"chartVersion": charts::UNRENDERABLE})).await.unwrap();
     let first = failed_after(&tenant, "ChartInvalid", &[]).await;
     a_day_passes(&tenant).await;
     let second = failed_after(&tenant, "ChartInvalid", &[&first]).await;
     assert_eq!((first.at_revision, second.at_revision), (Some(1), Some(1)));
 
-    // What a try has left behind may be upgraded in part. Another backup of that is made when a person says so.
+    // A failed attempt may have upgraded part of the data. The operator backs that up only when a user asks for it.
     tenant.patch("acme", json!({"chartVersion": charts::HOOK_FAILS})).await.unwrap();
     let third = failed_after(&tenant, "UpgradeFailed", &[&first, &second]).await;
     let before = helms(&tenant).await;
@@ -134,7 +134,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
     });
     tenant.create("acme", spec).await.unwrap();
     let status = tenant.ready("acme", 1).await;
-    assert_eq!(status.backup, None, "nothing was there to be backed up");
+    assert_eq!(status.backup, None, "there was nothing to back up");
     let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
     assert!(cluster.spec.backups.are_made());
     let helm = helms(&tenant).await;
@@ -148,10 +148,10 @@ async fn an_upgrade_waits_for_perconas_backup() {
         format!("PerconaPGBackup {} has to succeed before chart version 5.5.3 is installed", running.name)
     );
     assert_eq!((running.from.as_str(), running.to.as_str()), (charts::DEFAULT, charts::PATCH));
-    // It is on record before it is asked for.
+    // It is recorded before it is requested.
     let asked = |backup: Option<&PerconaPGBackup>| Some(backup?.spec.pg_cluster.clone());
     assert_eq!(tenant.wait_for(&running.name, "asked for", asked).await, "acme-pg");
-    // Neither another look at it nor another change gets past it.
+    // Neither another reconcile nor another change skips it.
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.condition("acme", "Released", "False", "BackingUp").await;
     assert_eq!(helms(&tenant).await, helm);
@@ -164,7 +164,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
         BackupRecord { state: BackupState::Succeeded, revision: Some(2), as_of: done.as_of.clone(), ..running }
     );
 
-    // One that fails stops the upgrade; deleted, it is recreated.
+    // A failed backup stops the upgrade; if it is deleted, it is recreated.
     tenant.percona("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     let told = tenant.condition("acme", "Released", "False", "BackupFailed").await;
@@ -177,7 +177,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
     tenant.ready("acme", 3).await;
     assert_eq!(backed_up(&tenant, BackupState::Succeeded).await.revision, Some(3));
 
-    // What changes nothing about the version needs none.
+    // A change without another version needs no backup.
     tenant.patch("acme", json!({"replicas": 1})).await.unwrap();
     tenant.ready("acme", 4).await;
     let ours = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
@@ -185,7 +185,7 @@ async fn an_upgrade_waits_for_perconas_backup() {
         ours.iter().map(|backup| backup.name_any()).filter(|name| name.starts_with("acme-pg-r")).collect();
     assert_eq!(ours.len(), 2, "{ours:?}");
 
-    // The target of backups stays, with the backups in it.
+    // The backup target stays, with its backups.
     tenant.patch("acme", json!({"upgrade": {"backup": false}, "postgres": {"storageSize": "2Gi"}})).await.unwrap();
     tenant
         .wait_for("acme-pg", "grown", |cluster: Option<&PerconaPGCluster>| {

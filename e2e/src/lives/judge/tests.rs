@@ -5,7 +5,7 @@ use super::super::history::Record;
 use super::super::model::Asked;
 use super::*;
 
-/// A life told by hand: each line is one thing that is seen, in order.
+/// A life written by hand: each line is one observed event, in order.
 #[derive(Default)]
 struct Tale {
     record: Record,
@@ -23,7 +23,7 @@ impl Tale {
         self.now.to_string()
     }
 
-    /// At a time of the clock that is as old as the version.
+    /// The clock time that corresponds to the version.
     fn clock(&self) -> jiff::Timestamp {
         jiff::Timestamp::from_second(self.now.cast_signed()).unwrap()
     }
@@ -41,7 +41,7 @@ impl Tale {
         self.requests.push(request);
     }
 
-    /// An object is made; returns its uid.
+    /// Creates an object.
     fn made(mut self, actor: Actor, kind: Kind, name: &str, object: Value) -> Self {
         let version = self.tick();
         self.request("create", actor, kind, name);
@@ -65,7 +65,7 @@ impl Tale {
         self.record.apply(kind, object, clock);
     }
 
-    /// An object is changed by a merge of what is given.
+    /// Merges a patch into an object.
     fn changed(mut self, kind: Kind, name: &str, patch: &Value) -> Self {
         let version = self.tick();
         let mut object = self.record.present("life", kind, name).unwrap().last().clone();
@@ -78,7 +78,7 @@ impl Tale {
         self.record.present("life", kind, name).unwrap().uid.clone()
     }
 
-    /// Its deletion is asked for, and begins.
+    /// Requests the deletion of an object, which begins.
     fn deleted(mut self, actor: Actor, kind: Kind, name: &str) -> Self {
         self.request("delete", actor.clone(), kind, name);
         if actor == Actor::Life {
@@ -104,7 +104,7 @@ impl Tale {
         self.deleted(actor, kind, name).gone(kind, name)
     }
 
-    /// What an app has once it is installed.
+    /// The objects of an installed app.
     fn installed(self, spec: &Value) -> Self {
         let release = json!({"metadata": {"labels": {"owner": "helm", "name": "acme"}}, "type": RELEASE});
         let of_release = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "acme"}}});
@@ -119,7 +119,7 @@ impl Tale {
         self.changed(Kind::App, "acme", &json!({"status": {"conditions": [condition]}}))
     }
 
-    /// What the oracle finds wrong, and with what.
+    /// The oracle's violations, and their objects.
     fn wrong(&self) -> Vec<(Wrong, &'static str)> {
         let facts = Facts::new(&self.record, "life", &self.requests, &self.asked);
         judge(&facts, &self.rest).into_iter().map(|found| (found.wrong, &*found.what.leak())).collect()
@@ -151,7 +151,7 @@ const RELEASE_SECRET: &str = "sh.helm.release.v1.acme.v1";
 fn what_a_deletion_takes_and_what_it_leaves() {
     let delete = || Tale::default().installed(&json!({POLICY: "Delete"}));
     let retain = || Tale::default().installed(&json!({POLICY: "Retain"}));
-    // A deletion takes it all, by whose request ever.
+    // A deletion deletes everything, whichever client requested it.
     let taken = |tale: Tale| {
         tale.destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET)
             .destroyed(Actor::Operator, Kind::Volume, FILES)
@@ -165,9 +165,9 @@ fn what_a_deletion_takes_and_what_it_leaves() {
         ("deleted with it", taken(app(delete())), vec![]),
         ("retained", left(app(retain())), vec![]),
         ("retained, and lost", taken(app(retain())), both(Wrong::Lost)),
-        ("left without a word", left(app(delete())), both(Wrong::Left)),
+        ("left and not reported", left(app(delete())), both(Wrong::Left)),
         (
-            "left, and told of",
+            "left, but reported",
             left(
                 app(delete()).told("PersistentVolumeClaim acme-nextcloud-nextcloud and Secret acme-admin-secret stay"),
             ),
@@ -261,7 +261,7 @@ fn a_later_app_of_the_name_has_only_what_it_has_adopted() {
     assert_eq!(over(end(next(first(), true, false))).wrong(), []);
     let adopted = end(next(first(), true, true)).destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET);
     assert_eq!(over(adopted).wrong(), []);
-    // A request of the HTTP API that fails takes nothing along that was there before.
+    // A failed request of the HTTP API deletes nothing that existed before.
     let mut refused = over(end(next(first(), true, false)));
     let second =
         refused.record.objects.values().filter(|seen| seen.kind == Kind::App).max_by_key(|seen| seen.created());

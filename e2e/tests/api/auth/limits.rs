@@ -1,4 +1,4 @@
-//! Requests that are too large, too slow, too many, or under way when the operator stops.
+//! Requests that are too large, too slow, too many, or in progress when the operator stops.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::*;
 
-/// More than any instance takes.
+/// More than any instance needs.
 const LARGE: usize = 2 << 20;
 
 #[tokio::test]
@@ -61,11 +61,11 @@ async fn two_hundred_at_once_are_all_answered() {
             "{answer:?}"
         );
     }
-    // They did not cost the API server as many reviews: one for each time that the answer was forgotten.
+    // They did not cost the API server as many reviews: only one whenever the cached answer expired.
     assert!(reviews(lab) - before < 20, "{} reviews", reviews(lab) - before);
 }
 
-/// TokenReviews that the operator has asked for.
+/// The number of TokenReviews that the operator has requested.
 fn reviews(lab: &Lab) -> usize {
     let log = std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
     let user = e2e::manifests::user();
@@ -87,18 +87,18 @@ async fn a_request_that_is_under_way_is_answered_before_the_end() {
         assert_eq!(&told, b"HTTP/1.1 100");
         api.operator.signal(Signal::SIGTERM);
         api.operator.wait_for_log("SIGTERM: stopping").unwrap();
-        // No new connection is let in.
-        blocking_until("the operator does not listen any more", || TcpStream::connect(&address).is_err());
+        // No new connection is accepted.
+        blocking_until("the operator no longer listens", || TcpStream::connect(&address).is_err());
         connection.write_all(b"{}").unwrap();
         let mut answer = String::new();
         connection.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("HTTP/1.1 404 "), "{answer}");
         api.operator.wait().unwrap()
     });
-    assert!(ended.await.unwrap(), "the operator ends well");
+    assert!(ended.await.unwrap(), "the operator exits successfully");
 }
 
-/// Says something to the API, and nothing more, and returns what it answers until it hangs up.
+/// Sends some bytes to the API, and returns the response until the server hangs up.
 async fn said(address: &str, words: &'static str) -> String {
     let address = address.to_owned();
     let listen = move || {

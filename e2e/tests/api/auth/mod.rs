@@ -1,6 +1,6 @@
-//! Which users may use the HTTP API, and how much: the real binary, asked by every client that reaches it.
+//! Access to the HTTP API and its limits: the real binary, and every kind of client that reaches it.
 //!
-//! Each test has an operator of its own, in the place of any other: the API is served by standbys too.
+//! Each test has its own operator, which replaces any other: standbys serve the API, too.
 
 mod limits;
 mod own_machine;
@@ -23,10 +23,10 @@ use reqwest::{Certificate, Method};
 use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
-/// The audience that the operator knows tokens of by default.
+/// The default audience of tokens for the operator.
 const AUDIENCE: &str = "clientapp-operator";
 
-/// Held for writing by a test that takes the API server down.
+/// Locked for writing by a test that takes the API server down.
 static PLANE: RwLock<()> = RwLock::const_new(());
 
 /// A control plane without an operator.
@@ -48,7 +48,7 @@ struct Served {
     client: reqwest::Client,
 }
 
-/// What it answers.
+/// A response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -61,7 +61,7 @@ impl Served {
         Served::logging(lab, flags, "info,clientapp_operator=debug").await
     }
 
-    /// One whose log tells all that a log could.
+    /// With the most verbose log.
     async fn talkative(lab: &'static Lab, flags: &[&str]) -> Served {
         Served::logging(lab, flags, "trace").await
     }
@@ -94,9 +94,9 @@ impl Served {
     }
 }
 
-/// A client that trusts one certificate, or has no use for any.
+/// A client that trusts one certificate, or needs none.
 fn client(trusted: Option<&str>) -> reqwest::Client {
-    // Unless kube was first, which takes the same.
+    // Unless kube was first, which installs the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = trusted.map(|pem| Certificate::from_pem(pem.as_bytes()).unwrap());
     reqwest::Client::builder().tls_certs_only(trusted).timeout(TIMEOUT).build().unwrap()
@@ -105,12 +105,12 @@ fn client(trusted: Option<&str>) -> reqwest::Client {
 async fn send(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.expect("the API answers");
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let text = response.text().await.expect("the answer is whole");
+    let text = response.text().await.expect("the response is complete");
     Answer { status, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
 }
 
 impl Answer {
-    /// Checks that it is a refusal, in the form of all refusals, and returns its sentence.
+    /// Checks that it is a refusal, in the form of all refusals, and returns its detail.
     fn refused(&self, status: u16, reason: &str) -> &str {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
@@ -129,13 +129,13 @@ impl Answer {
     }
 }
 
-/// Makes a ServiceAccount.
+/// Creates a ServiceAccount.
 async fn account(tenant: &Tenant, name: &str) {
     let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
     tenant.api::<ServiceAccount>().create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// What `kubectl create token` prints.
+/// As from `kubectl create token`.
 async fn token(tenant: &Tenant, account: &str, audience: &str, bound: Option<&Secret>) -> String {
     let bound_object_ref = bound.map(|secret| BoundObjectReference {
         api_version: Some("v1".to_owned()),

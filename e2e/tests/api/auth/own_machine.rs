@@ -1,4 +1,4 @@
-//! Without authentication: this machine may, and a page in its browser may not.
+//! Without authentication: clients on this machine have access, and a page in its browser does not.
 
 use super::*;
 

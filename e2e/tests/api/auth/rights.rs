@@ -1,4 +1,4 @@
-//! What a user may do: what the cluster's Roles say, in one namespace and not in another.
+//! A user's rights: as granted by the cluster's Roles, in one namespace and not in another.
 
 use e2e::lab::hostname;
 use k8s_openapi::api::core::v1::Namespace;
@@ -20,7 +20,7 @@ async fn bind(tenant: &Tenant, subject: Value) {
 
 /// Waits until the API server itself has noticed.
 async fn allowed(api: &Served, path: &str, token: &str) -> Answer {
-    until("the right is there", async || {
+    until("the right is granted", async || {
         Some(api.get(path, Some(token)).await).filter(|answer| ![403, 503].contains(&answer.status))
     })
     .await
@@ -59,11 +59,11 @@ async fn a_role_in_one_namespace_is_none_in_another() {
     let sentence = refused.refused(403, "Forbidden");
     assert!(sentence.contains(&format!("{jane} create {resource}")), "{sentence}");
     assert!(there.kubectl(&["get", "clientapps,secrets", "--output", "name"]).unwrap().is_empty());
-    // A namespace that is not there is not made for a user who may not.
+    // A missing namespace is not created for a user without the right.
     new("rights-nowhere", &token).await.refused(403, "Forbidden");
     let namespaces = Api::<Namespace>::all(here.client.clone());
     assert!(namespaces.get_opt("rights-nowhere").await.unwrap().is_none());
-    // But for a user who may everywhere.
+    // But it is for a user with the right in all namespaces.
     account(&here, "portal").await;
     let portal = format!("--serviceaccount={}:portal", here.namespace);
     here.kubectl(&["create", "clusterrolebinding", "rights-portal", "--clusterrole=clientapp-api-user", &portal])
@@ -73,7 +73,7 @@ async fn a_role_in_one_namespace_is_none_in_another() {
     let made = new("rights-nowhere", &portal).await;
     assert_eq!(made.status, 201, "{made:?}");
 
-    // All of it is in the log, under the request's id, and nothing that is secret.
+    // Everything is in the log, under the request's id, and no secret.
     let log = api.operator.log();
     let audit: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     for (answer, user, status, reason) in [(&refused, "jane", 403, "Forbidden"), (&made, "portal", 201, "Done")] {
@@ -103,7 +103,7 @@ async fn a_right_may_be_a_groups_and_ends_when_it_is_taken() {
     let path = "/instances?namespace=rights-taken";
     assert_eq!(allowed(&api, path, &token).await.status, 200);
     tenant.api::<RoleBinding>().delete("api-users", &DeleteParams::default()).await.unwrap();
-    let refused = until("the right is gone", async || {
+    let refused = until("the right is revoked", async || {
         Some(api.get(path, Some(&token)).await).filter(|answer| answer.status != 200)
     });
     refused.await.refused(403, "Forbidden");

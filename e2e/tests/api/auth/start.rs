@@ -1,4 +1,4 @@
-//! What the operator refuses to start with, and what it is started with in a cluster.
+//! Settings with which the operator refuses to start, and those for a cluster.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +11,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 
 use super::*;
 
-/// Runs the operator, which ends by itself, and returns what it says.
+/// Runs the operator, which exits by itself, and returns its output.
 fn refused(flags: &[&str]) -> String {
     let mut command = Command::new(operator::binary().unwrap());
     command.env_clear().args(["run", "--health-listen", "127.0.0.1:0"]).args(flags);

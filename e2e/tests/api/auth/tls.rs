@@ -1,11 +1,11 @@
-//! TLS with a certificate that is mounted as the kubelet does it, and renewed.
+//! TLS with a certificate that is mounted as by the kubelet, and renewed.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A volume of a Secret: the files are links into a directory that is swapped as a whole.
+/// A Secret volume: the files are links into a directory that is swapped as a whole.
 struct Volume(tempfile::TempDir);
 
 impl Volume {
@@ -21,7 +21,7 @@ impl Volume {
         self.0.path().join(file)
     }
 
-    /// Puts other content in place, at once.
+    /// Replaces the contents atomically.
     fn swap(&self, version: &str, cert: &str, key: &str) {
         std::fs::create_dir(self.path(version)).unwrap();
         std::fs::write(self.path(version).join("tls.crt"), cert).unwrap();
@@ -49,7 +49,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_no
     let files = ["--api-tls-cert", cert.to_str().unwrap(), "--api-tls-key", key.to_str().unwrap()];
     let mut api = Served::start(lab, &[&["--api-auth", "token"], files.as_slice()].concat()).await;
     assert!(api.url.starts_with("https://"), "{}", api.url);
-    // A new client makes a new connection.
+    // A new client opens a new connection.
     let reached = async |trusted: &str, token: Option<&str>| {
         let request = client(Some(trusted)).get(format!("{}/nowhere", api.url));
         let answer = token.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth).send().await;
@@ -61,11 +61,12 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_no
 
     // The second certificate without its key.
     volume.swap("2", &second.0, &first.1);
-    until("it is told", async || api.operator.log().contains("keeps its old certificate").then_some(())).await;
+    until("it is logged", async || api.operator.log().contains("keeps its old certificate").then_some(())).await;
     assert_eq!(reached(&first.0, None).await, Some(401));
 
     volume.swap("3", &second.0, &second.1);
-    until("the new one is shown", async || reached(&second.0, None).await.filter(|status| *status == 401)).await;
+    until("the new certificate is served", async || reached(&second.0, None).await.filter(|status| *status == 401))
+        .await;
     assert_eq!(reached(&first.0, None).await, None);
     assert_eq!(api.operator.log().matches("keeps its old certificate").count(), 1);
     api.operator.wait_for_log("has a new certificate").unwrap();

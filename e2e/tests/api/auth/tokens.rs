@@ -1,4 +1,4 @@
-//! Whose token is accepted.
+//! Which tokens are accepted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -18,10 +18,10 @@ async fn a_token_has_to_be_one_of_this_cluster_for_this_api_and_of_now() {
     account(&tenant, "jane").await;
     let good = token(&tenant, "jane", AUDIENCE, None).await;
     let other_audience = token(&tenant, "jane", "https://kubernetes.default.svc.cluster.local", None).await;
-    // Signed by the cluster's own key, so that only the times differ.
+    // Signed with the cluster's own key, so that only the times differ.
     let again = with_times(lab, &good, 0);
     let expired = with_times(lab, &good, -24 * 60 * 60);
-    // Of the last letter not every bit counts.
+    // Not every bit of the last letter counts.
     let (signed, signature) = good.rsplit_once('.').unwrap();
     let forged = format!("{signed}.{}{}", if signature.starts_with('A') { "B" } else { "A" }, &signature[1..]);
     let api = Served::talkative(lab, &["--api-auth", "token"]).await;
@@ -44,7 +44,7 @@ async fn a_token_has_to_be_one_of_this_cluster_for_this_api_and_of_now() {
     }
     let basic = api.request(Method::GET, "/instances").basic_auth("jane", Some(&good));
     send(basic).await.refused(401, "Unauthorized");
-    // A user who is let in may still not be allowed to.
+    // An authenticated user may still lack rights.
     for token in [&good, &again] {
         assert_ne!(api.get("/instances", Some(token)).await.status, 401);
     }
@@ -71,7 +71,7 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     let api = Served::start(lab, &["--api-auth", "token"]).await;
     assert_ne!(api.get("/instances", Some(&token)).await.status, 401);
     tenant.api::<Secret>().delete("session", &DeleteParams::default()).await.unwrap();
-    // As soon as the answer is forgotten.
+    // As soon as the cached answer has expired.
     let refused = until("the token is refused", async || {
         Some(api.get("/instances", Some(&token)).await).filter(|answer| answer.status == 401)
     });
@@ -96,7 +96,7 @@ async fn while_the_api_server_is_down_no_user_is_let_in() {
     let tenant = lab.tenant("api-server-down").await;
     account(&tenant, "jane").await;
     let tokens = [token(&tenant, "jane", AUDIENCE, None).await, "garbage".to_owned()];
-    // Another leads: a replica that loses the lease ends.
+    // Another operator leads: a replica that loses the Lease ends.
     let options = lab.options();
     let lead = move || Operator::leading(&options).expect("the operator leads");
     let _leader = tokio::task::spawn_blocking(lead).await.unwrap();
@@ -118,7 +118,7 @@ async fn while_the_api_server_is_down_no_user_is_let_in() {
     }
 }
 
-/// The same token with other times, signed by the cluster's key.
+/// The same token with other times, signed with the cluster's key.
 fn with_times(lab: &Lab, token: &str, seconds: i64) -> String {
     let [header, claims, _] = token.split('.').collect::<Vec<_>>().try_into().unwrap();
     let mut claims: Value = serde_json::from_slice(&BASE64.decode(claims).unwrap()).unwrap();

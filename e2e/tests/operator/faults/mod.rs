@@ -1,4 +1,4 @@
-//! What happens around a release and a deletion at the wrong moment: a late watch, a look that fails, a leader that is frozen.
+//! Faults at the wrong moment of a release or a deletion: a late watch, a failing read, a frozen leader.
 
 mod outage;
 mod relists;
@@ -32,7 +32,7 @@ async fn installed(tenant: &Tenant, name: &str) {
     tenant.ready(name, 1).await;
 }
 
-/// No further revision, and nothing is told as another Helm client's.
+/// No further revision, and no report of another Helm client.
 #[tokio::test]
 async fn a_watch_that_is_late_with_what_helm_wrote() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-watch", &[]).await;
@@ -50,7 +50,7 @@ async fn a_watch_that_is_late_with_what_helm_wrote() {
     assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
 }
 
-/// Whether an app was ever Ready, or Ready at this revision: all that a watch tells of it.
+/// Whether a watch ever shows the app Ready, or Ready at this revision.
 async fn was_ready(tenant: &Tenant, name: &str, revision: i64, until: impl Future) -> bool {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut versions = Box::pin(watcher(tenant.api::<ClientApp>(), config).applied_objects());
@@ -69,7 +69,7 @@ async fn was_ready(tenant: &Tenant, name: &str, revision: i64, until: impl Futur
     }
 }
 
-/// Waits until a workload is told of that has no pods, and looks all the while that the app is not Ready.
+/// Waits until the status reports a workload without pods, and checks meanwhile that the app is not Ready.
 async fn never_ready(tenant: &Tenant, name: &str, revision: i64) {
     let told = tenant.status(name, "waiting for its pods", |status| {
         let workloads = conditions::find(&status.conditions, "WorkloadsReady");
@@ -98,7 +98,7 @@ async fn a_watch_that_is_late_with_workloads_makes_no_upgrade_ready() {
     never_ready(&tenant, "acme", 2).await;
 }
 
-/// What is there is not told as deleted by another client.
+/// Existing objects are not reported as deleted by another client.
 #[tokio::test]
 async fn a_watch_that_is_late_with_a_part_of_a_release_accuses_no_client() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-parts", &[]).await;
@@ -107,14 +107,15 @@ async fn a_watch_that_is_late_with_a_part_of_a_release_accuses_no_client() {
     let asked =
         async || tenant.requests().await.iter().any(|request| request == "operator get services/").then_some(());
     until("the API server is asked for the Service", asked).await;
-    // Its answer is looked at before anything else is done for the app.
+    // The operator processes the response before it does anything else for the app.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
     let told = tenant.events("acme").await;
     assert!(told.iter().all(|(reason, _)| reason != "Drifted"), "{told:#?}");
 }
 
-/// The last dump was taken, and all but the Postgresql itself is gone: a pass more does not look for a database to dump.
+/// The last dump was taken, and only the Postgresql itself is left: a repeated reconcile does not look for a database
+/// to dump.
 #[tokio::test]
 async fn a_deletion_whose_last_step_fails_is_carried_on() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("last-step", &[]).await;
@@ -133,7 +134,7 @@ async fn a_deletion_whose_last_step_fails_is_carried_on() {
     tenant.wait_for("db-last-dump", "gone", ended).await;
 }
 
-/// An outage is probed for, and by one object only.
+/// During an outage only one object probes the API server.
 #[tokio::test]
 async fn an_error_whose_words_vary_is_not_asked_for_over_and_over() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("varying", &[]).await;
@@ -145,7 +146,7 @@ async fn an_error_whose_words_vary_is_not_asked_for_over_and_over() {
     installed(&tenant, "other").await;
     let requests = proxy.met();
     let writes = tenant.requests().await.iter().filter(|asked| *asked == "operator patch clientapps/status").count();
-    // A storm makes some fifty a second.
+    // A storm would make about fifty a second.
     let at_most = 3 + usize::try_from(began.elapsed().as_secs()).unwrap() / 2;
     assert!(requests <= at_most, "{requests} requests, and not {at_most}");
     assert!(writes <= 2 * at_most + 10, "{writes} writes, and not {at_most}");
@@ -153,12 +154,12 @@ async fn an_error_whose_words_vary_is_not_asked_for_over_and_over() {
     tenant.ready("acme", 1).await;
 }
 
-/// What the API server asks for is believed for a while and no longer.
+/// The API server's Retry-After is respected for its duration and no longer.
 #[tokio::test]
 async fn an_api_server_that_asks_for_ten_minutes_is_asked_again_before() {
     let (Apart { tenant, proxy, .. }, mut operator) = operated("overloaded", &[]).await;
     let overloaded = Rule::new("*", "*", Fault::RetryAfter(600)).sparing_helm();
-    // First with the lead, and then without.
+    // First while leading, and then without the lead.
     let leads = Rule::new("*", "leases", Fault::Late(Duration::ZERO));
     for (name, rules) in [("leading", vec![leads, overloaded.clone()]), ("all", vec![overloaded])] {
         proxy.set(rules);
@@ -166,7 +167,7 @@ async fn an_api_server_that_asks_for_ten_minutes_is_asked_again_before() {
         if name == "all" {
             operator.wait_for_log("the lease is lost").unwrap();
         } else {
-            // What has met one is tried again.
+            // Each of these that meets a fault is retried.
             for _ in 0..3 {
                 proxy.met_more_than(proxy.met()).await;
             }
@@ -202,7 +203,7 @@ async fn many_versions_of_a_slow_repository_are_fetched_two_at_a_time() {
     assert!(repository.most_at_once() <= 2, "{}", repository.most_at_once());
 }
 
-/// helm exits with 0 although it could not look at an object: the deletion finishes what it has left.
+/// helm exits with 0 although it could not read an object: the deletion removes what it left behind.
 #[tokio::test]
 async fn a_look_that_fails_while_helm_uninstalls() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("failed-look", &[]).await;
@@ -222,7 +223,7 @@ async fn a_look_that_fails_while_helm_uninstalls() {
     nothing_is_left(&tenant).await;
 }
 
-/// All of it is told nevertheless, by name.
+/// All of it is reported by name nevertheless.
 #[tokio::test]
 async fn a_request_that_fails_while_what_is_kept_is_handed_over() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("hand-over", &[]).await;
@@ -250,8 +251,8 @@ async fn a_request_that_fails_while_what_is_kept_is_handed_over() {
     }
 }
 
-/// A leader that is frozen in the middle of a deletion, and wakes up after its successor has finished it and the app was
-/// recreated: nothing of the new one is touched.
+/// A leader is frozen in the middle of a deletion, and resumes after its successor has finished it and the app was
+/// recreated: nothing of the new app is touched.
 #[tokio::test]
 async fn a_leader_that_is_frozen_in_the_middle_of_a_deletion() {
     let (Apart { tenant, proxy, options }, frozen) = operated("frozen", &[]).await;
@@ -276,12 +277,12 @@ async fn a_leader_that_is_frozen_in_the_middle_of_a_deletion() {
         secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
     );
     assert_ne!(before.0, old);
-    // What it had sent arrives only now, and it goes on where it was.
+    // The frozen leader's pending requests arrive only now, and it continues where it was.
     proxy.set([]);
     frozen.signal(Signal::SIGCONT);
     let woken = move || {
         let mut frozen = frozen;
-        // What was under way when it was frozen is over its deadline, or refused: it was about the claim of before.
+        // Its pending requests exceed their deadline, or are refused, since they concern the old claim.
         frozen.wait_for_log("the lease is lost")
     };
     tokio::task::spawn_blocking(woken).await.unwrap().unwrap();

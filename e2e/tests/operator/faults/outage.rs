@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Helm's revisions of an app that were deployed at some time, and how many there are of any kind.
+/// The number of an app's revisions that were ever deployed, and of all its revisions.
 fn deployed(tenant: &Tenant, name: &str) -> (usize, usize) {
     let history = tenant.helm(&["history", name, "-o", "json"]);
     let revisions: Vec<Value> = serde_json::from_str(&history.stdout).expect("helm history prints JSON");
@@ -10,7 +10,7 @@ fn deployed(tenant: &Tenant, name: &str) -> (usize, usize) {
     (well.count(), revisions.len())
 }
 
-/// How often the log tells of an interruption of a watch, by the resource: some are watched more than once.
+/// The number of logged watch interruptions by resource, since some resources have several watches.
 fn interruptions(operator: &e2e::operator::Operator) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     for line in operator.log().lines().filter(|line| line.contains("watch interrupted")) {
@@ -22,13 +22,13 @@ fn interruptions(operator: &e2e::operator::Operator) -> BTreeMap<String, usize> 
 
 #[tokio::test]
 async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_for_each_watch() {
-    // A plane of its own, since all on it are disturbed.
+    // A plane of its own, since the outage disturbs everything on it.
     let lab = Lab::own().await;
     let tenant = lab.tenant("outage").await;
     let operator = leading(&lab.options()).await;
     installed(&tenant, "acme").await;
 
-    // While an edit is under way.
+    // While an edit is in progress.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     lab.plane.restart_apiserver().unwrap();
     tenant
@@ -36,14 +36,14 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
             has(status, "Ready", "True", "Ready") && status.observed_generation == Some(2)
         })
         .await;
-    // A helm that was cut off has failed, and is run once more; what is deployed is not deployed again.
+    // An interrupted helm has failed and runs once more; a deployed revision is not deployed again.
     let (well, all) = deployed(&tenant, "acme");
     assert!(well == 2 && all <= 3, "{well} of {all}");
 
     let first = interruptions(&operator);
     assert_eq!((first["secrets"], first["deployments"]), (1, 1), "{first:#?}");
 
-    // For longer than its lease lasts.
+    // Longer than its Lease lasts.
     lab.plane.kill_apiserver().unwrap();
     until("the operator has noticed", async || operator.log().contains("the lease is lost").then_some(())).await;
     lab.plane.start_apiserver().unwrap();

@@ -1,4 +1,4 @@
-//! A watch that expires lists anew, and the list alone tells what has happened meanwhile.
+//! An expired watch lists again, and only the list shows the changes in between.
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, Postgresql};
 use e2e::charts;
@@ -12,12 +12,12 @@ use serde_json::json;
 
 use super::installed;
 
-/// The watch of these objects tells nothing from now on.
+/// The watch of these objects reports nothing from now on.
 fn blind(proxy: &Proxy, resource: &'static str) {
     proxy.set([Rule::new("watch", resource, Fault::Hang)]);
 }
 
-/// What it would have told is gone: it lists anew.
+/// The pending events are lost: the watch lists again.
 async fn relisted(proxy: &Proxy, resource: &'static str) {
     let met = proxy.met();
     proxy.set([Rule::new("watch", resource, Fault::Expire)]);
@@ -25,7 +25,7 @@ async fn relisted(proxy: &Proxy, resource: &'static str) {
     proxy.set([]);
 }
 
-/// The operator writes a status because of something else.
+/// The operator writes a status because of an unrelated change.
 async fn written_over(tenant: &Tenant) {
     let nowhere = json!({"spec": {"template": {"spec": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}}}});
     let deployments = tenant.api::<Deployment>();
@@ -73,14 +73,14 @@ async fn a_deletion_of_a_database_over_which_a_status_was_written_is_seen() {
     tenant.wait_for("acme", "up", ready("True")).await;
     blind(&proxy, "postgresqls");
     databases.delete("acme", &DeleteParams::default()).await.unwrap();
-    // A StatefulSet that is scaled down may be put back before it has ended its pod.
+    // The StatefulSet may be scaled up again before the scale-down has ended its pod.
     tenant.api::<Pod>().delete("acme-0", &DeleteParams::default()).await.unwrap();
     tenant.wait_for("acme", "not up", ready("False")).await;
     relisted(&proxy, "postgresqls").await;
     tenant.wait_for("acme", "gone", |found: Option<&Postgresql>| found.is_none().then_some(())).await;
 }
 
-/// What has gone meanwhile is in no list.
+/// Objects deleted in between are missing from the list.
 #[tokio::test]
 async fn a_hostname_that_has_become_free_is_seen() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-hostname", &[]).await;
@@ -88,7 +88,7 @@ async fn a_hostname_that_has_become_free_is_seen() {
     tenant.ready("holder", 1).await;
     tenant.create("waiter", small(&tenant, "same")).await.unwrap();
     tenant.condition("waiter", "Ready", "False", "HostnameConflict").await;
-    // The operator knows of the deletion, and not of its end.
+    // The operator knows of the deletion, but not that it is complete.
     let met = proxy.met();
     proxy.set([Rule::new("*", "services", Fault::Hang)]);
     tenant.api::<ClientApp>().delete("holder", &DeleteParams::default()).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_hostname_that_has_become_free_is_seen() {
     tenant.ready("waiter", 1).await;
 }
 
-/// A slot that is offered to an app that has gone meanwhile is not lost.
+/// A slot offered to an app that was deleted meanwhile is not lost.
 #[tokio::test]
 async fn an_app_in_the_queue_that_has_gone_is_seen() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-queue", &["--max-concurrent", "1"]).await;

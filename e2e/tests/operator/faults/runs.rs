@@ -1,4 +1,4 @@
-//! What helm does, or is to do, while something else goes wrong or changes.
+//! Faults and changes while helm runs or is about to run.
 
 use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::installed;
 
-/// The chart that helm has installed is known, though the spec asks for another by then: nothing goes back.
+/// The operator knows the installed chart even if the spec asks for another by then: it does not downgrade.
 #[tokio::test]
 async fn a_spec_that_is_set_back_while_helm_upgrades_is_no_way_around_the_gate() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("set-back", &[]).await;
@@ -33,7 +33,7 @@ async fn a_spec_that_is_set_back_while_helm_upgrades_is_no_way_around_the_gate()
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
 }
 
-/// The same where the chart is one that has to be fetched, and the watch does not show yet what helm has made.
+/// The same if the chart has to be fetched, and the watch does not show helm's result yet.
 #[tokio::test]
 async fn a_spec_that_changes_while_helm_installs_and_the_watch_is_late() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-change", &[]).await;
@@ -50,7 +50,7 @@ async fn a_spec_that_changes_while_helm_installs_and_the_watch_is_late() {
     assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
 }
 
-/// An app that waits for the time of its next reconcile holds no slot meanwhile.
+/// An app that waits for its next reconcile holds no slot.
 #[tokio::test]
 async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("waiting", &["--max-concurrent", "1"]).await;
@@ -70,7 +70,7 @@ async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     tenant.condition("second", "Reconciling", "True", "Upgrading").await;
     tenant.create("third", small(&tenant, "third")).await.unwrap();
     tenant.condition("third", "Reconciling", "True", "Upgrading").await;
-    // Five minutes have to pass before what is refused for lack of a right is tried again.
+    // After a missing right, the operator retries only after five minutes.
     proxy.set([Rule::new("get", "secrets", Fault::Answer(StatusCode::FORBIDDEN)).sparing_helm(), busy]);
     let touched = json!({"stringData": {"x": "y"}});
     secrets.patch("given", &PatchParams::default(), &Patch::Merge(&touched)).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     tenant.ready("third", 1).await;
 }
 
-/// A helm that is killed leaves its lock, and its attempt has failed all the same: the next waits for its time.
+/// A killed helm leaves its lock, and its attempt counts as failed: the next one waits for its time.
 #[tokio::test]
 async fn a_helm_that_is_killed_each_time_is_not_run_over_and_over() {
     let Apart { tenant, proxy, options } = Lab::unattended().await.apart("killed").await;
@@ -104,12 +104,12 @@ async fn a_helm_that_is_killed_each_time_is_not_run_over_and_over() {
     };
     tenant.status("acme", "waiting after two failures", failures).await;
     let count = std::fs::read_to_string(&runs).unwrap().lines().count();
-    // After the first failure ten seconds are to pass, more or less; without a wait there was a run every two.
+    // After the first failure about ten seconds have to pass; without the wait there would be a run every two.
     let at_most = 2 + usize::try_from(began.elapsed().as_secs()).unwrap() / 6;
     assert!((2..=at_most).contains(&count), "{count} runs, and not {at_most}");
 }
 
-/// An answer that an object is gone may be wrong, and is asked again before it is believed.
+/// An answer that an object is gone may be wrong, and is verified before it is believed.
 #[tokio::test]
 async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("not-found", &[]).await;
@@ -117,7 +117,7 @@ async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
         proxy.set([Rule::new("patch", resource, Fault::Answer(StatusCode::NOT_FOUND))]);
         proxy.met()
     };
-    // Its finalizer is not put on at first.
+    // At first the finalizer is not added.
     let met = not_found("clientapps");
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     proxy.met_more_than(met).await;
@@ -132,7 +132,7 @@ async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
     let told = tenant.events("acme").await;
     assert!(told.iter().all(|(_, note)| !note.contains("is deleted")), "{told:#?}");
 
-    // Nor taken off.
+    // Nor removed.
     let met = not_found("clientapps");
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     proxy.met_more_than(met).await;
@@ -148,7 +148,7 @@ async fn a_secret_that_the_watch_does_not_show_yet_is_not_lost() {
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     let made = |found: Option<&Secret>| found.map(|_| ());
     tenant.wait_for("acme-redis-secret", "made", made).await;
-    // The next reconcile comes before the watch tells.
+    // The next reconcile comes before the watch event.
     tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
     let deployed = |status: &ClientAppStatus| {
         assert!(!has(status, "Stalled", "True", "AdminSecretLost"), "{status:#?}");
@@ -160,7 +160,7 @@ async fn a_secret_that_the_watch_does_not_show_yet_is_not_lost() {
 #[tokio::test]
 async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     let (Apart { tenant, proxy: _proxy, options }, frozen) = operated("hook-of-a-frozen-leader", &[]).await;
-    // It does not end before it is told to.
+    // It runs until the test ends it.
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "migration", "annotations": {"helm.sh/hook": "pre-install,pre-upgrade"}},
@@ -181,7 +181,7 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
 
     let run = Patch::Merge(json!({"spec": {"suspend": false}}));
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
-    // Its end was seen by no helm, and the next one runs it as its own.
+    // No helm saw its end, so the next helm replaces it.
     let again = |found: Option<&Job>| found.and_then(|job| job.uid()).filter(|uid| *uid != begun);
     tenant.wait_for("migration", "recreated", again).await;
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();

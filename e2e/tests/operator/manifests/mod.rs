@@ -1,5 +1,5 @@
-//! `manifests/` is what a real API server accepts, grants what the operator and its helm use and nothing else, and agrees
-//! with the program and the Dockerfile.
+//! A real API server accepts `manifests/`, which grants exactly the rights that the operator and its helm use, and
+//! agrees with the program and the Dockerfile.
 
 mod rights;
 mod used;
@@ -20,7 +20,7 @@ use kube::api::{Api, ListParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
-// What it is.
+// The manifests themselves.
 
 #[tokio::test]
 async fn applied_again_nothing_changes_and_both_pods_are_ready() {
@@ -46,7 +46,7 @@ async fn the_samples_become_instances() {
     let before = versions(lab, &manifests::samples());
     apply();
     assert_eq!(versions(lab, &manifests::samples()), before);
-    // They are for another namespace, and for a bucket.
+    // These need another namespace, and a bucket.
     manifests::kubectl(&lab.plane, &lab.tools, &["create", "namespace", "tenant-acme"]).unwrap();
     let files = manifests::samples().join("files");
     let apply = ["apply", "--validate=strict", "--dry-run=server", "--filename", files.to_str().unwrap()];
@@ -65,7 +65,8 @@ async fn the_samples_become_instances() {
     }
 }
 
-/// Of every object of a kustomization what only a change of its own changes: the generation, or else the version.
+/// For every object of a kustomization, a field that only a change to it changes: the generation, or else the resource
+/// version.
 fn versions(lab: &Lab, directory: &Path) -> BTreeMap<String, String> {
     let arguments = ["get", "--output", "json", "--kustomize", directory.to_str().unwrap()];
     let list: Value = serde_json::from_str(&manifests::kubectl(&lab.plane, &lab.tools, &arguments).unwrap()).unwrap();
@@ -77,7 +78,7 @@ fn versions(lab: &Lab, directory: &Path) -> BTreeMap<String, String> {
     objects.collect()
 }
 
-// What it agrees with.
+// Agreement with the program and the Dockerfile.
 
 #[test]
 fn every_definition_is_in_the_kustomization() {
@@ -95,14 +96,14 @@ fn the_deployment_agrees_with_the_program() {
     assert_eq!(operator.image.unwrap(), format!("clientapp-operator:{}", env!("CARGO_PKG_VERSION")));
     assert_eq!(operator.args.unwrap(), ["run"]);
 
-    // The environment, as the flags that it stands for.
+    // The environment, as the equivalent flags.
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let environment = operator.env.unwrap().into_iter().filter(|variable| variable.name != "RUST_LOG");
     let flags = environment.map(|variable| {
         let of_variable = |argument: &&clap::Arg| argument.get_env().is_some_and(|name| *name == *variable.name);
         let argument = command.get_arguments().find(of_variable);
-        let argument = argument.unwrap_or_else(|| panic!("the operator knows no {}", variable.name));
-        // What the kubelet fills in.
+        let argument = argument.unwrap_or_else(|| panic!("the operator has no setting {}", variable.name));
+        // The kubelet fills these in.
         let value = variable.value.or_else(|| Some(variable.value_from?.field_ref?.field_path));
         format!("--{}={}", argument.get_long().unwrap(), value.unwrap())
     });
@@ -153,15 +154,15 @@ fn the_dockerfile_agrees_with_the_pins() {
         numbers(&padded).unwrap()
     };
     assert!(image("rust") >= directive("Cargo.toml", "rust-version"), "the compiler is too old for Cargo.toml");
-    // Of the same minor release: that is what the tests' helm is built with.
+    // Of the same minor release, with which the tests' helm is built.
     let (golang, go) = (image("golang"), directive("e2e/tools/helm/go.mod", "go "));
     assert!(golang >= go && golang[..2] == go[..2], "golang {golang:?} for go {go:?}");
 
-    // What is copied from the context exists and is let through.
+    // Files copied from the context exist and are not ignored.
     let ignore = fs::read_to_string(root().join(".dockerignore")).unwrap();
     let let_through: Vec<_> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
     for path in &let_through {
-        assert!(root().join(path).exists(), ".dockerignore lets {path} through, which does not exist");
+        assert!(root().join(path).exists(), ".dockerignore includes {path}, which does not exist");
     }
     for line in dockerfile.lines().filter(|line| line.starts_with("COPY ") && !line.contains("--from=")) {
         let words: Vec<_> = line.split_whitespace().skip(1).collect();
@@ -170,7 +171,7 @@ fn the_dockerfile_agrees_with_the_pins() {
             assert!(let_through.iter().any(|path| source.starts_with(path)), "{line}: .dockerignore");
         }
     }
-    // The pod's user, and nothing that a shell would be needed for.
+    // The pod's user, and nothing that would need a shell.
     let (pod, _) = deployment();
     let user = pod.security_context.unwrap().run_as_user.unwrap();
     for line in

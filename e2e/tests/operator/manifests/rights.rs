@@ -1,4 +1,4 @@
-//! What the account may do, and what not: as the API server itself answers.
+//! The rights of the account, as the API server answers.
 
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::lab::Lab;
@@ -32,7 +32,7 @@ async fn the_account_may_do_this_and_no_more() {
         ("patch", OURS, "postgreswriters", "ada"),
         ("create", "", "namespaces", ""),
         ("delete", "", "namespaces", "acme"),
-        // What is in them, before.
+        // Their contents, before they are deleted.
         ("list", "snapshot.storage.k8s.io", "volumesnapshots", ""),
         ("create", "authentication.k8s.io", "tokenreviews", ""),
         ("create", "authorization.k8s.io", "subjectaccessreviews", ""),
@@ -58,7 +58,7 @@ async fn the_account_may_do_this_and_no_more() {
         ("*", "*", "*", ""),
         ("*", "", "secrets", ""),
         ("get", "", "nodes", ""),
-        // Specs are the user's, and Profiles the administrator's.
+        // Users write specs, and administrators write Profiles.
         ("update", OURS, "clientapps", "acme"),
         ("deletecollection", OURS, "clientapps", ""),
         ("create", OURS, "profiles", ""),
@@ -66,10 +66,10 @@ async fn the_account_may_do_this_and_no_more() {
         ("create", OURS, "postgreswriters", ""),
         ("patch", OURS, "profiles", "premium"),
         ("patch", OURS, "clientapps/finalizers", "acme"),
-        // No namespace of another's becomes one that was made for an instance.
+        // Another user's namespace cannot be marked as created for an instance.
         ("update", "", "namespaces", "acme"),
         ("patch", "", "namespaces", "acme"),
-        // No account looks into pods, or makes them but through a workload.
+        // The account cannot read pods, nor create them except through a workload.
         ("get", "", "pods", "acme"),
         ("create", "", "pods", ""),
         ("create", "", "pods/exec", "acme"),
@@ -80,14 +80,14 @@ async fn the_account_may_do_this_and_no_more() {
         ("watch", "apiextensions.k8s.io", CRDS, ""),
         ("get", "apiextensions.k8s.io", CRDS, "clientapps.apps.bnerd-operator.local"),
         ("patch", "apiextensions.k8s.io", CRDS, "perconapgclusters.pgv2.percona.com"),
-        // Of a chart's objects nothing, but for what has a kind that Postgresqls consist of as well.
+        // No rights on a chart's objects, except for kinds that Postgresqls consist of as well.
         ("patch", "apps", "deployments", "acme"),
         ("get", "apps", "deployments", "acme"),
         ("create", "networking.k8s.io", "ingresses", ""),
         ("patch", "autoscaling", "horizontalpodautoscalers", "acme"),
         ("create", RBAC, "roles", ""),
         ("delete", RBAC, "roles", "acme"),
-        // What is there of the accounts stays as it is.
+        // Existing accounts and bindings stay unchanged.
         ("patch", RBAC, "rolebindings", DEPLOYER),
         ("delete", RBAC, "rolebindings", DEPLOYER),
         ("watch", RBAC, "rolebindings", ""),
@@ -105,11 +105,11 @@ async fn the_account_may_do_this_and_no_more() {
         ("impersonate", "", "groups", "system:masters"),
         ("impersonate", "", "serviceaccounts", "default"),
         ("use", "extensions", "podsecuritypolicies", "privileged"),
-        // The Lease is in the operator's namespace only; the tenant's is asked about here.
+        // The Lease is in the operator's namespace only; these questions are about the tenant's.
         ("get", "coordination.k8s.io", "leases", "clientapp-operator"),
         ("create", "coordination.k8s.io", "leases", ""),
     ];
-    // What helm may do, in the namespace where the account is.
+    // The rights of helm, in the namespace of the account.
     let deployer: &[Question] = &[
         ("list", "", "secrets", ""),
         ("patch", "apps", "deployments", "acme"),
@@ -154,7 +154,7 @@ async fn the_account_may_do_this_and_no_more() {
         (&operator, manifests::NAMESPACE, no_other_lease, false),
         (&tenant, "tenant", deployer, true),
         (&tenant, "tenant", no_deployer, false),
-        // Elsewhere nothing at all, nor of what is in no namespace.
+        // No rights elsewhere, nor on cluster-scoped objects.
         (&tenant, "default", deployer, false),
         (&tenant, "", deployer, false),
     ] {
@@ -176,7 +176,7 @@ async fn bound(lab: &'static Lab, namespace: &str) -> String {
     user
 }
 
-/// What `kubectl auth can-i --as` asks.
+/// As in `kubectl auth can-i --as`.
 async fn ask(
     reviews: &Api<SubjectAccessReview>,
     user: &str,

@@ -1,5 +1,5 @@
-//! What the operator's account is granted is what it uses, role by role, and so with the deployers, which it impersonates:
-//! everything is used once, and nothing is refused.
+//! The operator's account uses exactly the rights that it is granted, role by role, and so do the deployers that it
+//! impersonates: every right is used at least once, and no request is refused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,30 +17,30 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// The namespaces where the controllers of Postgresqls and of PostgresWriters work here, and no other.
+/// The only namespaces in which the controllers of Postgresqls and of PostgresWriters work here.
 const DATABASES: &str = "rights-postgresql";
 const ROWS: &str = "rights-postgres-writer";
 
-/// What no request of this test can show to be needed.
+/// Rights whose need no request of this test can show.
 const UNSEEN: &[(&str, &str, &str, &str)] = &[
     ("update", "apps.bnerd-operator.local", "clientapps/finalizers", "asked by an admission plugin that is off here"),
     ("update", "apps.bnerd-operator.local", "postgresqls/finalizers", "the same"),
     ("use", "extensions", "podsecuritypolicies", "asked when the reference chart's own Role is written"),
 ];
 
-/// Before a namespace is deleted that the API has made, all that is in it is looked at, of whatever kind.
+/// Before the operator deletes a namespace that the API created, it lists the objects of every kind in it.
 const ALL_KINDS: &str = "list */*";
 /// That namespace.
 const MADE: &str = "made-for-it";
 
-/// The one name that these are granted for. They are no requests: what the operator does as another, and what it binds, shows
-/// that they are used.
+/// The only name that these are granted for. They are not requests of their own: impersonated requests and bindings
+/// show that they are used.
 const BY_NAME: &[(&str, &str)] = &[("impersonate", "serviceaccounts"), ("bind", "clusterroles")];
 const IMPERSONATE: &str = "impersonate /serviceaccounts";
 const BIND: &str = "bind rbac.authorization.k8s.io/clusterroles";
 
-/// What of the deployers' rights is not asked for here: this API server can begin a watch with what is there already, and the only
-/// hooks are Jobs.
+/// Rights of the deployers that this test does not use: this API server can start a watch with the existing objects,
+/// and the only hooks are Jobs.
 fn unseen_of_deployers() -> BTreeSet<String> {
     let hooks = [
         "/configmaps",
@@ -59,9 +59,9 @@ fn unseen_of_deployers() -> BTreeSet<String> {
     waited_for.chain(["watch /secrets", "list batch/jobs"].map(str::to_owned)).collect()
 }
 
-/// What is asked only in moments that this test cannot bring about.
+/// Requests that happen only in moments that this test cannot bring about.
 const SOMETIMES: &[&str] = &[
-    // The garbage collector was faster than Percona could be asked to take its own with it, and the operator has seen it begin.
+    // If the garbage collector starts before Percona is asked to delete its own, and the operator sees it start.
     "delete pgv2.percona.com/perconapgbackups",
 ];
 
@@ -71,7 +71,7 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let start = || {
         let postgres = Postgres::start().unwrap();
         let mut environment = postgres.environment("postgres", "people");
-        // It looks for its pod, and does without what that would tell.
+        // The operator looks for its pod, and works without its data.
         environment.push(("CLIENTAPP_POD_NAME".to_owned(), "not-there".to_owned()));
         lab.start_operator(&Options { environment, ..lab.options() }).unwrap();
         postgres
@@ -106,8 +106,8 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     assert!(refused.is_empty(), "{refused:#?}");
     let unseen: BTreeSet<_> =
         UNSEEN.iter().map(|(verb, group, resource, _)| format!("{verb} {group}/{resource}")).collect();
-    // What one controller uses does not show that another needs it; only of a request about all namespaces is it not known whose
-    // it is.
+    // One controller's use of a right does not show that another needs it. Only for requests about all namespaces is
+    // the controller unknown.
     let used = |by: &dyn Fn(&str) -> bool| -> BTreeSet<_> {
         let by_it = |asked: &&Asked| asked.namespace.as_deref().is_none_or(by);
         asked.iter().filter(by_it).map(|asked| asked.what.clone()).collect()
@@ -146,12 +146,12 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
 
 async fn use_clientapps(tenant: &Tenant) {
     let host = |name: &str| hostname(tenant, name);
-    // A volume and a database that are deleted, and ones that are kept; a chart with a hook.
+    // A volume and a database that are deleted, and others that are kept; a chart with a hook.
     tenant.create("brief", json!({"hostname": host("brief"), "ingressClassName": "traefik"})).await.unwrap();
     tenant.create("kept", json!({"hostname": host("kept"), "deletionPolicy": "Retain"})).await.unwrap();
     let hook = json!({"hostname": host("hook"), "chartVersion": charts::HOOK_FAILS, "postgres": {"enabled": false}});
     tenant.create("hook", hook).await.unwrap();
-    // Its pods are asked why they are not ready.
+    // The operator lists its pods to see why they are not ready.
     let waiting = json!({
         "hostname": host("waiting"), "chartVersion": charts::NEVER_READY, "postgres": {"enabled": false}, "redis": {"enabled": false},
     });
@@ -162,7 +162,8 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.ready("brief", 1).await;
     tenant.ready("kept", 1).await;
     tenant.condition("hook", "Released", "False", "UpgradeFailed").await;
-    // An upgrade that takes objects away, and a slip that makes Ready come, go and come again: one event, counted up.
+    // An upgrade that removes objects, and a mistake that makes Ready true, false and true again: one event with a
+    // count.
     tenant.patch("brief", json!({"ingressClassName": null, "redis": {"enabled": false}})).await.unwrap();
     tenant.ready("brief", 2).await;
     tenant.patch("brief", json!({"values": {"nextcloud": {"host": "elsewhere"}}})).await.unwrap();
@@ -177,10 +178,11 @@ async fn use_clientapps(tenant: &Tenant) {
     let pending = Patch::Merge(json!({"metadata": {"labels": labels}}));
     secrets.patch(revision, &PatchParams::default(), &pending).await.unwrap();
     tenant.ready("kept", 2).await;
-    // A database of the operator's own; and one of Percona's with backups, which go with it though they have no owner.
+    // One of the operator's own databases; and one of Percona's with backups, which are deleted with it although they
+    // have no owner.
     let own = json!({
         "hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
-        // Its volume goes with the release. And a chart may have Secrets of its own.
+        // Its volume is deleted with the release. And a chart may have Secrets of its own.
         "values": {
             "persistence": {"keep": false},
             "extraManifests": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own-extra"}}],
@@ -201,7 +203,7 @@ async fn use_clientapps(tenant: &Tenant) {
     }
 }
 
-/// Servers with standbys and dumps, one of which grows and leaves after a last dump, and one whose data are kept.
+/// Servers with standbys and dumps; one grows and is deleted after a last dump, and the data of another are kept.
 async fn use_postgresqls(lab: &'static Lab) {
     let tenant = lab.tenant(DATABASES).await;
     let databases = tenant.api::<Postgresql>();
@@ -235,7 +237,7 @@ async fn use_postgresqls(lab: &'static Lab) {
     };
     tenant.wait_for("data-brief-0", "grown", grown).await;
 
-    // The Secret for clients is put right.
+    // The operator corrects the Secret for clients.
     let secrets = tenant.api::<Secret>();
     let password = |secret: &Secret| secret.data.as_ref().and_then(|data| data.get("password")).cloned();
     let before = password(&secrets.get("brief-app").await.unwrap());
@@ -244,7 +246,7 @@ async fn use_postgresqls(lab: &'static Lab) {
     let back = |secret: Option<&Secret>| secret.filter(|secret| password(secret) == before).map(|_| ());
     tenant.wait_for("brief-app", "put right", back).await;
 
-    // A slip that makes Ready come, go and come again: one event, counted up.
+    // A mistake that makes Ready true, false and true again: one event with a count.
     change(json!({"backup": {"schedule": "0 99 * * *"}})).await;
     let refused = |object: Option<&Postgresql>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
@@ -262,7 +264,7 @@ async fn use_postgresqls(lab: &'static Lab) {
     }
 }
 
-/// A row that comes and goes with its object.
+/// A row that is created and deleted with its object.
 async fn use_writers(lab: &'static Lab, postgres: &Postgres) {
     let tenant = lab.tenant(ROWS).await;
     let sql = postgres.connect("postgres").await.unwrap();
@@ -279,9 +281,9 @@ async fn use_writers(lab: &'static Lab, postgres: &Postgres) {
     tenant.wait_for("ada", "gone", |object: Option<&PostgresWriter>| object.is_none().then_some(())).await;
 }
 
-/// An instance in a namespace of its own, made, watched and deleted through the API by a user with a token.
+/// An instance in its own namespace, which a user with a token creates, watches and deletes through the API.
 async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
-    // A standby serves it too, and this one asks who it is.
+    // A standby serves the API as well, and this one authenticates users.
     let mut options = lab.options();
     options.arguments = ["--api-auth", "token"].map(str::to_owned).to_vec();
     let start = move || {
@@ -327,7 +329,7 @@ async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
         status == 201
     })
     .await;
-    // Another for the same name, which is taken; the hostname is not.
+    // Another request for the same name, which is taken; the hostname is not.
     let mut again = body.clone();
     again["hostname"] = json!(hostname(tenant, "other"));
     let taken = ask(reqwest::Method::POST, "/instances").json(&again).send().await.unwrap();
@@ -347,7 +349,7 @@ async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
     assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
 }
 
-/// What these roles grant, each as `verb group/resource`.
+/// The rights in these roles, each as `verb group/resource`.
 async fn granted(client: &Client, roles: &[&str]) -> BTreeSet<String> {
     let mut granted = BTreeSet::new();
     for name in roles {
@@ -387,14 +389,14 @@ struct Asked {
     refused: bool,
 }
 
-/// What the account has asked the API server.
+/// The account's requests so far.
 fn asked(lab: &Lab) -> Vec<Asked> {
     let log = fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
     let mut all = Vec::new();
-    // The last line may be half written.
+    // The last line may be incomplete.
     for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let object = &event["objectRef"];
-        // The test that tries to grant too much does it as a dry run.
+        // The test that tries to grant too much uses dry runs.
         let dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun"));
         if event["user"]["username"] != manifests::user().as_str() || object.is_null() || dry {
             continue;
@@ -413,7 +415,7 @@ fn asked(lab: &Lab) -> Vec<Asked> {
             }
         };
         let refused = event["annotations"]["authorization.k8s.io/decision"] == "forbid";
-        // An apply that makes an object needs that verb too.
+        // An apply that creates an object needs that verb too.
         let made = event["verb"] == "patch" && event["responseStatus"]["code"] == 201;
         for verb in [word(&event["verb"])].into_iter().chain(made.then(|| "create".to_owned())) {
             let namespace = object["namespace"].as_str().map(str::to_owned);

@@ -1,10 +1,10 @@
-//! The files of volumes: all of them come back as they were, into volumes that are empty, or none does.
+//! The files of volumes: they are restored completely, into empty volumes, or not at all.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use super::*;
 
-/// A directory with volumes, as a pod has it.
+/// A directory with volumes, as in a pod.
 struct Volumes(TempDir);
 
 impl Volumes {
@@ -27,7 +27,7 @@ impl Volumes {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Everything in a volume but what is not the app's: kind and mode, time of change, and content.
+    /// Everything in a volume that belongs to the app: kind and mode, modification time, and content.
     fn content(&self, volume: &str) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
         let root = self.path(volume);
         let (mut found, mut left) = (BTreeMap::new(), vec![root.clone()]);
@@ -67,7 +67,7 @@ fn extract(bench: &Bench, volumes: &Volumes, id: &str) -> Command {
     command
 }
 
-/// Two volumes with all that there is in volumes.
+/// Two volumes with every kind of file.
 fn filled() -> Volumes {
     let volumes = Volumes::new(&["nextcloud", "nextcloud-data"]);
     volumes.write("nextcloud/config/config.php", b"<?php canary", 0o640);
@@ -98,7 +98,7 @@ fn files_come_back_as_they_were() {
     assert!(name.ends_with("Z-x7k2p"), "{name}");
     let said = fs::read_to_string(&report).unwrap();
     let [of, bytes, files] = said.split(' ').collect::<Vec<_>>()[..] else { panic!("{said}") };
-    // All but the pipe's content, the links' targets, and what is the file system's.
+    // Everything except the pipe's content, the links' targets, and the file system's own files.
     assert_eq!((of, files, bytes.parse::<u64>().unwrap() > 3 << 20), (&**name, "15", true));
     for key in bench.keys().iter().filter(|key| !key.ends_with(".json")) {
         let stored = fs::read(bench.objects.file(PREFIX).join(key)).unwrap();
@@ -119,14 +119,14 @@ fn files_come_back_as_they_were() {
     assert_eq!(empty.content("nextcloud"), expected);
     assert_eq!(empty.content("nextcloud-data"), volumes.content("nextcloud-data"));
 
-    // Another pod of the same Job has nothing to do; what is there is never written over.
+    // Another pod of the same Job has nothing to do; existing files are never overwritten.
     empty.write("nextcloud/new", b"since", 0o600);
     let before = empty.content("nextcloud");
     succeeds(again("one"));
     let sentence = fails(again("two"));
     assert!(sentence.contains("is not empty: it is left as it is"), "{sentence}");
     assert_eq!(empty.content("nextcloud"), before);
-    // Nor is what the restore has put there archived as the app's. Within one second the later one is the later in the alphabet.
+    // Nor is the restore's own file archived as the app's. Within one second, the later archive sorts later.
     succeeds(archive(&bench, &empty, "uid-2", "x-zlater"));
     let third = Volumes::new(&["nextcloud", "nextcloud-data"]);
     succeeds(extract(&bench, &third, "three"));
@@ -168,7 +168,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     child.wait().unwrap();
     nothing(&empty, "killed");
     bench.objects.set([]);
-    // Half of it is in its place, as if it was killed there: the rest follows.
+    // Half of it is in place, as if it was killed there: the rest follows.
     succeeds(extract(&bench, &empty, "one"));
     let stamp = empty.path("nextcloud/.clientapp-restored");
     fs::remove_file(&stamp).unwrap();
@@ -181,7 +181,8 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     assert_eq!(empty.content("nextcloud"), expected);
     assert!(stamp.exists() && !whole.exists());
 
-    // There is a later archive by the time that another pod goes on: the one that was begun is put in its place, and no other.
+    // A later archive exists by the time another pod continues: it still finishes the one that was started, and no
+    // other.
     let first = bench.list().remove(0);
     succeeds(archive(&bench, &volumes, "uid-1", "x-b"));
     fs::remove_file(&stamp).unwrap();
@@ -189,7 +190,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     fs::rename(empty.path("nextcloud/config"), whole.join("config")).unwrap();
     assert!(succeeds(extract(&bench, &empty, "one")).contains(&first));
     assert_eq!(empty.content("nextcloud"), expected);
-    // What was taken away by a user comes back, although it was restored once.
+    // Files that a user deleted are restored, although they were restored once before.
     let gone = Volumes::new(&["nextcloud", "nextcloud-data"]);
     succeeds(extract(&bench, &gone, "one"));
     for volume in ["nextcloud", "nextcloud-data"] {
@@ -203,7 +204,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     succeeds(extract(&bench, &gone, "one"));
     assert_eq!(gone.content("nextcloud"), expected);
 
-    // There is no volume for some of it, or no archive at all.
+    // A volume for some of it is missing, or there is no archive at all.
     let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "two"));
     assert!(sentence.contains("files of a volume nextcloud-data, and there is no volume for them"), "{sentence}");
     small(bench.dumps(), "20991231T030000Z-b");
@@ -212,7 +213,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     assert!(sentence.contains("it is the dump of a database"), "{sentence}");
 }
 
-/// A user who can write to the bucket does not write anywhere else.
+/// A user who can write to the bucket cannot write anywhere else.
 #[test]
 fn an_archive_cannot_lead_out_of_its_volume() {
     let bench = Bench::new();
@@ -259,7 +260,7 @@ fn an_archive_cannot_lead_out_of_its_volume() {
     }
 }
 
-/// Archives of another volume, such as one that was lost and recreated, never take the place of these.
+/// Archives of another volume, such as one that was lost and recreated, never displace those of this one.
 #[test]
 fn archives_that_newer_ones_stand_for_go() {
     let bench = Bench::new();
@@ -274,13 +275,13 @@ fn archives_that_newer_ones_stand_for_go() {
     volumes.write("nextcloud/a", b"a", 0o600);
     assert_eq!(kept("uid-1", "x-a"), ["a"]);
     assert_eq!(kept("uid-1", "x-b"), ["b"]);
-    // What is empty stands for nothing with files.
+    // An empty archive never replaces one with files.
     fs::remove_file(volumes.path("nextcloud/a")).unwrap();
     assert_eq!(kept("uid-1", "x-c"), ["b", "c"]);
     assert_eq!(kept("uid-2", "x-d"), ["b", "c", "d"]);
 }
 
-/// The container of a sample, with the storage and the volumes of the test in the place of its own.
+/// The container of a sample, with the test's storage and volumes in place of its own.
 fn sample(bench: &Bench, name: &str, container: &str, volumes: &Volumes) -> Command {
     let file = e2e::manifests::samples().join("files").join(name);
     let sample: Value = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Dumps in S3-compatible storage: a real one, from which they come back as they were, and that fails in many ways.
+//! Dumps in real S3-compatible storage: they are restored unchanged, and the storage fails in many ways.
 
 mod files;
 
@@ -20,10 +20,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-/// As the operator names it.
+/// The prefix as the operator computes it.
 const PREFIX: &str = "prod/shop/orders";
 
-/// A storage, a volume with dumps, and the commands that a Job runs on both.
+/// A storage, a volume with dumps, and a Job's commands on both.
 struct Bench {
     objects: Objects,
     volume: TempDir,
@@ -38,7 +38,7 @@ impl Bench {
         self.volume.path()
     }
 
-    /// What a Job's container runs, on the storage itself.
+    /// A Job's container, with direct access to the storage.
     fn store(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(operator::binary().unwrap());
         command
@@ -52,7 +52,7 @@ impl Bench {
         command
     }
 
-    /// The same where the storage can fail, and nothing is tried again.
+    /// The same through the proxy that injects faults, without retries.
     fn faulty(&self, arguments: &[&str]) -> Command {
         let mut command = self.store(arguments);
         command.envs([("STORE_ENDPOINT", self.objects.faulty_url().as_str()), ("STORE_RETRY_TIMEOUT", "0")]);
@@ -75,7 +75,7 @@ impl Bench {
         self.objects.keys(PREFIX)
     }
 
-    /// Names of what is on the volume.
+    /// The names on the volume.
     fn on_volume(&self) -> Vec<String> {
         names(self.dumps())
     }
@@ -92,7 +92,7 @@ fn succeeds(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Its one sentence about why it failed.
+/// The sentence with which it failed.
 fn fails(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -121,7 +121,7 @@ fn random(length: usize) -> Vec<u8> {
     data
 }
 
-/// One that is small and has data.
+/// A small dump with data.
 fn small(volume: &Path, name: &str) -> PathBuf {
     make(volume, name, ("7", 1), b"data")
 }
@@ -134,7 +134,7 @@ const A: &str = "20260101T030000Z-aaaaa";
 const B: &str = "20260102T030000Z-bbbbb";
 const C: &str = "20260103T030000Z-ccccc";
 
-/// A pair of keys: the file with the secret one, and the public one.
+/// A key pair: the file with the secret key, and the public key.
 fn keys(directory: &Path, name: &str) -> (PathBuf, String) {
     use age::secrecy::ExposeSecret as _;
     let identity = age::x25519::Identity::generate();
@@ -180,7 +180,7 @@ fn a_dump_of_a_real_server_comes_back_as_it_was() {
         command
     };
 
-    // In clear.
+    // In plain text.
     let plain = dump("x-plain");
     succeeds(with_volume(bench.store(&["push"])));
     let [line] = succeeds(bench.store(&["list"]))
@@ -219,7 +219,7 @@ fn a_dump_of_a_real_server_comes_back_as_it_was() {
     fetch.env("STORE_IDENTITY_FILE", &identity);
     succeeds(fetch);
     assert_eq!(contents(&bench.dumps().join(&sealed)), contents(&volume.join(&sealed)));
-    // It opens without the operator, too.
+    // It can be decrypted without the operator, too.
     let globals = bench.keys().into_iter().find(|key| key.ends_with("globals.sql.age")).unwrap();
     let text = fs::read_to_string(&identity).unwrap();
     let key: age::x25519::Identity = text.lines().last().unwrap().parse().unwrap();
@@ -238,21 +238,21 @@ fn what_an_outage_has_kept_back_is_caught_up() {
     fails(bench.faulty(&["push"]));
     assert_eq!(bench.keys(), Vec::<String>::new());
     small(bench.dumps(), C);
-    // What is half done on the volume is none.
+    // An incomplete dump on the volume does not count.
     fs::create_dir(bench.dumps().join("20260104T030000Z-ddddd.partial")).unwrap();
     bench.objects.set([]);
     let told = succeeds(bench.faulty(&["push"]));
     assert_eq!(told.lines().filter(|line| line.starts_with("stored dump")).count(), 3, "{told}");
     assert_eq!(bench.list(), [C, B, A]);
 
-    // Once is enough; and another Postgresql's are its own.
+    // A dump is uploaded only once; and another Postgresql's dumps are left alone.
     let before = bench.keys();
     assert_eq!((bench.push().as_str(), bench.keys()), ("", before.clone()));
     let mut other = bench.store(&["push"]);
     other.env("STORE_PREFIX", "prod/shop/orders2");
     succeeds(other);
     assert_eq!(bench.keys(), before);
-    // Not even one whose prefix is within.
+    // Not even one whose prefix is inside this one.
     let mut within = bench.store(&["push"]);
     within.envs([("STORE_PREFIX", format!("{PREFIX}/other/db").as_str()), ("STORE_KEEP_LAST", "1")]);
     succeeds(within);
@@ -334,7 +334,7 @@ fn half_an_upload_is_no_dump_and_says_why() {
         let sentence = fails(bench.store(&["fetch", "latest"]));
         assert!(sentence.contains("there is no complete dump"), "{sentence}");
     }
-    assert_eq!(bench.on_volume(), [A], "what is on the volume stays there");
+    assert_eq!(bench.on_volume(), [A], "the dumps on the volume stay");
     bench.push();
     assert_eq!(bench.list(), [A]);
 }
@@ -360,23 +360,23 @@ fn an_upload_that_is_killed_leaves_no_dump_and_is_tidied_up_later() {
         command.env("STORE_KEEP_LAST", "5");
         command
     };
-    // Stopped as a pod is: at once, and nothing that has to be paid for is left of what was under way.
+    // Stopped like a pod: at once, and no incomplete upload is left that has to be paid for.
     let mut child = held_up(&bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "partNumber=2", Fault::Hang));
     signal(&child, Signal::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(!bench.keys().iter().any(|key| key.contains("16386.dump")), "{:?}", bench.keys());
-    // Its node is gone.
+    // Its node is lost.
     let mut child = held_up(&bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "globals.sql", Fault::Hang));
     child.kill().unwrap();
     child.wait().unwrap();
     bench.objects.set([]);
     let left: Vec<_> = bench.keys().into_iter().filter(|key| key.starts_with(A)).collect();
     assert!(left.len() > 1 && bench.list().is_empty(), "{left:?}");
-    // Another upload of it does not mix with that, which may still be under way for all it knows.
+    // Another upload of the dump does not mix with the first, which could still be running.
     succeeds(keep(bench.store(&["push"])));
     assert_eq!(bench.list(), [A]);
     assert!(left.iter().all(|key| bench.keys().contains(key)));
-    // A day later it is not.
+    // A day later it cannot be.
     let two_days_ago = SystemTime::now() - Duration::from_secs(48 * 60 * 60);
     for key in bench.keys() {
         let file = File::options().write(true).open(bench.objects.file(PREFIX).join(key)).unwrap();
@@ -428,20 +428,20 @@ fn what_newer_dumps_stand_for_goes() {
     assert_eq!(bench.list(), [&*second, &*first, &*january, &*other]);
     make(bench.dumps(), &empty, ("7", 0), b"");
     push(&[("LAST", "1"), ("MONTHLY", "2")]);
-    assert_eq!(bench.list(), [&*empty, &*second, &*january, &*other], "a month has its newest with data");
+    assert_eq!(bench.list(), [&*empty, &*second, &*january, &*other], "a month keeps its newest dump with data");
     push(&[("LAST", "1")]);
-    assert_eq!(bench.list(), [&*empty, &*second, &*other], "one with data stays, and another server's");
-    // All that is gone from the bucket is on the volume still, and is not uploaded to be taken away again.
+    assert_eq!(bench.list(), [&*empty, &*second, &*other], "one dump with data stays, and those of another server");
+    // All dumps deleted from the bucket are still on the volume, and are not uploaded just to be deleted again.
     assert_eq!(push(&[("LAST", "1")]), "");
     assert!(!bench.keys().iter().any(|key| key.starts_with(&first)));
 
-    // A dump that is damaged there stands for nothing, and is uploaded again.
+    // A damaged dump in the bucket does not count, and is uploaded again.
     let damaged = bench.keys().into_iter().find(|key| key.starts_with(&second) && key.ends_with("16386.dump")).unwrap();
     fs::write(bench.objects.file(PREFIX).join(&damaged), "d").unwrap();
     let told = push(&[("LAST", "1")]);
     assert!(told.contains("is damaged") && told.contains(&format!("stored dump {second}")), "{told}");
     assert_eq!(bench.list(), [&*empty, &*second, &*other]);
-    // Where it is on the volume no more, an older one comes in its place.
+    // If it is no longer on the volume, an older one takes its place.
     fs::remove_dir_all(bench.dumps().join(&second)).unwrap();
     let is_good = |key: &String| key.starts_with(&second) && key.ends_with("16386.dump") && *key != damaged;
     let good = bench.keys().into_iter().find(is_good).unwrap();
@@ -450,7 +450,7 @@ fn what_newer_dumps_stand_for_goes() {
     assert!(told.contains("is not there") && told.contains(&format!("stored dump {first}")), "{told}");
     assert_eq!(bench.list(), [&*empty, &*first, &*other]);
 
-    // Where nothing may be deleted, it is said what to do.
+    // If nothing may be deleted, the message says what to do.
     small(bench.dumps(), &name(2, 4, "f"));
     bench.objects.set([Rule::new(Method::DELETE, "", Fault::Answer(StatusCode::FORBIDDEN))]);
     let mut command = bench.faulty(&["push"]);
@@ -502,14 +502,14 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
         let refused = push.env(variable, value).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{variable}: {}", said(&refused));
     }
-    // What is not of the server's making.
+    // Files that the server did not write.
     fs::write(bench.dumps().join(A).join("16386.dump"), "DATA").unwrap();
     let sentence = fails(bench.store(&["push"]));
     assert!(sentence.contains(A) && sentence.contains("is damaged") && sentence.contains("16386.dump"), "{sentence}");
     small(bench.dumps(), B);
     let told = bench.push();
     assert!(told.contains(&format!("dump {A} is damaged")) && bench.list() == [B], "{told}");
-    // A text that was not meant for it.
+    // A text that was encrypted for another purpose.
     fs::write(bench.objects.file(PREFIX).join(format!("{C}.json")), "{}").unwrap();
     let sentence = fails(bench.store(&["fetch", C]));
     assert!(sentence.contains("damaged"), "{sentence}");
@@ -565,7 +565,7 @@ fn a_dump_comes_back_whole_or_not_at_all() {
         nothing_left(what);
     }
 
-    // What is stored is damaged, or the way from there.
+    // The stored object is damaged, or its transfer is.
     let object = |name: &str, part: &str| {
         let key = bench.keys().into_iter().find(|key| key.starts_with(name) && key.contains(part)).unwrap();
         bench.objects.file(PREFIX).join(key)
@@ -614,7 +614,7 @@ fn a_dump_comes_back_whole_or_not_at_all() {
     }
     // It is stopped.
     let child = held_up(&bench, fetch(A, Some(&identity)), Rule::new(Method::GET, "16386.dump", Fault::Hang));
-    // No other takes what it has so far for left behind.
+    // Another fetch does not take its partial files for leftovers.
     let sentence = fails({
         let mut command = bench.store(&["fetch", A, "--into"]);
         command.arg(into.path()).env("STORE_IDENTITY_FILE", &identity);
@@ -625,7 +625,7 @@ fn a_dump_comes_back_whole_or_not_at_all() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", said(&ended));
     nothing_left("stopped");
-    // It is killed, and what it has left is no obstacle.
+    // It is killed, and its leftovers are no obstacle.
     let mut child = held_up(&bench, fetch(A, Some(&identity)), Rule::new(Method::GET, "16386.dump", Fault::Hang));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -635,13 +635,13 @@ fn a_dump_comes_back_whole_or_not_at_all() {
     assert_eq!(names(into.path()), [A]);
     assert_eq!(contents(&into.path().join(A)), contents(&original));
     assert!(succeeds(fetch(A, Some(&identity))).contains("already"));
-    // Something else of its name.
+    // A different directory of the same name.
     fs::write(into.path().join(A).join("globals.sql"), "other").unwrap();
     let sentence = fails(fetch(A, Some(&identity)));
     assert!(sentence.contains("move it away"), "{sentence}");
 }
 
-/// A user who may write to the bucket, or a node whose clock was ahead, names something later than all that is dumped.
+/// A user who may write to the bucket, or a node whose clock was ahead, names a dump later than all others.
 #[test]
 fn what_is_named_later_than_the_newest_dump_takes_the_place_of_none() {
     let bench = Bench::new();
@@ -667,7 +667,7 @@ fn what_is_named_later_than_the_newest_dump_takes_the_place_of_none() {
     assert_eq!(bench.list(), [ahead, C]);
 }
 
-/// The most memory that a process has had so far, in KiB.
+/// The peak memory of a process so far, in KiB.
 fn peak(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -678,7 +678,7 @@ fn peak(child: &Child) -> u64 {
 fn memory_does_not_grow_with_the_data() {
     let home = tempfile::tempdir().unwrap();
     let (identity, recipient) = keys(home.path(), "identity");
-    // Both are more than what is in memory at once.
+    // Both sizes exceed what is held in memory at once.
     let peaks = [64, 256].map(|size: usize| {
         let bench = Bench::new();
         make(bench.dumps(), A, ("7", 1), &random(size << 20));
@@ -707,7 +707,7 @@ fn memory_does_not_grow_with_the_data() {
     assert!(push_more.max(fetch_more) < 128 << 10, "{peaks:?}");
 }
 
-/// What says that a dump is complete is as large as who writes it makes it.
+/// The object that marks a dump as complete may be arbitrarily large, depending on its writer.
 #[test]
 fn memory_does_not_grow_with_what_a_bucket_says() {
     let bench = Bench::new();
