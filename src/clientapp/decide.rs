@@ -113,11 +113,14 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         plan.steps.extend(restart(name, redis_secret, recorded, workloads));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
-    if let Some(hold) = closed {
-        return plan.hold(hold);
-    }
-    // After the database, so that it is already on its way while a user makes the missing Secret.
-    if let Some(hold) = given_secret(&desired.admin, admin_secret) {
+    // The Secret after the database, which is made while a user makes the missing Secret.
+    if let Some(hold) = closed.or_else(|| given_secret(&desired.admin, admin_secret)) {
+        // What keeps helm waiting keeps no object of the release missing.
+        let drift = drift::follows(desired, observed, now).filter(|_| account_is_there);
+        if let Some((Some(repair), Hold { until, .. })) = drift {
+            plan.steps.push(repair);
+            plan.look_again = until;
+        }
         return plan.hold(hold);
     }
     // An attempt that a user asks to be repeated holds nothing up.

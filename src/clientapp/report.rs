@@ -2,7 +2,10 @@
 //! [`tell`] and [`publish`] are its effects.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
 
 use super::{
     attempt,
@@ -418,7 +421,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         let written = write(ctx, app, status).await;
         // The API server may refuse any write to what it would not accept now, but never an event.
         if written.is_ok() || desired.is_err() {
-            publish(ctx, app, &transitions(&app.before, status)).await;
+            publish(ctx, app, &about(transitions(&app.before, status), observed, app.key)).await;
         }
         written?;
     }
@@ -431,6 +434,21 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         ctx.hostnames.settled(app.key, hosts);
     }
     Ok(())
+}
+
+/// Says which object an event about drift is about. **Pure.**
+fn about(mut notes: Vec<Note>, observed: &Observed, key: &Key) -> Vec<Note> {
+    let drifted = observed.missing.first().map(|missing| ObjectReference {
+        api_version: Some(missing.object.api_version.clone()),
+        kind: Some(missing.object.kind.clone()),
+        name: Some(missing.object.name.clone()),
+        namespace: Some(key.namespace.clone()),
+        ..ObjectReference::default()
+    });
+    for note in notes.iter_mut().filter(|note| note.reason == Reason::Drifted) {
+        note.related.clone_from(&drifted);
+    }
+    notes
 }
 
 pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {

@@ -293,7 +293,7 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     };
     // Events that differ in nothing but their sentence are counted as one.
     let action = format!("Dump {}", now.request);
-    (!same).then(|| Note { action, warning, reason: reason.to_owned(), message })
+    (!same).then(|| Note { warning, ..Note::normal(action, reason, message) })
 }
 
 pub(crate) fn kept(key: &Key, kept: &[Kept]) -> Note {

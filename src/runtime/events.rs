@@ -50,10 +50,11 @@ impl Recorder {
 
     async fn publish(&self, reference: &ObjectReference, note: &Note) -> kube::Result<()> {
         let time = MicroTime(clock::now());
-        let Note { action, warning, reason, message: _ } = note;
+        let Note { action, warning, reason, related, message: _ } = note;
         let type_ = if *warning { "Warning" } else { "Normal" };
         let uid = reference.uid.as_deref().unwrap_or_default();
-        let same = sha256(&[uid, type_, reason, action].map(str::as_bytes));
+        let of = related.as_ref().map(|of| format!("{:?} {:?}", of.kind, of.name)).unwrap_or_default();
+        let same = sha256(&[uid, type_, reason, action, &of].map(str::as_bytes));
         let events = Api::<Event>::namespaced(self.client.clone(), reference.namespace.as_deref().unwrap_or("default"));
         let told = match self.told.get(&same).await {
             Some((name, times)) => {
@@ -76,6 +77,7 @@ impl Recorder {
                     note: Some(note.sentence()),
                     reason: Some(reason.clone()),
                     regarding: Some(reference.clone()),
+                    related: related.clone(),
                     reporting_controller: Some(CONTROLLER.to_owned()),
                     reporting_instance: Some(self.instance.clone()),
                     type_: Some(type_.to_owned()),
@@ -90,7 +92,7 @@ impl Recorder {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Note {
     /// What was done about it. Events that differ in nothing but their sentence are counted as one, so the revision
     /// is in here.
@@ -98,13 +100,15 @@ pub(crate) struct Note {
     /// It is worth a look.
     pub warning: bool,
     pub reason: String,
+    /// The object that it was done to, where that is another one. Such events are counted by object.
+    pub related: Option<ObjectReference>,
     /// The same sentence as in the status.
     pub message: String,
 }
 
 impl Note {
     pub(crate) fn normal(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
-        Note { action: action.into(), warning: false, reason: reason.into(), message }
+        Note { action: action.into(), warning: false, reason: reason.into(), related: None, message }
     }
 
     pub(crate) fn warning(action: impl Into<String>, reason: impl Into<String>, message: String) -> Note {
@@ -129,7 +133,7 @@ pub(crate) fn turn_of_ready(action: &str, before: &[Condition], after: &[Conditi
 /// Publishes events; a failure to publish is logged and never stops a reconcile.
 pub(crate) async fn publish_by(recorder: &Recorder, reference: &ObjectReference, notes: &[Note]) {
     for note in notes {
-        let Note { action: _, warning, reason, message } = note;
+        let Note { action: _, warning, reason, related: _, message } = note;
         if *warning {
             tracing::warn!(%reason, "{message}");
         } else {
@@ -164,6 +168,7 @@ mod tests {
             ..ObjectReference::default()
         };
         let long = Note::warning("Upgrading", "UpgradeFailed", "é".repeat(NOTE_BYTES));
+        let service = ObjectReference { kind: Some("Service".to_owned()), ..about("3") };
         let told = [
             ("1", long.clone()),
             ("1", Note { message: "in other words".to_owned(), ..long.clone() }),
@@ -172,6 +177,7 @@ mod tests {
             ("2", long.clone()),
             ("1", Note { action: "Installing".to_owned(), ..long.clone() }),
             ("1", Note { reason: "Refused".to_owned(), ..long.clone() }),
+            ("1", Note { related: Some(service), ..long.clone() }),
             ("1", Note { warning: false, ..long.clone() }),
         ];
         for (uid, note) in &told {
@@ -179,7 +185,7 @@ mod tests {
         }
         let asked = asked.lock().unwrap();
         let methods: Vec<_> = asked.iter().map(|(method, _, _)| method.as_str()).collect();
-        assert_eq!(methods, ["POST", "PATCH", "PATCH", "POST", "POST", "POST", "POST"]);
+        assert_eq!(methods, ["POST", "PATCH", "PATCH", "POST", "POST", "POST", "POST", "POST"]);
         let (_, path, event) = &asked[0];
         assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/tenants/events");
         assert_eq!((&event["type"], &event["reportingInstance"]), (&json!("Warning"), &json!("pod-1")));

@@ -52,6 +52,7 @@ async fn what_is_deleted_comes_back_as_it_was() {
     tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
     tenant.ready("acme", 1).await;
     comes_back::<Service>(&tenant, "acme-nextcloud").await;
+    tenant.ready("acme", 1).await;
     comes_back::<Ingress>(&tenant, "acme-nextcloud").await;
     comes_back::<Deployment>(&tenant, "acme-nextcloud").await;
     comes_back::<StatefulSet>(&tenant, "acme-redis-master").await;
@@ -73,8 +74,12 @@ async fn what_is_deleted_comes_back_as_it_was() {
     tenant.wait_for("acme-nextcloud", "marked again", marked).await;
 
     tenant.ready("acme", 1).await;
-    let sentence = "Service acme-nextcloud of release acme: another client has deleted it, or removed Helm's marks from it; it is recreated";
-    tenant.events_with("acme", "Drifted", sentence).await;
+    for object in ["Service acme-nextcloud", "Ingress acme-nextcloud"] {
+        let sentence = format!(
+            "{object} of release acme: another client has deleted it, or removed Helm's marks from it; it is recreated"
+        );
+        tenant.events_with("acme", "Drifted", &sentence).await;
+    }
     assert_eq!(tenant.listed("acme").unwrap().0, "1", "it got no revision");
     // To helm nothing has happened.
     tenant.patch("acme", json!({"chartVersion": "5.5.3"})).await.unwrap();

@@ -607,6 +607,17 @@ fn what_is_missing_of_a_release_is_made_again() {
         "repair Service acme, Ingress acme, hold Released/Drifted!",
     );
     row("told only, and on their way out", policy("Report"), found(Found::Going, Found::Going), HOLD);
+    let initializing = |w: &mut Observed| {
+        missing(w);
+        w.database.reachable = false;
+    };
+    row(
+        "while the database is away",
+        none(),
+        initializing,
+        "repair Service acme, Ingress acme, hold PostgresReady/Provisioning",
+    );
+    row("told only, while the database is away", policy("Report"), initializing, "hold PostgresReady/Provisioning");
     // helm makes it again, too.
     row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");
     row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");

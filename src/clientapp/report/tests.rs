@@ -399,3 +399,23 @@ fn a_run_that_takes_long_hides_nothing() {
     assert_eq!(says(&said, kind::STALLED), "True InvalidSpec spec.hostname: no");
     assert_eq!((&said.release, says(&said, kind::RELEASED)), (&before.release, says(&before, kind::RELEASED)));
 }
+
+#[test]
+fn an_event_about_drift_names_its_object() {
+    let object = ReleaseObject {
+        api_version: "v1".to_owned(),
+        kind: "Service".to_owned(),
+        name: "acme".to_owned(),
+        ..ReleaseObject::default()
+    };
+    let missing = vec![Missing { object, found: Found::Nothing }];
+    let observed = Observed { missing, ..Observed::default() };
+    let notes = [Reason::Drifted, Reason::NotReady].map(|reason| Note::normal("Reconcile", reason, String::new()));
+    let named: Vec<_> = about(notes.to_vec(), &observed, &Key::new("tenants", "acme"))
+        .into_iter()
+        .map(|note| note.related.and_then(|object| Some((object.kind?, object.namespace?, object.name?))))
+        .collect();
+    let service = ("Service", "tenants", "acme");
+    let service = (service.0.to_owned(), service.1.to_owned(), service.2.to_owned());
+    assert_eq!(named, [Some(service), None]);
+}
