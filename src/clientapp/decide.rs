@@ -113,8 +113,10 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         plan.steps.extend(restart(name, redis_secret, recorded, workloads));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
-    // The Secret after the database, which is made while a user makes the missing Secret.
-    if let Some(hold) = closed.or_else(|| given_secret(&desired.admin, admin_secret)) {
+    // The Secrets after the database, which is made while a user makes what is missing.
+    let incomplete =
+        || given_secret(&desired.admin, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
+    if let Some(hold) = closed.or_else(incomplete) {
         // What keeps helm waiting keeps no object of the release missing.
         let drift = drift::follows(desired, observed, now).filter(|_| account_is_there);
         if let Some((Some(repair), Hold { until, .. })) = drift {
@@ -320,6 +322,16 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
         secrets::ADMIN_PASSWORD
     );
     Some(Hold::new(reason, message))
+}
+
+/// A Secret that a user made in place of the generated one for Redis.
+fn given_redis_secret(desired: &Desired, view: &SecretView) -> Option<Hold> {
+    let name = desired.redis_secret.as_ref()?;
+    let problem = view.lacks(&[secrets::REDIS_PASSWORD])?;
+    let message = format!(
+        "Secret {name}, which this operator did not make, {problem}: complete it, or delete it, and one is generated"
+    );
+    Some(Hold::new(Reason::RedisSecretKeyMissing, message))
 }
 
 /// The release's own table.

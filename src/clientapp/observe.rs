@@ -230,8 +230,13 @@ async fn with_spec(
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
         }
     };
+    let redis = Key::new(&key.namespace, key.redis_secret());
     // Before the Redis Secret is looked at: what takes its place later is on record once workloads were restarted for it.
     let owned = owned(ctx, app, inventory.as_ref());
+    let redis_secret = match own_secret(ctx.watches.secrets.get(&redis), app) {
+        SecretView::Present { .. } => secret_keys(ctx, &redis).await?,
+        view => view,
+    };
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
@@ -240,7 +245,7 @@ async fn with_spec(
         has_slot: ctx.helm_runs.may_run(key),
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         admin_secret,
-        redis_secret: own_secret(ctx.watches.secrets.get(&Key::new(&key.namespace, key.redis_secret())), app),
+        redis_secret,
         database: database(ctx, desired, uid, &recorded.owned).await?,
         deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,

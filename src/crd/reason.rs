@@ -189,6 +189,8 @@ reasons! {
     QuotaExceeded BOTH kind::READY, Stalled: "A quota of the namespace refuses an object.", "Raise it.";
     ReadOnly ROW kind::READY, Stalled: "The database is read-only.", "Make it writable, or name the primary in `PSQL_HOST`.";
     Ready ALL kind::READY, Fine: "It is ready.", "Nothing.";
+    RedisSecretKeyMissing APP kind::RELEASED, Stalled: "A Secret that the operator did not create has the name of the generated Redis Secret, and lacks its key.",
+        "Complete it, or delete it, and one is generated; that is noticed at once.";
     Refused BOTH kind::READY, Stalled: "The API server refuses an object.", "Read its sentence in the message.";
     ReleaseDrifted APP kind::RELEASED, Event: "Another Helm client has changed or uninstalled the release: it is upgraded to what the spec asks for.", "Let that client leave the release alone.";
     ReleaseNotOurs APP kind::RELEASED, Stalled: "A Helm release of this name was there before, and is not taken over.", "`helm uninstall` it, or rename the ClientApp.";

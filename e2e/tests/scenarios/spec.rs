@@ -140,6 +140,19 @@ async fn a_given_admin_secret_is_awaited_checked_and_used() {
 }
 
 #[tokio::test]
+async fn a_redis_secret_that_a_user_made_is_checked_and_a_generated_one_takes_its_place() {
+    let tenant = Lab::shared().await.tenant("redis-secret").await;
+    tenant.kubectl(&["create", "secret", "generic", "acme-redis-secret", "--from-literal=password=x"]).unwrap();
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "RedisSecretKeyMissing").await;
+    assert!(told.starts_with("Secret acme-redis-secret") && told.contains("no value under redis-password"), "{told}");
+    assert_eq!(tenant.listed("acme"), None);
+    tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(secret(&tenant, "acme-redis-secret", "redis-password").await.len(), 32);
+}
+
+#[tokio::test]
 async fn no_password_is_ever_told() {
     let tenant = Lab::shared().await.tenant("canary").await;
     let canary = "canary-8f1c2d";

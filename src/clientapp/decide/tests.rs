@@ -127,6 +127,11 @@ fn secrets() {
     // It is the witness of how the app is deleted: without one of its own, a deletion leaves everything.
     let going = |w: &mut Observed| w.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), goes: true };
     row("a predecessor's Secret that goes, and no Redis", no_redis, going, "hold Released/SecretNotOurs");
+    for (kept, plan) in [(&["redis-password"][..], ""), (&["password"], "hold Released/RedisSecretKeyMissing!")] {
+        row("made by a user for Redis", none(), |w| w.redis_secret = keys(kept), plan);
+        let no_redis = json!({"redis": {"enabled": false}});
+        row("made by a user, and no Redis", no_redis, |w| w.redis_secret = keys(kept), "");
+    }
     row("a predecessor's admin Secret", none(), |w| w.admin_secret = not_ours(), "hold Released/SecretNotOurs");
     row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
     let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
