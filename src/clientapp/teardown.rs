@@ -182,7 +182,7 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
         return Ok(Action::requeue(WRONGLY_GONE));
     }
     let mut kept = Vec::new();
-    let of_databases = database::ALL.into_iter().map(|provider| (provider.kind(), key.database()));
+    let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
         let found = live::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {

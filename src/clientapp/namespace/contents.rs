@@ -101,7 +101,7 @@ impl Kinds {
         let owners = || object.owner_references.iter().flatten();
         let controller = owners().find(|owner| owner.controller == Some(true));
         let of_app = |(app, uid): (&Key, &str)| {
-            let owns = |kind: &str| database::ALL.iter().any(|provider| provider.facts().owners.contains(&kind));
+            let owns = |kind: &str| database::all().any(|provider| provider.facts().owners.contains(&kind));
             let of_database = |owner: &OwnerReference| owner.name == app.database() && owns(&owner.kind);
             owners().any(|owner| owner.uid == uid) || controller.is_some_and(of_database)
         };
