@@ -6,13 +6,15 @@ use kube::{
     api::{DynamicObject, ListParams, PartialObjectMeta},
 };
 
-use super::{Going, Piece, Progress};
+use super::going::{Going, Progress};
 use crate::{
     clientapp::{
         Ctx,
         database::{self, DeletesByLabel, Facts, Provider},
         error::Error,
-        inventory, live, owned,
+        inventory, live,
+        outcome::Piece,
+        owned,
         plan::{Hold, SAFETY_NET},
         retained,
     },
