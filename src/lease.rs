@@ -25,7 +25,7 @@ use kube::{
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use self::rules::Sight;
+use self::rules::{DURATION, Sight};
 use crate::{
     lead::{Lead, since_boot},
     runtime::error::api_sentence,
@@ -33,7 +33,6 @@ use crate::{
 
 /// Name of the Lease.
 pub const NAME: &str = "clientapp-operator";
-const DURATION: Duration = Duration::from_secs(7);
 const TERM: Duration = Duration::from_secs(5);
 const RENEWAL: Duration = Duration::from_secs(1);
 /// From one look of a standby to the next.

@@ -21,7 +21,7 @@ use super::{
     idempotency::{Match, Stamp},
     names,
     problem::Problem,
-    refusal::{SOON, of_request, refused},
+    refusal::{SOON, failed, of_request, refused},
     shared::Shared,
 };
 use crate::{
@@ -127,10 +127,6 @@ impl Request {
         };
         Key::new(self.instance.namespace.clone().unwrap_or_else(|| name.clone()), name)
     }
-}
-
-fn failed(operation: String) -> impl FnOnce(kube::Error) -> Problem {
-    move |error| refused(&operation, &error)
 }
 
 /// Namespaces in which no instance is made.
@@ -280,7 +276,7 @@ fn secret_not_ours(key: &Key) -> Problem {
 async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Space, Failure> {
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
-    let fresh = surroundings::namespace(request, key, asked);
+    let fresh = surroundings::namespace(request.stamp.as_ref(), key, asked);
     let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
     if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
         return Ok(Space::Made { uid: made.uid().unwrap_or_default() });

@@ -53,6 +53,11 @@ pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
     }
 }
 
+/// [`refused`], for `map_err`.
+pub(crate) fn failed(operation: String) -> impl FnOnce(kube::Error) -> Problem {
+    move |error| refused(&operation, &error)
+}
+
 fn causes(error: &kube::Error) -> &[StatusCause] {
     match error {
         kube::Error::Api(status) => status.details.as_ref().map_or(&[], |details| &details.causes),

@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     build::secrets,
-    database,
     deployer::Deployer,
     desired::{Desired, SecretSource},
     drift,
@@ -236,7 +235,7 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
         )));
     }
     let wanted = desired.database_object().map(|object| object.provider.kind());
-    let other = retained.iter().find(|left| database::is_database(left.kind) && Some(left.kind) != wanted);
+    let other = retained.iter().find(|left| left.kind.is_database() && Some(left.kind) != wanted);
     if let Some(Retained { kind, name, .. }) = other {
         return Err(hold(format!(
             "{left}: {} {name} is adopted by a ClientApp with another spec.postgres.provider, or spec.postgres.enabled, only",
@@ -256,7 +255,7 @@ fn summary(retained: &[Retained]) -> String {
     sorted.sort_by_key(|left| match left.kind {
         Kind::Volume => 1,
         Kind::Secret => 2,
-        _ => 0,
+        Kind::Database(_) => 0,
     });
     few(sorted.iter().map(|left| format!("{} {}", left.kind.as_str(), left.name)), NAMED)
 }

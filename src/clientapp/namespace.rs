@@ -16,6 +16,7 @@ use kube::{
 };
 
 use self::contents::{Kinds, describe};
+pub(crate) use self::contents::{POLICY, QUOTA};
 use super::{Ctx, deployer::Deployer, error::Error};
 use crate::{
     crd::{ClientApp, Reason, label},
@@ -23,10 +24,6 @@ use crate::{
     lead::Lead,
     runtime::{clock, error::api_sentence, events::Note, key::Key},
 };
-
-/// Name of the NetworkPolicy that a namespace gets when it is made, and of the ResourceQuota, if any.
-pub(crate) const POLICY: &str = "clientapp-isolation";
-pub(crate) const QUOTA: &str = "clientapp-quota";
 
 /// Objects in one answer; most namespaces have fewer of each kind.
 const PAGE: u32 = 100;

@@ -301,7 +301,7 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
         let stays = !deleting && retained_from.is_none();
         stays.then(|| (Kind::Secret, meta(name, uid, created, stamp, owner.map(|(_, _, uid)| uid))))
     });
-    let databases = database::ALL.into_iter().filter_map(|provider| {
+    let databases = database::all().filter_map(|provider| {
         let DatabaseObject { uid, created, stamp, owner_uid, deleting, retained_from, .. } =
             ctx.watches.database(provider, key)?;
         let stays = !deleting && retained_from.is_none();

@@ -92,14 +92,14 @@ pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> V
         (Piece::Release, format!("Helm release {} with its workloads and Services", key.name)),
         (Piece::Volumes, data(Piece::Volumes, "the volumes of app and Redis".to_owned())),
     ];
+    let provider = database::provider(spec.postgres.provider);
     let database = |what: &str, before: &str| {
         let its = format!("{what} {}{before} with its volumes, backups and Secrets", key.database());
-        let percona = spec.postgres.percona.as_ref();
-        let elsewhere = percona.and_then(|percona| percona.repository.as_ref());
-        let elsewhere = elsewhere.map(|repository| format!("; its backups in {} stay", repository.store()));
+        let elsewhere = provider.and_then(|provider| provider.lasting_backups(&spec.postgres));
+        let elsewhere = elsewhere.map(|place| format!("; its backups in {place} stay"));
         (Piece::Database, data(Piece::Database, its) + &elsewhere.unwrap_or_default())
     };
-    pieces.push(match (spec.postgres.enabled, database::provider(spec.postgres.provider)) {
+    pieces.push(match (spec.postgres.enabled, provider) {
         (true, Some(provider)) => database(provider.kind().as_str(), ""),
         (true, None) => {
             let secret = spec.postgres.external.as_ref().map_or("", |external| &external.secret_name);

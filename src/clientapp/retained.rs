@@ -41,7 +41,7 @@ pub(crate) async fn find(
         SecretSource::Given(_) => None,
     };
     let awaited = awaited(ctx, desired, recorded).map(|provider| provider.secret(key));
-    let of_databases = database::ALL.into_iter().flat_map(|provider| provider.secrets(key)).map(|name| (name, true));
+    let of_databases = database::all().flat_map(|provider| provider.secrets(key)).map(|name| (name, true));
     let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
@@ -53,7 +53,7 @@ pub(crate) async fn find(
             found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
         }
     }
-    for provider in database::ALL {
+    for provider in database::all() {
         let object = ctx.watches.database(provider, key);
         if let Some(object) = object.filter(|object| object.is_left(&key.name, uid)) {
             let kind = provider.kind();
@@ -86,7 +86,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
         kind: Kind::Volume,
         name: claim.name_any(),
         uid: claim.uid().unwrap_or_default(),
-        of_database: database::ALL.iter().any(|provider| claim.labels().contains_key(provider.facts().volume_label)),
+        of_database: database::all().any(|provider| claim.labels().contains_key(provider.facts().volume_label)),
         installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
     };
     Ok(claims.iter().map(volume).collect())
@@ -138,7 +138,7 @@ pub(crate) async fn adopt(
             metadata["ownerReferences"] = json!([owner]);
         }
         let mut patch = json!({"metadata": metadata});
-        if database::is_database(*kind) {
+        if kind.is_database() {
             patch["metadata"]["labels"][label::APP] = json!(key.name);
             if let Some(found) = live::object(ctx, key, *kind, name).await? {
                 destroy::leaves_behind(*kind, &found, &mut patch);
@@ -174,7 +174,7 @@ pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: 
     {
         metadata["annotations"][annotation::OWNER_UID] = Value::Null;
     }
-    if database::is_database(kind) {
+    if kind.is_database() {
         metadata["labels"][label::APP] = Value::Null;
     }
     let owners: Vec<_> = target.owner_references.iter().flatten().collect();

@@ -5,98 +5,31 @@
 //! goes by [`crate::destroy`] alone; what lacks a proof is kept, and named.
 
 mod data;
+mod going;
 mod release;
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, runtime::controller::Action};
+use kube::runtime::controller::Action;
 
+use self::going::{Going, Progress};
 use super::{
     context::{App, Ctx},
     database, desired,
     error::Error,
     live, namespace, observe,
     observed::ReleaseView,
-    outcome::{Deletion, Outcome, Piece},
+    outcome::{Deletion, Piece},
     owned,
-    plan::{Hold, Plan, SAFETY_NET},
-    report,
-    retained::Leaving,
-    upgrade,
+    plan::{Hold, Plan},
+    report, upgrade,
 };
 use crate::{
-    crd::{ClientApp, ClientAppStatus, DeletionPolicy, FINALIZER, Guard, InstalledChart, Reason},
-    destroy::{
-        Destroyer,
-        permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
-    },
-    runtime::{account::AccountName, clock, controller::WRONGLY_GONE, subject::carries},
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
+    destroy::permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
+    runtime::{clock, controller::WRONGLY_GONE},
 };
-
-/// How soon to look again at what is not watched.
-const POLL: SignedDuration = SignedDuration::from_secs(1);
-
-enum Progress {
-    /// This is to be on record before it goes on.
-    Record(Box<ClientAppStatus>),
-    Hold(Hold),
-    /// Everything is gone or retained, but for this.
-    Done(Vec<Kept>),
-}
-
-/// An app on its way out.
-struct Going<'a> {
-    app: &'a App<'a>,
-    /// What is on record by now.
-    status: &'a ClientAppStatus,
-    /// What its spec says; `None`: it does not decode.
-    wish: Option<Wish>,
-    /// The account that helm acts as, and all that finishes what helm has left.
-    account: AccountName,
-    deletion: Deletion,
-    /// The chart its data are of.
-    installed: Option<InstalledChart>,
-}
-
-impl Going<'_> {
-    fn destroyer<'a>(&self, ctx: &'a Ctx) -> Destroyer<'a> {
-        Destroyer { client: &ctx.client, lead: &ctx.lead }
-    }
-
-    fn leaving(&self) -> Leaving<'_> {
-        Leaving { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
-    }
-
-    /// How soon to look again at what is not watched: within a second at first, and ever more rarely at what does not go.
-    fn poll(&self, now: Timestamp) -> Timestamp {
-        now + pause(now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0)))
-    }
-
-    /// Whether the app is still what this pass goes by: it may have waited for long.
-    async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
-        let key = self.app.key;
-        let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
-        let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get ClientApp {key}")))?;
-        Ok(found.is_some_and(|found| {
-            found.metadata.uid.as_deref() == Some(self.app.uid())
-                && found.metadata.deletion_timestamp.is_some()
-                && carries(&found.metadata, FINALIZER)
-                && !is_orphaned(&found.metadata)
-                && found.object.as_ref().ok().map(ClientApp::wish) == self.wish
-        }))
-    }
-
-    fn goes(&self, piece: Piece) -> bool {
-        piece.outcome(self.deletion) == Outcome::Deleted
-    }
-
-    /// Whether an object is on record as this app's.
-    fn owns(&self, kind: Kind, meta: &ObjectMeta) -> bool {
-        self.status.owned.contains(&kind.owned(meta))
-    }
-}
 
 /// Takes down what belongs to a deleted app, as far as it goes now, and says so.
 ///
@@ -182,7 +115,7 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
         return Ok(Action::requeue(WRONGLY_GONE));
     }
     let mut kept = Vec::new();
-    let of_databases = database::ALL.into_iter().map(|provider| (provider.kind(), key.database()));
+    let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
         let found = live::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
@@ -191,11 +124,6 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     }
     report::publish(ctx, app, report::data_kept(key, &kept).as_slice()).await;
     Ok(Action::await_change())
-}
-
-/// From one look to the next at what is not watched, so long after the deletion was asked for. **Pure.**
-fn pause(since: SignedDuration) -> SignedDuration {
-    (since / 20).clamp(POLL, SAFETY_NET)
 }
 
 /// The status with all that the deletion depends on: what the release consists of, what is the app's own, and how it is deleted.
@@ -241,17 +169,4 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         // Collected, as in every other deletion.
         None => witness.map(|_| false),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_does_not_go_is_looked_at_ever_more_rarely() {
-        for (since, seconds) in [(-5, 1), (0, 1), (20, 1), (60, 3), (600, 30), (86_400, SAFETY_NET.as_secs())] {
-            let pause = pause(SignedDuration::from_secs(since));
-            assert_eq!(pause, SignedDuration::from_secs(seconds), "{since} s after");
-        }
-    }
 }

@@ -93,7 +93,7 @@ impl Watches {
             ],
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
-            databases: database::ALL.iter().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
+            databases: database::all().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
             profiles: feeder.optional(Profile::crd_name(), profile, profile_changed),
             apps,
         })
@@ -193,7 +193,7 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
         key.name == secret.name
             || [given, external].contains(&Some(&secret.name))
             || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
-            || database::ALL.iter().any(|provider| provider.secret(&key) == secret.name)
+            || database::all().any(|provider| provider.secret(&key) == secret.name)
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
     });
 }

@@ -3,6 +3,7 @@
 //! The doc comments here are what `kubectl explain clientapp.spec` prints, and every rule the API server can
 //! check is a rule of the schema, so that `kubectl apply` refuses at once.
 
+use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -248,7 +249,7 @@ pub struct ExternalPostgres {
 }
 
 /// Where the database comes from.
-#[derive(JsonSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PostgresProvider {
     /// A PerconaPGCluster, made for this instance.

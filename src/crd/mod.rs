@@ -13,6 +13,7 @@ mod profile;
 pub mod quantity;
 pub mod reason;
 mod restore;
+mod schema;
 mod server;
 mod store;
 
@@ -37,6 +38,7 @@ pub use profile::{
 };
 pub use reason::Reason;
 pub use restore::{Drill, Dump, DumpStore, IdentitySecret, Restore, RestoreRecord};
+use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
 pub use server::{NetworkAccess, Resources, Scheduling};
 pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep};
 
@@ -117,29 +119,6 @@ pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 /// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
-}
-
-/// The name of an object, as most kinds have it: it becomes part of a path to the API server.
-const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// The same, or an empty one.
-const OBJECT_NAME_OR_NOTHING: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
-
-fn number<const N: i32>() -> i32 {
-    N
-}
-fn default_storage() -> String {
-    "1Gi".to_owned()
-}
-fn default_password_key() -> String {
-    "password".to_owned()
-}
-
-/// Schema of raw chart values.
-fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": true,
-    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! | | module | |
 //! |---|---|---|
 //! | whether it may be | [`permit`] | pure |
+//! | what goes with a database, and how | [`database_kind`] | pure |
 //! | does it | this one | effect |
 //!
 //! What is destroyed cannot be recreated. So each step asks anew: the owner is read from the API server, the judgement is
@@ -11,6 +12,7 @@
 //!
 //! No other module calls kube's `delete` (`.clippy.toml`); what loses nothing goes by [`harmless`].
 
+pub(crate) mod database_kind;
 pub(crate) mod harmless;
 pub(crate) mod permit;
 
@@ -24,12 +26,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use self::permit::{Kind, Mandate, Owner, Permit, Withheld};
+use self::{
+    database_kind::{DatabaseKind, Unowned},
+    permit::{Kind, Mandate, Owner, Permit, Withheld},
+};
 use crate::{
-    crd::{
-        DeletionPolicy, Guard, Postgresql,
-        percona::{self, PerconaPGBackup, PerconaPGCluster},
-    },
+    crd::Guard,
     lead::Lead,
     runtime::{api::unless_gone, key::Key},
 };
@@ -81,7 +83,7 @@ impl Destroyer<'_> {
             }
         }
         if target.deletion_timestamp.is_some() {
-            return self.delete_told(kind, &namespace, &target).await;
+            return self.delete_unowned(kind, &namespace, &target).await;
         }
         self.may(&operation)?;
         let preconditions = Preconditions { uid: target.uid.clone(), resource_version: version };
@@ -91,26 +93,27 @@ impl Destroyer<'_> {
         if unless_gone(deleted).map_err(Error::api(operation))?.is_some() {
             tracing::info!(kind = kind.as_str(), %namespace, %name, "deleted");
         }
-        self.delete_told(kind, &namespace, &target).await
+        self.delete_unowned(kind, &namespace, &target).await
     }
 
-    /// Deletes the PerconaPGBackups that tell of backups on the volume of a cluster which is being deleted: they have no owner.
-    async fn delete_told(&self, kind: Kind, namespace: &str, cluster: &ObjectMeta) -> Result<(), Error> {
-        if kind != Kind::PerconaPGCluster {
+    /// Deletes what is to go with a database that is being deleted, and is not owned by it.
+    async fn delete_unowned(&self, kind: Kind, namespace: &str, database: &ObjectMeta) -> Result<(), Error> {
+        let Kind::Database(DatabaseKind { unowned: Some(Unowned { resource, goes_with }), .. }) = kind else {
             return Ok(());
-        }
-        let resource = ApiResource::erase::<PerconaPGBackup>(&());
-        let backups: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let listed = unless_gone(backups.list(&ListParams::default()).await);
-        let listed = listed.map_err(Error::api(format!("list the PerconaPGBackups of namespace {namespace}")))?;
-        for backup in listed.into_iter().flatten().filter(|backup| tells_of_volume(backup, cluster)) {
-            let name = backup.metadata.name.unwrap_or_default();
-            let operation = format!("delete PerconaPGBackup {namespace}/{name}");
+        };
+        let resource = resource();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let listed = unless_gone(api.list(&ListParams::default()).await);
+        let listed = listed.map_err(Error::api(format!("list the {}s of namespace {namespace}", resource.kind)))?;
+        let goes = |object: &DynamicObject| object.metadata.deletion_timestamp.is_none() && goes_with(object, database);
+        for DynamicObject { metadata, .. } in listed.into_iter().flatten().filter(goes) {
+            let name = metadata.name.unwrap_or_default();
+            let operation = format!("delete {} {namespace}/{name}", resource.kind);
             self.may(&operation)?;
-            let this = Preconditions { uid: backup.metadata.uid, resource_version: backup.metadata.resource_version };
+            let this = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
             let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
             #[expect(clippy::disallowed_methods, reason = "the one place")]
-            let deleted = backups.delete(&name, &params).await;
+            let deleted = api.delete(&name, &params).await;
             unless_gone(deleted).map_err(Error::api(operation))?;
         }
         Ok(())
@@ -162,56 +165,19 @@ pub(crate) async fn namespace(
     Ok(unless_gone(deleted).map_err(Error::api(operation))?.is_some())
 }
 
-/// Whether what a PerconaPGBackup tells of is on a volume of a cluster of this name, all of which go with it or are gone; not in a bucket,
-/// and no VolumeSnapshot, which might go with what tells of it.
-fn tells_of_volume(backup: &DynamicObject, cluster: &ObjectMeta) -> bool {
-    let text = |path: &str| backup.data.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    text("/spec/pgCluster") == cluster.name.as_deref().unwrap_or_default()
-        && text("/status/destination").is_empty()
-        && ["", "pgbackrest"].contains(&text("/spec/method"))
-        && backup.metadata.deletion_timestamp.is_none()
-}
-
-/// Unless asked, a database leaves its volumes and Secrets, and a later one of its name would get them. That is asked for only
-/// now, so that a database which is deleted by mistake keeps its data.
+/// What asks a database to take along what it has, bound to this very object as it was judged.
 fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
-    let of_target = json!({"uid": target.uid, "resourceVersion": target.resource_version});
-    match kind {
-        Kind::Volume | Kind::Secret => None,
-        // Percona has taken its own off one that is on its way out.
-        Kind::PerconaPGCluster if target.deletion_timestamp.is_some() => None,
-        Kind::PerconaPGCluster => {
-            let mut finalizers = target.finalizers.clone().unwrap_or_default();
-            // Not `percona.com/delete-backups`: by that, pgBackRest deletes all that is in each repository of the cluster, also in
-            // one that outlives it, and the deletion waits for ever for a pod to do that in. Backups on a volume go with it.
-            for finalizer in [percona::DELETE_PVC, percona::DELETE_SSL] {
-                if !finalizers.iter().any(|present| present == finalizer) {
-                    finalizers.push(finalizer.to_owned());
-                }
-            }
-            let mut metadata = of_target;
-            metadata["finalizers"] = json!(finalizers);
-            Some(json!({"metadata": metadata}))
-        }
-        Kind::Postgresql => Some(json!({"metadata": of_target, "spec": {"deletionPolicy": DeletionPolicy::Delete}})),
-    }
+    let Kind::Database(kind) = kind else { return None };
+    let mut patch = (kind.takes_along)(target)?;
+    patch["metadata"]["uid"] = json!(target.uid);
+    patch["metadata"]["resourceVersion"] = json!(target.resource_version);
+    Some(patch)
 }
 
-/// Has a database leave its volumes and Secrets again: a deletion that had asked for them may have been cut off, and the database
-/// stays now. It goes into a patch of that object.
+/// Has a patch of a database ask it to leave behind what it has: the database stays now.
 pub(crate) fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
-    let asked = [percona::DELETE_PVC, percona::DELETE_SSL];
-    match kind {
-        Kind::Volume | Kind::Secret => {}
-        Kind::PerconaPGCluster => {
-            let finalizers = target.finalizers.as_deref().unwrap_or_default();
-            let others: Vec<_> = finalizers.iter().filter(|finalizer| !asked.contains(&finalizer.as_str())).collect();
-            if others.len() < finalizers.len() {
-                patch["metadata"]["finalizers"] = json!(others);
-                patch["metadata"]["resourceVersion"] = json!(target.resource_version);
-            }
-        }
-        Kind::Postgresql => patch["spec"] = json!({"deletionPolicy": DeletionPolicy::Retain}),
+    if let Kind::Database(kind) = kind {
+        (kind.leaves_behind)(target, patch);
     }
 }
 
@@ -219,8 +185,7 @@ pub(crate) fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicOb
     let resource = match kind {
         Kind::Volume => ApiResource::erase::<PersistentVolumeClaim>(&()),
         Kind::Secret => ApiResource::erase::<Secret>(&()),
-        Kind::PerconaPGCluster => ApiResource::erase::<PerconaPGCluster>(&()),
-        Kind::Postgresql => ApiResource::erase::<Postgresql>(&()),
+        Kind::Database(kind) => (kind.resource)(),
     };
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
@@ -229,36 +194,21 @@ pub(crate) fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicOb
 mod tests {
     use super::*;
 
-    /// Percona's finalizer for backups has pgBackRest delete all that is in every repository, and without a pod it never ends.
-    #[test]
-    fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
-        let target = ObjectMeta {
-            annotations: Some([(crate::crd::annotation::BACKUPS.to_owned(), "true".to_owned())].into()),
-            finalizers: Some(vec!["another".to_owned()]),
-            ..ObjectMeta::default()
-        };
-        let patch = takes_along(Kind::PerconaPGCluster, &target).unwrap();
-        assert_eq!(
-            patch["metadata"]["finalizers"],
-            json!(["another", "percona.com/delete-pvc", "percona.com/delete-ssl"])
-        );
-    }
+    static KIND: DatabaseKind = DatabaseKind {
+        name: "Database",
+        resource: || ApiResource::erase::<Secret>(&()),
+        takes_along: |target| target.deletion_timestamp.is_none().then(|| json!({"metadata": {"finalizers": ["all"]}})),
+        leaves_behind: |_, patch| patch["metadata"]["finalizers"] = json!([]),
+        unowned: None,
+    };
 
     #[test]
-    fn what_tells_of_a_bucket_stays_and_what_is_of_another_cluster() {
-        let cluster: ObjectMeta = serde_json::from_value(json!({"name": "acme-pg"})).unwrap();
-        let of = |name: &str| json!({"pgCluster": name, "method": "pgbackrest"});
-        for (spec, status, goes) in [
-            (of("acme-pg"), json!({"state": "Succeeded", "destination": ""}), true),
-            (of("acme-pg"), json!({"state": "Failed"}), true),
-            (json!({"pgCluster": "acme-pg"}), json!(null), true),
-            (of("acme-pg"), json!({"state": "Succeeded", "destination": "s3://b/a"}), false),
-            (json!({"pgCluster": "acme-pg", "method": "volumeSnapshot"}), json!({"state": "Succeeded"}), false),
-            (of("another-pg"), json!({"state": "Succeeded"}), false),
-        ] {
-            let backup = json!({"metadata": {"name": "b"}, "spec": spec, "status": status});
-            let backup: DynamicObject = serde_json::from_value(backup).unwrap();
-            assert_eq!(tells_of_volume(&backup, &cluster), goes, "{backup:?}");
-        }
+    fn a_database_is_asked_as_it_was_judged() {
+        let of = |meta: Value| takes_along(Kind::Database(&KIND), &serde_json::from_value(meta).unwrap());
+        assert_eq!(
+            of(json!({"uid": "1", "resourceVersion": "7"})),
+            Some(json!({"metadata": {"finalizers": ["all"], "uid": "1", "resourceVersion": "7"}}))
+        );
+        assert_eq!(of(json!({"uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"})), None);
     }
 }

@@ -11,6 +11,7 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
+use super::database_kind::DatabaseKind;
 use crate::crd::{Guard, Owned, label};
 
 /// Put on a deleted object with `--cascade=orphan` (k8s.io/apimachinery, `FinalizerOrphanDependents`).
@@ -21,8 +22,8 @@ const ORPHAN: &str = "orphan";
 pub(crate) enum Kind {
     Volume,
     Secret,
-    PerconaPGCluster,
-    Postgresql,
+    /// A database object.
+    Database(&'static DatabaseKind),
 }
 
 impl Kind {
@@ -30,9 +31,12 @@ impl Kind {
         match self {
             Kind::Volume => "PersistentVolumeClaim",
             Kind::Secret => "Secret",
-            Kind::PerconaPGCluster => "PerconaPGCluster",
-            Kind::Postgresql => "Postgresql",
+            Kind::Database(kind) => kind.name,
         }
+    }
+
+    pub(crate) fn is_database(self) -> bool {
+        matches!(self, Kind::Database(_))
     }
 
     /// The entry in an owner's status.

@@ -13,6 +13,7 @@ mod discovery;
 mod forward;
 pub(crate) mod record;
 mod rules;
+mod run;
 
 use std::{
     collections::HashMap,
@@ -39,20 +40,17 @@ use tempfile::NamedTempFile;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+pub(crate) use self::run::Claim;
 use self::{
-    record::{Record, Recorded},
-    rules::{Asked, Phase, Scope},
+    record::Recorded,
+    rules::{Asked, Scope},
+    run::Run,
 };
 use super::command::{Namespace, ReleaseName};
 use crate::{lead::Lead, runtime::account::AccountName};
 
 /// The one name in the kubeconfigs written here, and the host of the cluster that exists in name only.
 const NAME: &str = "clientapp-operator";
-
-const NOT_LEADING: &str = "this operator does not lead any more";
-
-/// Claims a host for an Ingress of the release, or says who has it.
-pub(crate) type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// It serves until it is dropped.
 #[derive(Debug)]
@@ -70,38 +68,6 @@ struct Shared {
     /// By what their requests say in `Proxy-Authorization`.
     #[debug(skip)]
     runs: Mutex<HashMap<String, Arc<Run>>>,
-}
-
-#[derive(derive_more::Debug)]
-struct Run {
-    scope: Scope,
-    lead: Lead,
-    #[debug(skip)]
-    claim: Claim,
-    /// Cancelled when helm is asked to stop.
-    stopping: CancellationToken,
-    /// Cancelled when the run is over.
-    over: CancellationToken,
-    record: Mutex<Record>,
-}
-
-impl Run {
-    fn phase(&self) -> Phase {
-        if self.stopping.is_cancelled() { Phase::Stopping } else { Phase::Running }
-    }
-
-    /// Returns, and says why, when nothing passes any more.
-    async fn ended(&self) -> &'static str {
-        tokio::select! {
-            biased;
-            () = self.over.cancelled() => "the helm run is over",
-            () = self.lead.over() => NOT_LEADING,
-        }
-    }
-
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// One helm process's way to the API server, which ends when this is dropped.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
 
-use super::DURATION;
-
+/// The lock's own validity: not before may another operator lead.
+pub(super) const DURATION: Duration = Duration::from_secs(7);
 /// No record keeps a standby waiting for longer, whatever it says.
 const LONGEST: Duration = Duration::from_secs(60);
 

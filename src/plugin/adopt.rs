@@ -11,7 +11,7 @@ use super::{
     wait,
 };
 use crate::crd::{
-    ClientApp,
+    ClientApp, Reason,
     conditions::{find, kind},
 };
 
@@ -56,7 +56,7 @@ pub(crate) fn judge(app: &ClientApp) -> Adoption {
         return Adoption::Unknown;
     };
     // The data themselves, or a Secret that may open some.
-    let held = matches!(released.reason.as_str(), "DataRetained" | "SecretNotOurs");
+    let held = matches!(Reason::parse(&released.reason), Some(Reason::DataRetained | Reason::SecretNotOurs));
     match (held, app.spec.postgres.adopt) {
         (true, true) => Adoption::Refused(released.message.clone()),
         (true, false) => Adoption::Possible,

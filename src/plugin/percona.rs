@@ -5,7 +5,6 @@ use std::{pin::pin, time::Duration};
 
 use futures::StreamExt as _;
 use jiff::{Timestamp, fmt::strtime};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Resource, ResourceExt as _,
     api::{ListParams, PostParams},
@@ -35,7 +34,8 @@ use crate::{
 
 mod history;
 
-const SUCCEEDED: &str = "Succeeded";
+use self::history::{SUCCEEDED, completed, is_of};
+
 const FAILED: &str = "Failed";
 
 /// Whether an app's database is one.
@@ -296,19 +296,10 @@ fn repository(backup: &PerconaPGBackup) -> String {
     backup.spec.repo_name.clone().unwrap_or_default()
 }
 
-fn completed(backup: &PerconaPGBackup) -> Option<Timestamp> {
-    Some(backup.status.as_ref()?.result.completed.as_ref()?.0)
-}
-
 /// Up to which time a database can be restored, as far as Percona has seen that.
 fn restorable(backup: &PerconaPGBackup) -> Option<Timestamp> {
     let text = backup.status.as_ref()?.result.latest_restorable_time.as_ref()?;
     strtime::parse("%Y-%m-%d %H:%M:%S%.f%z", text).ok()?.to_timestamp().ok()
-}
-
-/// Whether something was made for this very cluster, and not for an earlier one of its name.
-fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
-    made.creation_timestamp >= cluster.metadata.creation_timestamp
 }
 
 /// Whether a backup is in one of the repositories that the cluster has now: one of its name may have had another, and a volume has gone

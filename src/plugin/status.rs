@@ -54,7 +54,7 @@ pub(crate) async fn tree(session: &Session, app: &ClientApp) -> String {
     let (database, deployments, stateful_sets, volumes, more_volumes) = tokio::join!(
         async {
             let (name, provider) = database?;
-            let kind = (provider.facts().resource)();
+            let kind = (provider.facts().kind.resource)();
             let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
             let found = api.get(&name).await.map_err(|error| unseen("read", &kind.plural, &error));
             Some((name, found.and_then(|found| tamed(&found).map_err(undecodable))))

@@ -4,84 +4,22 @@
 //! password is disputed.
 
 pub(crate) mod dumps;
+mod plan;
 pub(crate) mod volume;
 
+pub(crate) use self::plan::{Hold, Origin, Plan, Step};
 use self::volume::Volume;
 use super::{
     build::{self, Object},
     desired::{Desired, PasswordSource},
     names,
-    observed::{ClientSecret, Detail, Given, Id, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
+    observed::{ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
 };
 use crate::crd::{Reason, label, quantity};
 
-/// Where the password comes from that is put down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Generated,
-    Spec,
-    /// The Secret for clients, which outlived the one it was made from.
-    ClientSecret,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
-    /// Create the Secret with the password in use, unless it exists.
-    KeepPassword(Origin),
-    /// Create the Secret with the standbys' password, unless it exists.
-    CreateReplication,
-    ApplyClientSecret,
-    /// Take from a Secret what says that it belongs to another owner, or was left behind.
-    Settle {
-        secret: String,
-    },
-    /// Create the claim for the database, unless it exists.
-    CreateVolume,
-    /// Make the database, if none is on record by then.
-    Initialize(Object),
-    Grow {
-        claim: String,
-        to: String,
-    },
-    Apply(Object),
-    Delete {
-        id: Id,
-        uid: String,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub reason: Reason,
-    /// One sentence: what is missing, on which object, what to do.
-    pub message: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Plan {
-    /// Steps, in order; the first failure ends them.
-    pub steps: Vec<Step>,
-    pub hold: Option<Hold>,
-}
-
-impl Plan {
-    fn hold(&mut self, reason: Reason, message: String) {
-        self.hold.get_or_insert(Hold { reason, message });
-    }
-
-    fn not_ours(&mut self, what: &str, owner: &str) {
-        self.hold(
-            Reason::NotOurs,
-            format!(
-                "{what} belongs to {owner} and is not touched: rename this Postgresql, or delete that or hand it over"
-            ),
-        );
-    }
-}
-
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // A field that is added to Observed has to be thought about here.
-    let Observed { recorded, credentials: _, replication, secrets, objects, pods, dump_source: _ } = observed;
+    let Observed { recorded, credentials: _, replication, secrets, objects, pods: _, dump_source: _ } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
 
@@ -130,7 +68,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     volume::steps(&mut plan, desired, observed, &volume);
     volumes(&mut plan, desired, observed);
     if serves {
-        servers(&mut plan, desired, pods);
+        servers(&mut plan, desired, observed);
         dumps::steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
@@ -336,9 +274,9 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     }
 }
 
-fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
+fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let pod = names::primary_pod(&desired.key.name);
-    match primary(desired, pods) {
+    match observed.primary(desired) {
         None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
         // It has last words.
         Some(PodView { waiting: Some(why), failed: Some(_), .. }) => {
@@ -347,18 +285,13 @@ fn servers(plan: &mut Plan, desired: &Desired, pods: &[PodView]) {
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),
         Some(_) => {}
     }
-    let standbys: Vec<_> = pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
+    let standbys: Vec<_> = observed.pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
     let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
     if ready < usize::try_from(desired.standbys).unwrap_or_default() {
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
         let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
         plan.hold(Reason::StandbysNotReady, message);
     }
-}
-
-pub(crate) fn primary<'a>(desired: &Desired, pods: &'a [PodView]) -> Option<&'a PodView> {
-    let name = names::primary_pod(&desired.key.name);
-    pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
 }
 
 #[cfg(test)]

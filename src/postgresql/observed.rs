@@ -16,7 +16,7 @@ use kube::api::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::desired::Desired;
+use super::{desired::Desired, names};
 use crate::crd::{PostgresqlStatus, Reason, Restore};
 
 #[derive(Clone, Copy, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -241,4 +241,11 @@ pub(crate) struct Observed {
     pub pods: Vec<PodView>,
     /// Looked at only before a database is restored.
     pub dump_source: DumpSource,
+}
+
+impl Observed {
+    pub(crate) fn primary(&self, desired: &Desired) -> Option<&PodView> {
+        let name = names::primary_pod(&desired.key.name);
+        self.pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
+    }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::{
     context::{Ctx, Database},
-    decide::{Hold, Plan, dumps, primary, volume},
+    decide::{Hold, Plan, dumps, volume},
     desired::{Desired, PasswordSource},
     error::Error,
     names,
@@ -100,7 +100,7 @@ pub(crate) fn build_status(
     now: Timestamp,
 ) -> PostgresqlStatus {
     let name = &desired.key.name;
-    let pod = primary(desired, &observed.pods);
+    let pod = observed.primary(desired);
     // Whatever a server on another volume serves, it is not this database.
     let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
     let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());

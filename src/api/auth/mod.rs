@@ -1,27 +1,16 @@
 //! Which user may do what: the cluster's own answer.
 
 mod reviews;
+mod user;
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use kube::Client;
 
 use self::reviews::Reviews;
+pub use self::user::User;
 use super::problem::Problem;
-
-/// The user who makes a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct User {
-    /// As the cluster names them; `anonymous` without authentication.
-    pub name: String,
-    /// Their groups.
-    pub groups: Vec<String>,
-    /// The cluster's id of them.
-    pub uid: Option<String>,
-    /// What else the cluster knows of them, such as the pod that a token is bound to.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
 
 /// How users are known, and what they may do.
 #[derive(Clone)]
@@ -72,14 +61,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-fn unauthorized(problem: &str, audience: &str) -> Problem {
-    let detail = format!(
-        "{problem} Send `Authorization: Bearer TOKEN` with the output of `kubectl create token SERVICEACCOUNT --namespace \
-         NAMESPACE --audience {audience}`."
-    );
-    Problem::new(StatusCode::UNAUTHORIZED, "Unauthorized", detail)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use moka::future::Cache;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 
-use super::{User, unauthorized};
+use super::user::User;
 use crate::{
     api::{
         limits::{Limit, for_unauthenticated, network},
@@ -164,6 +164,14 @@ fn identified(status: Option<TokenReviewStatus>, audience: &str) -> Result<User,
     }
     let (groups, extra) = (user.groups.unwrap_or_default(), user.extra.unwrap_or_default());
     Ok(User { name, groups, uid: user.uid.filter(|uid| !uid.is_empty()), extra })
+}
+
+fn unauthorized(problem: &str, audience: &str) -> Problem {
+    let detail = format!(
+        "{problem} Send `Authorization: Bearer TOKEN` with the output of `kubectl create token SERVICEACCOUNT --namespace \
+         NAMESPACE --audience {audience}`."
+    );
+    Problem::new(StatusCode::UNAUTHORIZED, "Unauthorized", detail)
 }
 
 #[cfg(test)]

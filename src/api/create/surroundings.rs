@@ -14,9 +14,13 @@ use kube::{Api, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Request, failed};
 use crate::{
-    api::{idempotency::Stamp, problem::Problem, refusal::SOON, shared::Shared},
+    api::{
+        idempotency::Stamp,
+        problem::Problem,
+        refusal::{SOON, failed},
+        shared::Shared,
+    },
     clientapp::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
     runtime::{api::unless_there, key::Key},
@@ -27,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 100;
 
 /// The namespace itself.
-pub(super) fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) -> Namespace {
+pub(super) fn namespace(stamp: Option<&Stamp>, key: &Key, asked: &ProfileNamespace) -> Namespace {
     let labels = [
         (label::MANAGED_BY, label::OPERATOR.to_owned()),
         (label::INSTANCE, key.name.clone()),
@@ -35,7 +39,7 @@ pub(super) fn namespace(request: &Request, key: &Key, asked: &ProfileNamespace) 
         (label::POD_SECURITY, asked.pod_security.to_string()),
     ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
-    let annotations = request.stamp.as_ref().map(Stamp::annotations);
+    let annotations = stamp.map(Stamp::annotations);
     let name = Some(key.namespace.clone());
     Namespace {
         metadata: ObjectMeta { name, labels: Some(labels), annotations, ..ObjectMeta::default() },

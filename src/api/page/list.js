@@ -130,6 +130,7 @@ function row(instance) {
   row.dataset.state = word;
   const quiet = (text) => (text ? make("small", {}, text) : null);
   fill(name, make("a", { href: key }, instance.name), quiet(namespace ? null : instance.namespace));
+  // A reason that says no more than the state does.
   const told = tone === "good" || instance.reason === word.replace(" r", "R");
   fill(state, pill(word, form, tone), told ? null : quiet(instance.reason));
   fill(hostname, host(instance));

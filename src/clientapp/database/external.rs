@@ -2,8 +2,14 @@
 
 use std::num::NonZeroU16;
 
-use super::{DesiredDatabase, InvalidSpec, invalid, values};
-use crate::crd::{ExternalPostgres, Postgres};
+use super::desired::DesiredDatabase;
+use crate::{
+    clientapp::{
+        build::values,
+        error::{InvalidSpec, invalid},
+    },
+    crd::{ExternalPostgres, Postgres},
+};
 
 pub(super) fn desired(postgres: &Postgres) -> Result<DesiredDatabase, InvalidSpec> {
     let external = postgres.external.as_ref().ok_or_else(|| {

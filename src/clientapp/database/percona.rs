@@ -4,7 +4,7 @@ mod backups;
 #[cfg(test)]
 mod tests;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::{api::discovery::v1::EndpointSlice, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     ResourceExt as _,
     api::{ApiResource, DynamicObject, Patch},
@@ -13,20 +13,24 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    BackupProgress, BackupTargets, DatabaseObject, DatabaseState, Facts, Order, Provider, Summary, USER, Watched,
-    changed, document,
+    object::{BackupProgress, DatabaseObject, DatabaseState, changed},
+    order::{BackupTargets, Order, USER, document},
+    provider::{DeletesByLabel, Facts, Provider, Summary, Watched},
 };
 use crate::{
     config::Config,
     crd::{
-        BackupRecord, BackupState, ClientApp, Postgres, PostgresProvider, annotation,
+        BackupRecord, BackupState, ClientApp, Postgres, PostgresProvider, Reason, annotation,
         percona::{
             self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, PGBOUNCER_SELECTOR, PerconaPGBackup, PerconaPGCluster,
             READY_FOR_BACKUP, TYPE_FULL, USER_SELECTOR,
         },
         quantity,
     },
-    destroy::permit::Kind,
+    destroy::{
+        database_kind::{DatabaseKind, Unowned},
+        permit::Kind,
+    },
     runtime::{
         cache::Entry,
         controller::Objects,
@@ -59,17 +63,25 @@ fn postgres_image(major: &str) -> Option<String> {
 static FACTS: Facts = Facts {
     name: PostgresProvider::Percona,
     title: "Percona",
-    kind: Kind::PerconaPGCluster,
-    resource: || ApiResource::erase::<PerconaPGCluster>(&()),
+    kind: DatabaseKind {
+        name: "PerconaPGCluster",
+        resource: || ApiResource::erase::<PerconaPGCluster>(&()),
+        takes_along,
+        leaves_behind,
+        unowned: Some(Unowned { resource: || ApiResource::erase::<PerconaPGBackup>(&()), goes_with: tells_of_volume }),
+    },
     owners: &["PerconaPGCluster", "PostgresCluster"],
     backup_kind: Some("PerconaPGBackup"),
     volume_label: CLUSTER_LABEL,
     names_volume: percona::names_volume,
     // Also what Percona has not made: a copy of a volume, restored with its labels, would go, too.
-    deletes_by_label: &[
-        (Kind::Volume, None, percona::names_volume),
-        (Kind::Secret, Some(USER_SELECTOR), percona::names_user_secret),
-    ],
+    deletes_by_label: Some(DeletesByLabel {
+        objects: &[
+            (Kind::Volume, None, percona::names_volume),
+            (Kind::Secret, Some(USER_SELECTOR), percona::names_user_secret),
+        ],
+        reason: Reason::LabelledForPercona,
+    }),
     reuses_leftovers: true,
     to_install: "install the Percona Operator for PostgreSQL",
     to_report: |app| {
@@ -122,7 +134,7 @@ impl Provider for Percona {
         if let Some(resources) = &postgres.resources {
             spec["instances"][0]["resources"] = json!(resources);
         }
-        let mut cluster = document(&(FACTS.resource)(), app, &app.database(), spec);
+        let mut cluster = document(&(FACTS.kind.resource)(), app, &app.database(), spec);
         if *targets != BackupTargets::default() {
             cluster["metadata"]["annotations"] = json!({annotation::BACKUPS: "true"});
         }
@@ -169,6 +181,10 @@ impl Provider for Percona {
         (resource, record.name.clone(), Patch::Apply(backup))
     }
 
+    fn lasting_backups(&self, postgres: &Postgres) -> Option<String> {
+        Some(postgres.percona.as_ref()?.repository.as_ref()?.store())
+    }
+
     fn deleting(&self, database: &str, _state: Option<DatabaseState>) -> String {
         format!("waiting for Percona to delete PerconaPGCluster {database} with its volumes and Secrets")
     }
@@ -187,6 +203,43 @@ impl Provider for Percona {
             parts: vec![part("instances", "postgres"), part("PgBouncer", "pgbouncer")],
         }
     }
+}
+
+/// By these Percona deletes a cluster's volumes and Secrets with it. Not `percona.com/delete-backups`: by that, pgBackRest deletes all
+/// that is in each repository of the cluster, also in one that outlives it, and the deletion waits for ever for a pod to do that in.
+/// Backups on a volume go with it.
+const TAKES_ALONG: [&str; 2] = [percona::DELETE_PVC, percona::DELETE_SSL];
+
+fn takes_along(cluster: &ObjectMeta) -> Option<Value> {
+    // Percona has taken its own off one that is on its way out.
+    if cluster.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut finalizers = cluster.finalizers.clone().unwrap_or_default();
+    for finalizer in TAKES_ALONG {
+        if !finalizers.iter().any(|present| present == finalizer) {
+            finalizers.push(finalizer.to_owned());
+        }
+    }
+    Some(json!({"metadata": {"finalizers": finalizers}}))
+}
+
+fn leaves_behind(cluster: &ObjectMeta, patch: &mut Value) {
+    let finalizers = cluster.finalizers.as_deref().unwrap_or_default();
+    let others: Vec<_> = finalizers.iter().filter(|finalizer| !TAKES_ALONG.contains(&finalizer.as_str())).collect();
+    if others.len() < finalizers.len() {
+        patch["metadata"]["finalizers"] = json!(others);
+        patch["metadata"]["resourceVersion"] = json!(cluster.resource_version);
+    }
+}
+
+/// Whether what a PerconaPGBackup tells of is on a volume of a cluster of this name, all of which go with it or are gone; not in a bucket,
+/// and no VolumeSnapshot, which might go with what tells of it.
+fn tells_of_volume(backup: &DynamicObject, cluster: &ObjectMeta) -> bool {
+    let text = |path: &str| backup.data.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    text("/spec/pgCluster") == cluster.name.as_deref().unwrap_or_default()
+        && text("/status/destination").is_empty()
+        && ["", "pgbackrest"].contains(&text("/spec/method"))
 }
 
 fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {

@@ -7,7 +7,9 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    BackupTargets, DatabaseObject, DatabaseState, Facts, Order, Provider, Summary, USER, Watched, changed, document,
+    object::{DatabaseObject, DatabaseState, changed},
+    order::{BackupTargets, Order, USER, document},
+    provider::{Facts, Provider, Summary, Watched},
 };
 use crate::{
     config::Config,
@@ -16,7 +18,7 @@ use crate::{
         conditions::{find, kind},
         label, quantity,
     },
-    destroy::permit::Kind,
+    destroy::database_kind::DatabaseKind,
     postgresql::{desired::VERSIONS, names},
     runtime::{feeder::Feeder, key::Key},
 };
@@ -24,13 +26,18 @@ use crate::{
 static FACTS: Facts = Facts {
     name: PostgresProvider::Standalone,
     title: "this operator",
-    kind: Kind::Postgresql,
-    resource: || ApiResource::erase::<Postgresql>(&()),
+    kind: DatabaseKind {
+        name: "Postgresql",
+        resource: || ApiResource::erase::<Postgresql>(&()),
+        takes_along: |_| Some(json!({"spec": {"deletionPolicy": DeletionPolicy::Delete}})),
+        leaves_behind: |_, patch| patch["spec"] = json!({"deletionPolicy": DeletionPolicy::Retain}),
+        unowned: None,
+    },
     owners: &["Postgresql"],
     backup_kind: None,
     volume_label: label::POSTGRESQL,
     names_volume: names::is_claim,
-    deletes_by_label: &[],
+    deletes_by_label: None,
     // A Postgresql itself marks whose its data were.
     reuses_leftovers: false,
     to_install: "apply the operator's crds/",
@@ -86,7 +93,7 @@ impl Provider for Standalone {
         if !postgres.parameters.is_empty() {
             spec["parameters"] = json!(postgres.parameters);
         }
-        document(&(FACTS.resource)(), app, &app.database(), spec)
+        document(&(FACTS.kind.resource)(), app, &app.database(), spec)
     }
 
     fn isolate(&self, document: &mut Value) {
@@ -106,7 +113,7 @@ impl Provider for Standalone {
     fn back_up(&self, app: &Key, record: &BackupRecord, _room: &BackupTargets) -> (ApiResource, String, Patch<Value>) {
         // Not by apply, which would make a Postgresql that is gone.
         let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
-        ((FACTS.resource)(), app.database(), patch)
+        ((FACTS.kind.resource)(), app.database(), patch)
     }
 
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String {

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
-        database::{DatabaseObject, DatabaseState, Place},
+        database::{self, DatabaseObject, DatabaseState, Place},
         deployer::{self, Part},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
         observed::{AtWork, DatabaseView, Found, Missing},
         plan::Apply,
         repairs::Refused,
     },
-    crd::{Inventory, Owned, Release, ReleaseObject},
+    crd::{Inventory, Owned, PostgresProvider, Release, ReleaseObject},
     runtime::{feeder::Availability, key::Key},
 };
 
@@ -354,13 +354,14 @@ fn what_an_earlier_app_has_left() {
         let (name, uid) = (name.to_owned(), "left".to_owned());
         Retained { kind, name, uid, of_database: false, installed: None }
     };
+    let percona = database::provider(PostgresProvider::Percona).unwrap().kind();
     let left = |database: bool| {
         move |w: &mut Observed| {
             let found = w.database.object.take();
             *w = nothing();
             w.retained = vec![retained(Kind::Volume, "acme-nextcloud")];
             if database {
-                w.retained.push(retained(Kind::PerconaPGCluster, "acme-pg"));
+                w.retained.push(retained(percona, "acme-pg"));
                 let left =
                     |found| DatabaseObject { app: None, stamp: None, retained_from: Some("acme".into()), ..found };
                 w.database.object = found.map(left);

@@ -10,17 +10,21 @@ use kube::{
 };
 
 use crate::{
-    clientapp::{database, deployer::Deployer, namespace},
+    clientapp::{database, deployer::Deployer},
     crd::{ClientApp, label},
     runtime::key::Key,
 };
+
+/// Name of the NetworkPolicy that a namespace gets when it is made, and of the ResourceQuota, if any.
+pub(crate) const POLICY: &str = "clientapp-isolation";
+pub(crate) const QUOTA: &str = "clientapp-quota";
 
 /// In every namespace, made by Kubernetes itself, as group, kind and name.
 const OF_KUBERNETES: &[(&str, &str, &str)] =
     &[("", "ConfigMap", "kube-root-ca.crt"), ("", "ServiceAccount", "default")];
 /// What the API makes in a namespace with it, as group, kind and name.
 const OF_THE_API: &[(&str, &str, &str)] =
-    &[("networking.k8s.io", "NetworkPolicy", namespace::POLICY), ("", "ResourceQuota", namespace::QUOTA)];
+    &[("networking.k8s.io", "NetworkPolicy", POLICY), ("", "ResourceQuota", QUOTA)];
 /// What only tells of other objects: what happened to them, and at which addresses they are.
 const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Event"), ("", "Endpoints")];
 /// What holds data, or opens them.
@@ -101,7 +105,7 @@ impl Kinds {
         let owners = || object.owner_references.iter().flatten();
         let controller = owners().find(|owner| owner.controller == Some(true));
         let of_app = |(app, uid): (&Key, &str)| {
-            let owns = |kind: &str| database::ALL.iter().any(|provider| provider.facts().owners.contains(&kind));
+            let owns = |kind: &str| database::all().any(|provider| provider.facts().owners.contains(&kind));
             let of_database = |owner: &OwnerReference| owner.name == app.database() && owns(&owner.kind);
             owners().any(|owner| owner.uid == uid) || controller.is_some_and(of_database)
         };

@@ -6,13 +6,15 @@ use kube::{
     api::{DynamicObject, ListParams, PartialObjectMeta},
 };
 
-use super::{Going, Piece, Progress};
+use super::going::{Going, Progress};
 use crate::{
     clientapp::{
         Ctx,
-        database::{self, Facts, Provider},
+        database::{self, DeletesByLabel, Facts, Provider},
         error::Error,
-        inventory, live, owned,
+        inventory, live,
+        outcome::Piece,
+        owned,
         plan::{Hold, SAFETY_NET},
         retained,
     },
@@ -28,7 +30,7 @@ use crate::{
 pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
     let key = going.app.key;
     // Credentials first: without them the rest could be found, but not opened.
-    for provider in database::ALL {
+    for provider in database::all() {
         let (kind, name) = (provider.kind(), key.database());
         match live::object(ctx, key, kind, &name).await? {
             None => leftovers(ctx, going, provider).await?,
@@ -92,7 +94,7 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
         if !foreign && let Some(hold) = volumes(ctx, going, &mut kept).await? {
             return Ok(Progress::Hold(hold));
         }
-        for provider in database::ALL {
+        for provider in database::all() {
             if let Some(hold) = database(ctx, going, provider, &mut kept).await? {
                 return Ok(Progress::Hold(hold));
             }
@@ -159,7 +161,8 @@ async fn database(
 async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
     let database = key.database();
     let Facts { title, volume_label, deletes_by_label, .. } = provider.facts();
-    for (kind, more, names) in *deletes_by_label {
+    let Some(DeletesByLabel { objects, reason }) = deletes_by_label else { return Ok(None) };
+    for (kind, more, names) in *objects {
         let more = more.map_or_else(String::new, |selector| format!(",{selector}"));
         let labelled = labelled(ctx, key, *kind, &format!("{volume_label}={database}{more}")).await?;
         let Some(other) = labelled.iter().map(|object| object.name_any()).find(|name| !names(&database, name)) else {
@@ -170,7 +173,7 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
             kind.as_str(),
             provider.kind().as_str(),
         );
-        return Ok(Some(Hold::new(Reason::LabelledForPercona, message).until(clock::now() + SAFETY_NET)));
+        return Ok(Some(Hold::new(*reason, message).until(clock::now() + SAFETY_NET)));
     }
     Ok(None)
 }
@@ -201,7 +204,7 @@ async fn one(
     let reason = match kind {
         Kind::Volume => Reason::DeletingVolumes,
         Kind::Secret => Reason::DeletingSecrets,
-        _ => Reason::DeletingDatabase,
+        Kind::Database(_) => Reason::DeletingDatabase,
     };
     if kind == Kind::Secret && live::object(ctx, going.app.key, kind, &name).await?.is_none() {
         return Ok(None);

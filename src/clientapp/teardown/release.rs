@@ -9,7 +9,7 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Going, Piece};
+use super::going::Going;
 use crate::{
     clientapp::{
         account,
@@ -22,6 +22,7 @@ use crate::{
         lock::{self, Lock},
         namespace,
         observed::{Phase, ReleaseView},
+        outcome::Piece,
         plan::{Hold, SAFETY_NET},
     },
     crd::{ClientApp, FINALIZER, Reason, ReleaseObject},

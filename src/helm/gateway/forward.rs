@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    NOT_LEADING, Run, body, discovery,
+    body, discovery,
     rules::{self, Asked, Object, Scope},
+    run::{NOT_LEADING, Run},
 };
 use crate::{
     helm::ingress,

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::*;
+use super::{rules::Phase, *};
 use crate::lead::since_boot;
 
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -5,10 +5,12 @@
 //! child of this server's history`, when pgBackRest has overwritten the data already.
 
 use jiff::{Timestamp, civil, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::{SUCCEEDED, completed, is_of};
 use crate::crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
+
+pub(super) const SUCCEEDED: &str = "Succeeded";
 
 /// Stretches of time, without their begin and with their end, whose WAL leads to what is in a database.
 pub(super) type Line = Vec<(Timestamp, Timestamp)>;
@@ -29,6 +31,15 @@ enum Target {
     Backup(Timestamp),
     /// By other options than this plugin's, or of a backup that is not listed any more.
     Unknown,
+}
+
+/// Whether something was made for this very cluster, and not for an earlier one of its name.
+pub(super) fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
+    made.creation_timestamp >= cluster.metadata.creation_timestamp
+}
+
+pub(super) fn completed(backup: &PerconaPGBackup) -> Option<Timestamp> {
+    Some(backup.status.as_ref()?.result.completed.as_ref()?.0)
 }
 
 /// The restores of a cluster that have succeeded, in their order.

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    DUMPS, Object, REPORT, bucket, claim_spec, confined, from_secret, labels, object, placement, pod_labels, pod_spec,
+    bucket,
+    object::{Object, labels, object, pod_labels},
+    placement,
+    pod::{DUMPS, REPORT, claim_spec, confined, from_secret, pod_spec},
 };
 use crate::postgresql::{
     build::secrets::PASSWORD,

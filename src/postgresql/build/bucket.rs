@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{DUMPS, from_secret};
+use super::pod::{DUMPS, from_secret};
 use crate::{
     crd::{Bucket, DumpStore},
     postgresql::desired::DesiredStore,

@@ -2,7 +2,12 @@
 
 use serde_json::json;
 
-use super::{Object, backup::DEADLINE_SECONDS, initialize, labels, object, scratch};
+use super::{
+    backup::DEADLINE_SECONDS,
+    initialize,
+    object::{Object, labels, object},
+    pod::scratch,
+};
 use crate::{
     crd::{Restore, label},
     postgresql::{

@@ -5,8 +5,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    DUMPS, Object, REPORT, bucket, claim_spec, confined, digest, give_resources, object, placement, pod_labels,
-    pod_spec, scratch,
+    bucket,
+    object::{Object, digest, object, pod_labels},
+    placement,
+    pod::{DUMPS, REPORT, claim_spec, confined, give_resources, pod_spec, scratch},
     secrets::PASSWORD,
     servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, object, owner, selector};
+use super::object::{Object, object, owner, selector};
 use crate::{
     crd::label,
     postgresql::{

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, network::PORT, object, selector};
+use super::{
+    network::PORT,
+    object::{Object, object, selector},
+};
 use crate::{
     crd::label,
     postgresql::{

@@ -16,7 +16,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    Object, claim_spec, give_resources, labels, network::PORT, object, placement, pod_labels, pod_spec, selector,
+    network::PORT,
+    object::{Object, labels, object, pod_labels, selector},
+    placement,
+    pod::{claim_spec, give_resources, pod_spec},
 };
 use crate::postgresql::{
     build::secrets::PASSWORD,

@@ -5,7 +5,7 @@ use super::*;
 use crate::crd::label;
 use crate::postgresql::{
     desired::tests::acme as of,
-    observed::{Detail, ObjectView},
+    observed::{Detail, Kind, ObjectView},
 };
 
 fn full() -> Desired {

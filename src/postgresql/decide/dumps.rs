@@ -5,7 +5,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Plan, Step, primary};
+use super::plan::{Plan, Step};
 use crate::{
     crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
     postgresql::{
@@ -179,7 +179,7 @@ pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
 
 /// A Job that cannot dump would fail, or wait without a word.
 fn can_dump(desired: &Desired, observed: &Observed) -> bool {
-    let serves = primary(desired, &observed.pods).is_some_and(|pod| pod.waiting.is_none());
+    let serves = observed.primary(desired).is_some_and(|pod| pod.waiting.is_none());
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
     let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);
     serves && usable && matches!(observed.replication, SecretView::Ours { .. })

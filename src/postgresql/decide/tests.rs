@@ -4,7 +4,7 @@ use super::*;
 pub(in crate::postgresql) use crate::postgresql::desired::tests::acme as of;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::observed::{CredentialsView, OwnSecret},
+    postgresql::observed::{CredentialsView, Id, OwnSecret},
 };
 
 pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {

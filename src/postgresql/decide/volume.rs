@@ -4,7 +4,7 @@
 //! A database is made once. What shows that there was one, however late it shows, keeps another from being made: its claim on record
 //! as initialised, a StatefulSet, a primary that was seen up. From then on an empty volume is a lost one.
 
-use super::{Plan, Step, primary};
+use super::plan::{Plan, Step};
 use crate::{
     crd::{Phase, Reason, Restore, RestoreRecord, VolumeRecord, label},
     postgresql::{
@@ -271,7 +271,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
-    let Some(pod) = primary(desired, &observed.pods) else { return };
+    let Some(pod) = observed.primary(desired) else { return };
     match pod.refused {
         Some(Refused::NoDatabase) => {
             let why = format!(

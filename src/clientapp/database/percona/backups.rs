@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{BackupTargets, Order, Place};
+use super::super::order::{BackupTargets, Order, Place};
 use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona, quantity};
 
 /// The first repository for backups, of the four that Percona allows.

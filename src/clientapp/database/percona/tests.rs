@@ -1,8 +1,10 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
     super::{BackupTargets, DatabaseObject, DatabaseState, Place, Provider as _},
-    Percona, read,
+    Percona, leaves_behind, read, takes_along, tells_of_volume,
 };
 use crate::{
     clientapp::{
@@ -201,5 +203,45 @@ fn one_that_is_restored_is_nothing_else() {
             let is = matches!(stored_as(&document).state, DatabaseState::Restoring(_));
             assert_eq!(is, restoring, "{document}");
         }
+    }
+}
+
+/// Percona's finalizer for backups has pgBackRest delete all that is in every repository, and without a pod it never ends.
+#[test]
+fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
+    let mut cluster = ObjectMeta {
+        annotations: Some([(annotation::BACKUPS.to_owned(), "true".to_owned())].into()),
+        finalizers: Some(vec!["another".to_owned()]),
+        resource_version: Some("7".to_owned()),
+        ..ObjectMeta::default()
+    };
+    let asked = takes_along(&cluster).unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(asked, json!(["another", "percona.com/delete-pvc", "percona.com/delete-ssl"]));
+
+    let unasked = |cluster: &ObjectMeta| {
+        let mut patch = json!({"metadata": {"uid": "1"}});
+        leaves_behind(cluster, &mut patch);
+        patch["metadata"].clone()
+    };
+    assert_eq!(unasked(&cluster), json!({"uid": "1"}));
+    cluster.finalizers = serde_json::from_value(asked).unwrap();
+    assert_eq!(unasked(&cluster), json!({"uid": "1", "finalizers": ["another"], "resourceVersion": "7"}));
+}
+
+#[test]
+fn what_tells_of_a_bucket_stays_and_what_is_of_another_cluster() {
+    let cluster: ObjectMeta = serde_json::from_value(json!({"name": "acme-pg"})).unwrap();
+    let of = |name: &str| json!({"pgCluster": name, "method": "pgbackrest"});
+    for (spec, status, goes) in [
+        (of("acme-pg"), json!({"state": "Succeeded", "destination": ""}), true),
+        (of("acme-pg"), json!({"state": "Failed"}), true),
+        (json!({"pgCluster": "acme-pg"}), json!(null), true),
+        (of("acme-pg"), json!({"state": "Succeeded", "destination": "s3://b/a"}), false),
+        (json!({"pgCluster": "acme-pg", "method": "volumeSnapshot"}), json!({"state": "Succeeded"}), false),
+        (of("another-pg"), json!({"state": "Succeeded"}), false),
+    ] {
+        let backup = json!({"metadata": {"name": "b"}, "spec": spec, "status": status});
+        let backup: DynamicObject = serde_json::from_value(backup).unwrap();
+        assert_eq!(tells_of_volume(&backup, &cluster), goes, "{backup:?}");
     }
 }

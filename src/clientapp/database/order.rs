@@ -1,0 +1,67 @@
+//! What a spec asks of a database object, and where its backups go. **Pure.**
+
+use std::fmt;
+
+use kube::api::ApiResource;
+use serde_json::{Value, json};
+
+use crate::{
+    crd::{DeletionPolicy, Postgres, label},
+    runtime::key::Key,
+};
+
+/// User and database of the app.
+pub(super) const USER: &str = "clientapp";
+
+/// What a spec asks of a database object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Order {
+    pub(super) app: Key,
+    /// Of the ClientApp; none where that is not in a cluster.
+    pub(super) uid: Option<String>,
+    pub(super) postgres: Postgres,
+    pub(super) deletion_policy: DeletionPolicy,
+    /// Backups are made before an upgrade.
+    pub(super) before_upgrades: bool,
+    pub(super) percona_cr_version: String,
+}
+
+/// Where the backups of a database go, as far as this operator has configured it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BackupTargets {
+    /// A volume of the database's own.
+    pub(crate) volume: bool,
+    pub(crate) repository: Option<Place>,
+}
+
+/// A directory in object storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Bucket or container as a URL.
+    pub(crate) store: String,
+    /// Where that is served, where it may be anywhere.
+    pub(crate) endpoint: Option<String>,
+    pub(crate) path: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { store, endpoint, path } = self;
+        write!(f, "{store}{path}")?;
+        endpoint.iter().try_for_each(|endpoint| write!(f, " at {endpoint}"))
+    }
+}
+
+/// For server-side apply.
+pub(super) fn document(resource: &ApiResource, app: &Key, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": name,
+            "namespace": app.namespace,
+            "labels": {label::MANAGED_BY: label::OPERATOR, label::APP: app.name},
+        },
+        "spec": spec,
+    })
+}

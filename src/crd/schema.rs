@@ -1,0 +1,26 @@
+//! Patterns, defaults and schemas that several kinds have. **Pure.**
+
+/// The name of an object, as most kinds have it: it becomes part of a path to the API server.
+pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// The same, or an empty one.
+pub(super) const OBJECT_NAME_OR_NOTHING: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+
+pub(super) fn number<const N: i32>() -> i32 {
+    N
+}
+
+pub(super) fn default_storage() -> String {
+    "1Gi".to_owned()
+}
+
+pub(super) fn default_password_key() -> String {
+    "password".to_owned()
+}
+
+/// Schema of raw chart values.
+pub(super) fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}

@@ -1,0 +1,70 @@
+//! What is to be done now, and what the rest waits for. **Pure.**
+
+use crate::{
+    crd::Reason,
+    postgresql::{build::Object, observed::Id},
+};
+
+/// Where the password comes from that is put down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Generated,
+    Spec,
+    /// The Secret for clients, which outlived the one it was made from.
+    ClientSecret,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Create the Secret with the password in use, unless it exists.
+    KeepPassword(Origin),
+    /// Create the Secret with the standbys' password, unless it exists.
+    CreateReplication,
+    ApplyClientSecret,
+    /// Take from a Secret what says that it belongs to another owner, or was left behind.
+    Settle {
+        secret: String,
+    },
+    /// Create the claim for the database, unless it exists.
+    CreateVolume,
+    /// Make the database, if none is on record by then.
+    Initialize(Object),
+    Grow {
+        claim: String,
+        to: String,
+    },
+    Apply(Object),
+    Delete {
+        id: Id,
+        uid: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub reason: Reason,
+    /// One sentence: what is missing, on which object, what to do.
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    /// Steps, in order; the first failure ends them.
+    pub steps: Vec<Step>,
+    pub hold: Option<Hold>,
+}
+
+impl Plan {
+    pub(super) fn hold(&mut self, reason: Reason, message: String) {
+        self.hold.get_or_insert(Hold { reason, message });
+    }
+
+    pub(super) fn not_ours(&mut self, what: &str, owner: &str) {
+        self.hold(
+            Reason::NotOurs,
+            format!(
+                "{what} belongs to {owner} and is not touched: rename this Postgresql, or delete that or hand it over"
+            ),
+        );
+    }
+}
