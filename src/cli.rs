@@ -38,32 +38,32 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the CustomResourceDefinitions.
     Crds,
-    /// Print the command line and the values that helm would get for a ClientApp. Needs no cluster; a Profile that the
-    /// ClientApp names has to be in the same file.
+    /// Print the helm command and the values for a ClientApp. Needs no cluster; if the ClientApp names a Profile, it must be in the
+    /// same file.
     Render {
         /// File with the ClientApp; `-` for standard input.
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Namespace of the ClientApp, if the file names none.
+        /// Namespace of the ClientApp, if the file does not set one.
         #[arg(short, long, default_value = "default")]
         namespace: String,
         #[command(flatten)]
         chart: ChartArgs,
     },
-    /// Print what each reason of a condition or an event means, and what to do about it.
+    /// Print what each reason of a condition or event means, and what to do about it.
     Reasons {
-        /// Only these reasons.
+        /// Print only these reasons.
         #[arg(value_name = "REASON")]
         names: Vec<String>,
     },
-    /// What the Jobs of dumps run: push, fetch and list dumps in S3-compatible storage.
+    /// Push, fetch and list dumps in S3-compatible storage; used by the Jobs that dump.
     #[command(hide = true)]
     Store(Box<store::settings::StoreArgs>),
     /// Run `kubectl clientapp`, which is this binary under the name kubectl-clientapp.
     Kubectl(Box<plugin::args::Cli>),
 }
 
-/// Does what the command line asks for, and says in words for the person who typed it why it cannot.
+/// Runs the command, and prints an error for the user if it fails.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(ended) = plugin::called(std::env::args_os()) {
@@ -157,7 +157,7 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
     Ok(documents)
 }
 
-/// An object, read as strictly as `kubectl apply` has it read.
+/// Parses an object as strictly as `kubectl apply` does.
 fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> Result<K> {
     let (kind, version) = (K::kind(&()), K::api_version(&()));
     if document["kind"] != *kind || document["apiVersion"] != *version {
@@ -175,8 +175,8 @@ fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> R
     Ok(object)
 }
 
-/// The argv, as a comment, and the values exactly as helm reads them. Values hold names of Secrets, never a password; what a
-/// user wrote into `spec.values` is shown as it stands in the object.
+/// The argv as a comment, and the values exactly as helm gets them. Values contain names of Secrets, never passwords; text that a user
+/// has written into `spec.values` is shown as it is in the object.
 fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<String> {
     let desired = desired(app, profile, config)?;
     let values = helm::values::document(&desired.values);

@@ -1,4 +1,4 @@
-//! Settings: flags and environment, checked at start-up so that no setting fails later.
+//! Flags and environment, validated at start-up so that no setting fails later.
 
 use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -11,40 +11,40 @@ use crate::{
     yaml,
 };
 
-/// Base values for charts the operator knows, by name of the chart.
+/// Base values for known charts, by chart name.
 const KNOWN_VALUES: &[(&str, &str)] = &[("nextcloud", include_str!("../helm-values/nextcloud.yaml"))];
-/// How long helm may need beyond its hooks' time: for the requests before and after them.
+/// Time for a helm run in addition to its hooks: for the requests before and after them.
 const BEYOND_HOOKS: Duration = Duration::from_secs(120);
-/// After a polite signal helm records the revision as failed; this is its time for that.
+/// Time for helm to record the revision as failed after SIGTERM.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 pub(crate) const HISTORY_MAX: u32 = 3;
-/// Far above what a run needs, far below what would take the node down.
+/// Far more than a run needs, and far less than would exhaust the node.
 const HELM_MEMORY: u64 = 2 << 30;
 
-/// What is installed, for `run` and `render` alike.
+/// Settings of what is installed, shared by `run` and `render`.
 #[derive(Args, Clone, Debug)]
 pub struct ChartArgs {
-    /// Name of the chart that every ClientApp gets.
+    /// Name of the chart to install for every ClientApp.
     #[arg(long, env = "CLIENTAPP_CHART", default_value = "nextcloud", value_name = "NAME")]
     pub(crate) chart: ChartName,
-    /// File with base values for the chart, in place of the built-in ones.
+    /// File with base values for the chart, instead of the built-in ones.
     #[arg(long, env = "CLIENTAPP_BASE_VALUES", value_name = "FILE")]
     pub base_values: Option<PathBuf>,
-    /// The cluster's DNS domain.
+    /// DNS domain of the cluster.
     #[arg(long, env = "CLIENTAPP_CLUSTER_DOMAIN", default_value = "cluster.local", value_name = "DOMAIN")]
     pub cluster_domain: String,
-    /// crVersion of the PerconaPGClusters: the version of the Percona operator whose behaviour they ask for.
+    /// crVersion of PerconaPGClusters: the version of the Percona operator whose behaviour they request.
     #[arg(long, env = "CLIENTAPP_PERCONA_CR_VERSION", default_value = "3.0.0", value_name = "VERSION")]
     pub percona_cr_version: String,
 }
 
-/// How charts and helm are found and used, for `run`.
+/// How to find and use charts and helm, for `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     /// What is installed.
     pub chart: ChartArgs,
-    /// Where charts are pulled from: an https:// chart repository, an oci:// registry, or a directory of packaged charts.
+    /// Source of charts: an https:// chart repository, an oci:// registry, or a directory of packaged charts.
     #[arg(
         long,
         env = "CLIENTAPP_CHART_REPOSITORY",
@@ -62,18 +62,18 @@ pub struct RunArgs {
     /// The helm executable, 4.0 or later.
     #[arg(long, env = "CLIENTAPP_HELM", default_value = "helm", value_name = "FILE")]
     pub helm: PathBuf,
-    /// Directory for pulled charts; one that outlives a restart saves pulling them again
+    /// Directory for pulled charts; if it survives restarts, they are not pulled again
     /// [default: ~/.cache/clientapp-operator/charts]
     #[arg(long, env = "CLIENTAPP_CHART_CACHE", value_name = "DIR")]
     pub chart_cache: Option<PathBuf>,
-    /// How many helm processes may run at the same time.
+    /// Maximum number of concurrent helm processes.
     #[arg(long, env = "CLIENTAPP_MAX_CONCURRENT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
     pub max_concurrent: u16,
-    /// How many revisions Helm keeps of each release, besides the last one that was deployed. Each run reads them all, with all
-    /// of the chart in each; and a way back that keeps the data is a chart version in the spec, not a rollback.
+    /// Number of revisions of each release that Helm keeps, in addition to the last one that was deployed. Each run reads them all,
+    /// including the chart in each. To go back, set an older chart version in the spec; no rollback needs old revisions.
     #[arg(long, env = "CLIENTAPP_HISTORY_MAX", default_value_t = HISTORY_MAX, value_parser = clap::value_parser!(u32).range(2..=100), value_name = "N")]
     pub history_max: u32,
-    /// How long helm waits for one hook of a chart, in seconds; a helm process as a whole may take two minutes more.
+    /// Timeout of each hook of a chart, in seconds; a helm process may take two minutes longer in total.
     #[arg(long, env = "CLIENTAPP_HOOK_TIMEOUT", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400), value_name = "SECONDS")]
     pub hook_timeout: u64,
     /// Address for /healthz, /readyz and /metrics.
@@ -82,31 +82,31 @@ pub struct RunArgs {
     #[command(flatten)]
     /// The HTTP API.
     pub api: ApiArgs,
-    /// The operator's own pod in its own namespace, which tells its image.
+    /// The operator's own pod in its own namespace, from which it reads its image.
     #[arg(long, env = "CLIENTAPP_POD_NAME", value_name = "NAME")]
     pub pod_name: Option<String>,
-    /// The operator's own image, by which Jobs upload dumps [default: that of its pod]
+    /// The operator's own image, used by Jobs that upload dumps [default: that of its pod]
     #[arg(long, env = "CLIENTAPP_IMAGE", value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Namespace of the Lease that elects the leader [default: the operator's own]
+    /// Namespace of the leader election Lease [default: the operator's own]
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
 }
 
-/// How the HTTP API is served, for `run`. What does not go together is refused by [`crate::api::settings`].
+/// How to serve the HTTP API, for `run`. [`crate::api::settings`] refuses invalid combinations.
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// Address for the HTTP API and its page; `off` for none.
+    /// Address for the HTTP API and its page; `off` disables both.
     #[arg(long, env = "CLIENTAPP_API_LISTEN", default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
     pub api_listen: Listen,
-    /// How users of the API are authenticated; `none` is accepted on a loopback address only
+    /// Authentication of the API's users; `none` is accepted on a loopback address only
     /// [default: none on a loopback address, token elsewhere]
     #[arg(long, env = "CLIENTAPP_API_AUTH", value_name = "HOW")]
     pub api_auth: Option<AuthMode>,
-    /// Audience that users' tokens have to be issued for.
+    /// Audience that users' tokens must be issued for.
     #[arg(long, env = "CLIENTAPP_API_AUDIENCE", default_value = "clientapp-operator", value_name = "AUDIENCE")]
     pub api_audience: String,
-    /// PEM file with the API's certificate and its chain, read again when it changes; required beyond loopback.
+    /// PEM file with the API's certificate and its chain, reread when it changes; required except on a loopback address.
     #[arg(long, env = "CLIENTAPP_API_TLS_CERT", value_name = "FILE")]
     pub api_tls_cert: Option<PathBuf>,
     /// PEM file with the certificate's private key.
@@ -117,9 +117,9 @@ pub struct ApiArgs {
 /// Where the HTTP API listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Nowhere.
+    /// The API is disabled.
     Off,
-    /// At this address.
+    /// On this address.
     At(SocketAddr),
 }
 
@@ -129,21 +129,23 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Listen, Self::Err> {
         match text {
             "off" => Ok(Listen::Off),
-            address => address.parse().map(Listen::At).map_err(|_| "neither `off` nor an address like 127.0.0.1:8090"),
+            address => {
+                address.parse().map(Listen::At).map_err(|_| "expected `off` or an address such as 127.0.0.1:8090")
+            }
         }
     }
 }
 
-/// How users of the HTTP API are known.
+/// How users of the HTTP API are authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthMode {
-    /// By a token that the cluster accepts; what they may do is what RBAC lets them do with ClientApps.
+    /// By a token that the cluster accepts; RBAC on ClientApps decides their rights.
     Token,
-    /// Not at all: every process that reaches the address may do everything.
+    /// Not at all: every process that can reach the address has all rights.
     None,
 }
 
-/// clap quotes a value that it refuses; one with a credential in it shall not get into logs.
+/// clap would quote an invalid value, and one with credentials must not get into logs.
 #[derive(Clone)]
 struct SourceParser;
 
@@ -160,16 +162,16 @@ impl TypedValueParser for SourceParser {
     }
 }
 
-/// What the controller needs to know.
+/// Settings of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) chart: String,
     pub(crate) base_values: Value,
     pub(crate) cluster_domain: String,
-    /// `crVersion` of PerconaPGClusters: gates Percona's behaviour, so it is pinned and not left to the installed operator.
+    /// `crVersion` of PerconaPGClusters: it selects Percona's behaviour, so it is pinned instead of left to the installed operator.
     pub(crate) percona_cr_version: String,
     pub(crate) max_concurrent: usize,
-    /// How long one helm process may live at most, from start to the end of its grace.
+    /// Maximum lifetime of a helm process, from start to the end of its grace period.
     pub(crate) helm_deadline: SignedDuration,
 }
 
@@ -182,7 +184,7 @@ pub(crate) enum ConfigError {
 }
 
 impl Config {
-    /// Checks and completes the settings for what is installed.
+    /// Validates and completes the settings of what is installed.
     pub(crate) fn new(args: &ChartArgs) -> Result<Config, ConfigError> {
         Ok(Config {
             base_values: base_values(args)?,
@@ -194,14 +196,14 @@ impl Config {
         })
     }
 
-    /// Checks and completes the settings for `run`.
+    /// Validates and completes the settings for `run`.
     pub(crate) fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
         let helm = helm_settings(args);
         let helm_deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
         Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline, ..Config::new(&args.chart)? })
     }
 
-    /// Defaults, as the tests of the pure stages use them.
+    /// The defaults, for tests of the pure stages.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Config {
         #[derive(clap::Parser)]
@@ -214,7 +216,7 @@ impl Config {
     }
 }
 
-/// How helm is run.
+/// The settings of helm runs.
 pub fn helm_settings(args: &RunArgs) -> HelmSettings {
     let hook_timeout = Duration::from_secs(args.hook_timeout);
     HelmSettings {
@@ -247,7 +249,7 @@ fn base_values(args: &ChartArgs) -> Result<Value, ConfigError> {
             None => Ok(Value::Object(values)),
             Some(unfit) => Err(problem(unfit)),
         },
-        _ => Err(problem("they are not a map".to_owned())),
+        _ => Err(problem("they are not a mapping".to_owned())),
     }
 }
 

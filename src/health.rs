@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// Why the operator is not ready; `Ok` when it is. A standby is ready: it can take over at any moment.
+/// Why the operator is not ready; `Ok` if it is. A standby is ready, because it can take over at any moment.
 pub(crate) type Readiness = Result<(), String>;
 
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// A client that does not ask for OpenMetrics reads the same as the text format before it.
+/// Clients that do not accept OpenMetrics get the same text with the older content type.
 async fn render(State(health): State<Health>, headers: HeaderMap) -> impl IntoResponse {
     let accepted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let content_type = match accepted.contains("application/openmetrics-text") {

@@ -1,4 +1,4 @@
-//! Which operator process this is, as the Lease, events and the revisions that it makes say.
+//! The identity of this operator process, as used in the Lease, in events and on revisions that it creates.
 
 use std::{fs, process};
 
@@ -7,14 +7,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::runtime::key::hex;
 
-/// This process: host, process id, and what tells it from another one of that number. At most 63 characters of `[-A-Za-z0-9.]`, as
-/// in the value of a label.
+/// Host, process id, and a random part in case the id is reused. At most 63 characters of `[-A-Za-z0-9.]`, because it is also the value
+/// of a label.
 pub(crate) fn identity() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}.{}.{:08x}", host_label(host.trim()), process::id(), rand::rng().random::<u32>())
 }
 
-/// Host names reach 63 characters; a prefix for users and a digest for truth fit beside the rest.
+/// Host names can have 63 characters, so this is a readable prefix and a digest for uniqueness.
 fn host_label(host: &str) -> String {
     let prefix: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(16).collect();
     format!("h{prefix}-{}", &hex(&Sha256::digest(host.as_bytes()))[..8])

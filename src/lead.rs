@@ -11,14 +11,13 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
-/// Whether this process still leads, by its own clock. Asked before each step that cannot be taken back: a process that was
-/// frozen (a stopped process, a paused machine) may wake up after its term, and has to see that with its first
-/// instruction, before any of its timers or requests tell it.
+/// Whether this process still leads, by its own clock. Checked before every irreversible step: a process that was frozen (stopped, or
+/// on a suspended machine) may wake up after its term, and must notice at its first instruction, before any timer or request fires.
 #[derive(Clone, Debug)]
 pub(crate) struct Lead {
-    /// When the term is over, in milliseconds of [`since_boot`].
+    /// End of the term, in milliseconds of [`since_boot`].
     ends: Arc<AtomicU64>,
-    /// Cancelled when it is ended before its time.
+    /// Cancelled if it ends early.
     ended: CancellationToken,
 }
 
@@ -32,7 +31,7 @@ impl Lead {
         Lead::until(Duration::MAX)
     }
 
-    /// Whether no other process leads at this moment.
+    /// Whether no other process can be leading at this moment.
     pub(crate) fn holds(&self) -> bool {
         millis(since_boot()) < self.ends.load(Ordering::SeqCst)
     }
@@ -48,7 +47,7 @@ impl Lead {
             if left.is_zero() {
                 return;
             }
-            // It may have been extended by then. A timer takes no more than some years.
+            // It may have been extended meanwhile. A timer is limited to some years.
             let turn = left.min(Duration::from_secs(60));
             if self.ended.run_until_cancelled(tokio::time::sleep(turn)).await.is_none() {
                 return;
@@ -56,7 +55,8 @@ impl Lead {
         }
     }
 
-    /// Extends the term, and says whether the lead holds. What has ended once stays so: another may have led since.
+    /// Extends the term, and returns whether the lead holds. A lead that has ended stays so, because another process may have led
+    /// since.
     pub(crate) fn extend(&self, end: Duration) -> bool {
         let now = millis(since_boot());
         let later = |ends: u64| (now < ends).then_some(ends.max(millis(end)));
@@ -73,9 +73,9 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The clock of the lead: it is never set, and goes on while the process is stopped and while the machine is suspended.
-/// `CLOCK_MONOTONIC`, which is `Instant` and the clock of every timer, stands still with the machine: after it, a term
-/// that is long over would seem to have just begun.
+/// The clock of the lead. It is never adjusted, and advances while the process is stopped and while the machine is suspended.
+/// `CLOCK_MONOTONIC`, used by `Instant` and all timers, stops while the machine is suspended: afterwards, a term that is long over
+/// would seem to have just begun.
 pub(crate) fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux since 2.6.39 has this clock").into()
 }

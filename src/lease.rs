@@ -1,16 +1,16 @@
 //! One leader at a time, by Lease, with the rules of client-go's `leaderelection.go`.
 //!
-//! [`rules`] decides, pure; this module asks and writes, an **effect**. The clocks of two machines are never compared: a
-//! standby takes a lock when its record has not *changed* for as long as the lock is valid, by the standby's own clock,
-//! and a leader's term counts from the moment at which it *sent* the last renewal that was confirmed. How the times
-//! interlock:
+//! [`rules`] decides, pure; this module reads and writes, an **effect**. Clocks of different machines are never compared: a standby
+//! takes the lock once its record has not *changed* for the lock's duration, by the standby's own clock, and a leader's term counts
+//! from when it *sent* the last renewal that was confirmed. The times depend on each other:
 //!
 //! | | |
 //! |---|---|
-//! | `RENEWAL` 1 s | from one renewal to the next |
-//! | `REQUEST_TIMEOUT` 2 s | a request's deadline: within a term, one that hangs leaves time for another |
-//! | `TERM` 5 s | without a confirmed renewal for this long, the lead is over: nothing is sent any more, by the operator or by a helm of its own, and what is under way is cut off |
-//! | `DURATION` 7 s | the lock's own validity: not before may another operator lead |
+//! | `RENEWAL` 1 s | interval of renewals |
+//! | `REQUEST_TIMEOUT` 2 s | timeout of a request: if one hangs, there is time for another within the term |
+//! | `TERM` 5 s | after this long without a confirmed renewal, leadership is over: neither the operator nor its helm processes send
+//! anything, and requests in flight are cut off |
+//! | `DURATION` 7 s | duration of the lock: no other operator may lead earlier |
 
 pub(crate) mod rules;
 
@@ -35,24 +35,24 @@ use crate::{
 pub const NAME: &str = "clientapp-operator";
 const TERM: Duration = Duration::from_secs(5);
 const RENEWAL: Duration = Duration::from_secs(1);
-/// From one look of a standby to the next.
+/// Interval at which a standby checks the lock.
 const LOOK: Duration = Duration::from_secs(1);
-/// From a request that failed to the next.
+/// Delay after a failed request.
 const PAUSE: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const FIELD_MANAGER: &str = "clientapp-operator/lease";
-/// The answer where another operator's request came first.
+/// Status of the response if another operator was faster.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 const DELETED: &str = "it was deleted";
 
-// The API server may still do what it has of a request that is cut off at the end of the term, or has yet to read: nothing takes that
-// back. This leaves it time.
+// A request that is cut off at the end of the term may still take effect, or may not even have been read by the API server. This leaves
+// time for that.
 const _: () = assert!(TERM.as_secs() + 2 <= DURATION.as_secs());
 const _: () = assert!(RENEWAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
 
-/// What goes into the record for users to read, and for operators of a version that compared it.
-#[expect(clippy::disallowed_methods, reason = "the record's time; nothing here is decided by it")]
+/// For the record, which users read, as do operators of older versions that compared it.
+#[expect(clippy::disallowed_methods, reason = "written into the record; no decision depends on it")]
 fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
@@ -73,9 +73,9 @@ pub(crate) struct Held {
 
 enum Renewal {
     Confirmed,
-    /// The Lease had changed, and is still ours.
+    /// The Lease has changed, but is still ours.
     Again,
-    /// With why.
+    /// With the reason.
     Lost(String),
 }
 
@@ -83,7 +83,7 @@ enum Renewal {
 pub(crate) enum Error {
     #[error("{verb} Lease {place}: {}", api_sentence(source))]
     Api { verb: &'static str, place: String, source: Box<kube::Error> },
-    #[error("{verb} Lease {place}: no answer within {} ms", after.as_millis())]
+    #[error("{verb} Lease {place}: no response within {} ms", after.as_millis())]
     Silent { verb: &'static str, place: String, after: Duration },
 }
 
@@ -94,13 +94,13 @@ impl Error {
 }
 
 impl Lease {
-    /// The Lease of this namespace. `client` must not try again by itself: a failure that it hides is time that passes.
+    /// The Lease in this namespace. `client` must not retry: hidden failures would use up the term.
     pub(crate) fn new(client: Client, namespace: &str, identity: String) -> Lease {
         let place = format!("{namespace}/{NAME}");
         Lease { api: Api::namespaced(client, namespace), place, identity }
     }
 
-    /// Looks whether it could be had.
+    /// Checks that the Lease can be read.
     pub(crate) async fn look(&self) -> Result<(), Error> {
         self.get(REQUEST_TIMEOUT).await.map(|_| ())
     }
@@ -139,7 +139,7 @@ impl Lease {
         }
     }
 
-    /// Keeps the lock until it is lost, which ends the lead, and says why. May be dropped at any moment, and called again.
+    /// Keeps the lock until it is lost, which ends the lead, and returns the reason. Can be dropped at any moment and called again.
     pub(crate) async fn keep(&self, held: &mut Held) -> String {
         let lost = self.renewed(held).await;
         held.lead.end();
@@ -153,12 +153,12 @@ impl Lease {
             sleep(pause.min(held.lead.left())).await;
             let left = held.lead.left();
             if left.is_zero() {
-                let problem = failing.last.as_deref().unwrap_or("this process stood still");
+                let problem = failing.last.as_deref().unwrap_or("this process was suspended");
                 return format!("it could not be renewed for {} s: {problem}", TERM.as_secs());
             }
             let sent = since_boot();
             pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
-                // The term that is to be extended may be over by now, which the next turn finds.
+                // If the term is already over, the next iteration notices.
                 Ok(Renewal::Confirmed) if held.lead.extend(sent + TERM) => {
                     failing.over();
                     RENEWAL.saturating_sub(since_boot().saturating_sub(sent))
@@ -187,26 +187,26 @@ impl Lease {
         Ok(match self.get(limit).await? {
             Some(lease) if lease.metadata.uid == held.lease.metadata.uid => {
                 match rules::holder(lease.spec.as_ref()) {
-                    // Changed in something else by a user, or by a request of ours whose answer did not come.
+                    // Changed by a user in another field, or by our own request whose response was lost.
                     Some(holder) if holder == self.identity => {
                         held.lease = lease;
                         Renewal::Again
                     }
                     Some(holder) => Renewal::Lost(format!("{holder} holds it")),
-                    None => Renewal::Lost("its holder was taken out".to_owned()),
+                    None => Renewal::Lost("its holder was removed".to_owned()),
                 }
             }
             _ => Renewal::Lost(DELETED.to_owned()),
         })
     }
 
-    /// Ends the lead, and frees the lock for the next.
+    /// Ends the lead, and releases the lock.
     pub(crate) async fn release(&self, mut held: Held) {
         held.lead.end();
         let written = async {
             let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());
             match self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await {
-                // The answer to the last renewal may not have been awaited.
+                // The last renewal may have been dropped before its response arrived.
                 Err(error) if error.answered(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
                     Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
                         held.lease = lease;
@@ -233,7 +233,7 @@ impl Lease {
         self.within(REQUEST_TIMEOUT, "create", self.api.create(&params, &lease)).await
     }
 
-    /// Writes the record into the Lease that was seen, and into no other version of it.
+    /// Writes the record, provided that the Lease has not changed since `seen`.
     async fn write(
         &self,
         seen: &coordination::Lease,
@@ -268,7 +268,7 @@ impl Lease {
     }
 }
 
-/// Requests that fail in a row are told once.
+/// Logs consecutive failures only once.
 #[derive(Default)]
 struct Failing {
     last: Option<String>,
@@ -277,14 +277,14 @@ struct Failing {
 impl Failing {
     fn tell(&mut self, error: &Error) {
         if self.last.is_none() {
-            tracing::warn!(%error, "the Lease cannot be asked for; trying again");
+            tracing::warn!(%error, "requests for the Lease fail; retrying");
         }
         self.last = Some(error.to_string());
     }
 
     fn over(&mut self) {
         if self.last.take().is_some() {
-            tracing::info!("the Lease can be asked for again");
+            tracing::info!("requests for the Lease succeed again");
         }
     }
 }

@@ -2,16 +2,16 @@
 //! Helm-packaged web app, by running the helm CLI at exactly the chart version that the spec pins.
 //! `CONTRIBUTING.md` has the map of the modules. Start reading at [`clientapp`]: its driver is one reconcile.
 
-// The documentation is for those who work on the operator.
+// The documentation is for developers of the operator.
 #![allow(rustdoc::private_intra_doc_links)]
-// `pub` is for users of the library and for `e2e`, and so is what it demands: documentation.
+// Items are `pub` only for users of the library and for `e2e`; those must be documented.
 #![warn(unreachable_pub)]
 
 pub mod api;
 pub mod cli;
 pub mod clientapp;
 pub mod config;
-// What derives of the kinds make is public in private modules.
+// Derives of the kinds generate public items in private modules.
 #[allow(unreachable_pub)]
 pub mod crd;
 pub(crate) mod destroy;

@@ -1,4 +1,4 @@
-//! What the operator counts, in Prometheus' text format under `/metrics`.
+//! The operator's metrics, in Prometheus' text format under `/metrics`.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -15,20 +15,20 @@ use crate::{crd::Reason, lead::Lead};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
-/// Namespace, name, and when it was.
+/// Namespace, name and time.
 type Backups = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
 
-/// The counters. Cheap to update, and not labelled by app: a thousand apps are not a thousand series. Only of dumps by schedule it
-/// has to be known whose they are.
+/// Cheap to update. Not labelled by app, because a thousand apps would be a thousand series; only the times of scheduled dumps are
+/// useless without a name.
 pub(crate) struct Metrics {
     registry: Registry,
     reconciles: Histogram,
     failures: Family<Labels<1>, Counter>,
     apps: Family<[(&'static str, String); 2], Gauge>,
-    /// State and reason of `Ready` of each ClientApp, while this operator controls them.
+    /// Status and reason of `Ready` of each ClientApp, while this operator runs their controller.
     states: Mutex<Option<States>>,
     last_backups: Family<[(&'static str, String); 2], Gauge>,
-    /// When the last dump of each Postgresql was complete, while this operator controls them.
+    /// When the last dump of each Postgresql was complete, while this operator runs their controller.
     backups: Mutex<Option<Backups>>,
     helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
     leader: Gauge,
@@ -43,25 +43,25 @@ impl Default for Metrics {
         let helm_runs = Family::new_with_constructor(helm);
         let leader = Gauge::default();
         let mut registry = Registry::with_prefix("clientapp_operator");
-        registry.register_with_unit("reconcile", "Reconciles and their time", Unit::Seconds, reconciles.clone());
-        registry.register("reconcile_failures", "Reconciles that failed, by reason", failures.clone());
-        registry.register_with_unit("helm", "helm processes and their time", Unit::Seconds, helm_runs.clone());
-        registry.register("apps", "ClientApps by state and reason of Ready, on the leader", apps.clone());
+        registry.register_with_unit("reconcile", "Duration of reconciles", Unit::Seconds, reconciles.clone());
+        registry.register("reconcile_failures", "Failed reconciles by reason", failures.clone());
+        registry.register_with_unit("helm", "Duration of helm processes", Unit::Seconds, helm_runs.clone());
+        registry.register("apps", "ClientApps by status and reason of Ready, on the leader only", apps.clone());
         let last_backups = Family::default();
         registry.register_with_unit(
             "postgresql_last_successful_backup_timestamp",
-            "When the last dump of a Postgresql with a schedule was complete, 0 without any, on the leader",
+            "When the last dump of a Postgresql with a schedule was complete, 0 if none was, on the leader only",
             Unit::Seconds,
             last_backups.clone(),
         );
-        registry.register("leader", "1 while this operator is the leader", leader.clone());
+        registry.register("leader", "1 if this operator is the leader", leader.clone());
         let (states, lead, backups) = (Mutex::default(), Mutex::default(), Mutex::default());
         Metrics { registry, reconciles, failures, apps, states, last_backups, backups, helm_runs, leader, lead }
     }
 }
 
 impl Metrics {
-    /// Times one reconcile until the guard is dropped.
+    /// Measures a reconcile until the guard is dropped.
     pub(crate) fn reconcile(&self) -> impl Drop + use<> {
         struct Timer(Instant, Histogram);
         impl Drop for Timer {
@@ -81,22 +81,22 @@ impl Metrics {
         self.helm_runs.get_or_create(&[("command", command), ("result", result)]).observe(took.as_secs_f64());
     }
 
-    /// This operator's newest lead; whether it holds is looked up whenever it is asked for.
+    /// The newest lead of this operator; whether it holds is checked at each scrape.
     pub(crate) fn leads(&self, lead: Lead) {
         *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = Some(lead);
     }
 
-    /// Where state and reason of each ClientApp are to be had; `None`: this operator does not control them any more.
+    /// Source of the status and reason of each ClientApp; `None` once this operator no longer runs their controller.
     pub(crate) fn apps(&self, states: Option<States>) {
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
-    /// Where the times of the last dumps are to be had; `None`: this operator does not control the Postgresqls any more.
+    /// Source of the times of the last dumps; `None` once this operator no longer runs the controller of Postgresqls.
     pub(crate) fn backups(&self, backups: Option<Backups>) {
         *self.backups.lock().unwrap_or_else(PoisonError::into_inner) = backups;
     }
 
-    /// Everything, in the OpenMetrics text format.
+    /// All metrics, in the OpenMetrics text format.
     pub(crate) fn render(&self) -> String {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.leader.set(lead.is_some_and(|lead| lead.holds()).into());

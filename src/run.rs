@@ -1,6 +1,6 @@
-//! The operator as a process: what is started, in which order, and how it ends.
+//! The operator process: what it starts, in which order, and how it stops.
 //!
-//! Health and the HTTP API are served by every replica; the controllers run on the one that leads.
+//! Every replica serves health and the HTTP API; only the leader runs the controllers.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;
     let metrics = Arc::new(Metrics::default());
-    let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: looking for helm".to_owned()));
+    let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: checking helm".to_owned()));
     let address = args.health_listen;
     let listener = TcpListener::bind(address).await.with_context(|| format!("--health-listen {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     led
 }
 
-/// Waits for a helm that can be used, then for the lease, then controls; and stands by again when the lead is lost.
+/// Waits for a usable helm, then for the lease, then runs the controllers; returns to standby when the lead is lost.
 async fn lead(
     args: &RunArgs,
     (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
@@ -99,7 +99,7 @@ async fn lead(
     let watches = client::watches(&kube_config)?;
     let forwarding = client::forwarding(&kube_config)?;
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
-    // Controls until `leading` ends, and returns when the last helm has ended.
+    // Runs the controllers until `leading` ends, and returns when the last helm has ended.
     let control = |lead: Lead, gateway: Gateway, leading: CancellationToken| {
         let (repository, chart) = (args.chart_repository.clone(), args.chart.chart.clone());
         let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
@@ -123,25 +123,26 @@ async fn lead(
         };
         tracing::info!("leading");
         metrics.leads(held.lead.clone());
-        // Everything that acts stops with the lead, and helm with it.
+        // Controllers and helm stop with the lead.
         let leading = stop.child_token();
-        let gateway =
-            Gateway::open(forwarding.clone(), held.lead.clone()).await.context("a port for helm's gateway")?;
+        let gateway = Gateway::open(forwarding.clone(), held.lead.clone())
+            .await
+            .context("cannot open a port for helm's gateway")?;
         let mut running = tokio::spawn(control(held.lead.clone(), gateway, leading.clone()));
         let lost = tokio::select! {
-            // In this order: the stop ends the controllers, too, which is no end by themselves.
+            // In this order, because `stop` ends the controllers, too, and that is not a failure.
             biased;
             () = stop.cancelled() => None,
             lost = lease.keep(&mut held) => Some(lost),
             ended = &mut running => {
                 ended.context("the controllers ended")?;
-                bail!("the controllers ended by themselves");
+                                bail!("the controllers ended unexpectedly");
             }
         };
         leading.cancel();
         let lost = match lost {
             Some(lost) => Some(lost),
-            // The lease is kept until the last helm has ended, and only then released: there are never two of them.
+            // The lease is released only after the last helm has ended, so that two never run at once.
             None => tokio::select! {
                 lost = lease.keep(&mut held) => Some(lost),
                 ended = &mut running => {
@@ -155,8 +156,8 @@ async fn lead(
             tracing::info!("stopped");
             return Ok(());
         };
-        tracing::error!(%lease, reason = %lost, "the lease is lost: ending all that acts");
-        // Another operator leads soon after. What is still at it then waits for an API server that does not answer.
+        tracing::error!(%lease, reason = %lost, "the lease is lost: stopping the controllers and helm");
+        // Another operator will lead soon. Whatever is still running waits for an API server that does not respond.
         if timeout(GRACE, &mut running).await.is_err() {
             running.abort();
             let _ = running.await;
@@ -164,16 +165,16 @@ async fn lead(
     }
 }
 
-/// The user's own cache: a directory that others can write to would let them choose what is installed.
+/// The user's own cache: if others could write to the directory, they could choose what is installed.
 fn default_chart_cache() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || std::env::home_dir().map(|home| home.join(".cache"));
     let cache = cache.filter(|cache| cache.is_absolute()).or_else(home);
-    let cache = cache.context("there is no home directory to keep charts in: give one with --chart-cache")?;
+    let cache = cache.context("there is no home directory for the chart cache: set --chart-cache")?;
     Ok(cache.join("clientapp-operator").join("charts"))
 }
 
-/// Asks until the answer is a good one, and says in `/readyz` why it is not.
+/// Repeats a check until it succeeds, and shows the reason of a failure in `/readyz`.
 async fn until<T>(
     ready: &watch::Sender<Readiness>,
     pause: Duration,
@@ -191,26 +192,26 @@ async fn until<T>(
     }
 }
 
-/// Whether ClientApps can be listed.
+/// Checks that ClientApps can be listed.
 async fn served(client: &Client) -> Result<(), (Reason, String)> {
     let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
     match apps.list_metadata(&ListParams::default().limit(1)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => {
-            Err((Reason::KindMissing, "this cluster does not know the kind ClientApp: apply crds/".to_owned()))
+            Err((Reason::KindMissing, "this cluster does not have the kind ClientApp: apply crds/".to_owned()))
         }
         Err(error) => Err((Reason::ClientAppsUnavailable, api_sentence(&error))),
     }
 }
 
-/// The image that this process runs in, as far as it can be known. kustomize changes images where they stand as such, and not in
-/// variables: the pod knows.
+/// The image of this process, if it can be determined. It is read from the pod, because kustomize changes `image` fields but not
+/// environment variables.
 async fn own_image(args: &RunArgs, client: &Client, namespace: &str) -> Result<Option<String>, (Reason, String)> {
     let (None, Some(name)) = (&args.image, &args.pod_name) else { return Ok(args.image.clone()) };
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let containers = match pods.get(name).await {
         Ok(pod) => pod.spec.map(|spec| spec.containers).unwrap_or_default(),
-        // Nothing but uploads needs it, and who needs those is told.
+        // Only uploads of dumps need the image, and a Postgresql with such uploads reports that it is missing.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
             tracing::warn!(pod = %name, namespace, "the operator cannot read its own pod: {}", status.message);
             return Ok(None);

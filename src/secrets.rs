@@ -22,56 +22,56 @@ use crate::{
     },
 };
 
-/// Of any Secret: whose it is, and which version of it this is. Never its data.
+/// Metadata of a Secret: its owner and version, never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretMeta {
-    /// Tells it from a successor of the same name.
+    /// Distinguishes it from a later Secret of the same name.
     pub uid: String,
     /// Changes with every write.
     pub resource_version: String,
     pub created: Option<Timestamp>,
-    /// Kind, name and uid of the controlling or first owner.
+    /// Kind, name and uid of the controlling owner, or else of the first.
     pub owner: Option<(String, String, String)>,
-    /// uid of the ClientApp that it was made for, or adopted by.
+    /// uid of the ClientApp that it was created for, or adopted by.
     pub stamp: Option<String>,
     pub deleting: bool,
-    /// The app that left it behind.
+    /// The app that has left it.
     pub retained_from: Option<String>,
-    /// It has the label of what a Postgresql has left.
+    /// Whether it has the label of objects that a Postgresql has left.
     pub is_left: bool,
-    /// uid of the Postgresql that it belongs to, by its label.
+    /// uid of the Postgresql that it belongs to, from its label.
     pub postgresql: Option<String>,
-    /// Where it stores a revision of a Helm release.
+    /// Set if it stores a revision of a Helm release.
     pub revision: Option<RevisionMeta>,
 }
 
-/// One stored revision of a Helm release, by its labels.
+/// A stored revision of a Helm release, from its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RevisionMeta {
     pub uid: String,
     pub revision: i64,
     /// Helm's `status`.
     pub status: String,
-    /// Our digest, be it inherited.
+    /// The operator's digest, possibly inherited from an earlier revision.
     pub digest: Option<String>,
-    /// The revision for which our labels were stamped.
+    /// The revision that the operator's labels were set for.
     pub stamped: Option<i64>,
-    /// When it was begun. Helm's own time labels come and go with the revision's updates.
+    /// When it was begun. Helm's own time labels change with updates of the revision.
     pub written: Option<Timestamp>,
 }
 
 type Listener = Box<dyn Fn(&Change) + Send + Sync>;
 
-/// Those of Helm are filed under their release.
+/// Helm's Secrets are grouped by release.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets {
     cache: Arc<Cache<SecretMeta>>,
-    /// By the kind that is reconciled.
+    /// By the reconciled kind.
     listeners: Arc<Mutex<HashMap<String, Listener>>>,
 }
 
 impl Secrets {
-    /// The Secrets, for the controller of a kind: it is told of each change from now on, and no other of its kind.
+    /// The Secrets for a kind's controller. It is notified of each change from now on, in place of an earlier controller of that kind.
     pub(crate) fn told<K: Object>(&self, objects: &Objects<K>, changed: Changed<K>) -> Arc<Cache<SecretMeta>> {
         let objects = objects.clone();
         let listener: Listener = Box::new(move |change| told(&objects, change, changed));
@@ -80,7 +80,7 @@ impl Secrets {
         self.cache.clone()
     }
 
-    /// Watches, for good.
+    /// Watches until dropped.
     pub(crate) async fn feed(&self, client: Client) {
         let stream = watcher(Api::<Lean<PartialObjectMeta<Secret>>>::all(client), in_pages(watcher::Config::default()));
         let changed = |change| {
@@ -112,7 +112,7 @@ fn entry(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
     Entry { group: release.map(|release| Key::new(&key.namespace, release)), value: Some(meta), key }
 }
 
-/// A revision of a release by the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
+/// Parses a revision from the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
 pub(crate) fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
     let labels = secret.labels();
     if labels.get("owner").map(String::as_str) != Some("helm") {
@@ -120,7 +120,7 @@ pub(crate) fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMet
     }
     Some(RevisionMeta {
         uid: secret.uid().unwrap_or_default(),
-        // What is no number of Helm's is no revision of it, whatever the label says.
+        // Helm's revisions are positive 32-bit integers; any other label value is ignored.
         revision: labels.get("version")?.parse::<i32>().ok().filter(|revision| *revision > 0)?.into(),
         status: labels.get("status")?.clone(),
         digest: labels.get(DIGEST_LABEL).cloned(),

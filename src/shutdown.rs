@@ -1,13 +1,12 @@
-//! The end of the process: SIGTERM or SIGINT cancels everything once, politely.
+//! Graceful shutdown: SIGTERM or SIGINT cancels everything once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by SIGTERM or SIGINT. A second signal has no further effect: helm is given its time to
-/// record what it was doing.
+/// A token that is cancelled by SIGTERM or SIGINT. A second signal has no effect, so that helm keeps its time to record its result.
 ///
 /// # Errors
-/// When the signals cannot be caught.
+/// If the signal handlers cannot be installed.
 pub(crate) fn on_signals() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -1,4 +1,4 @@
-//! Logs: text for a person at a terminal, JSON for everything else. `RUST_LOG` chooses what is logged.
+//! Logs: text on a terminal, JSON otherwise. `RUST_LOG` sets the filter.
 
 use std::io::IsTerminal as _;
 
@@ -6,11 +6,10 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::Subscr
 
 use crate::runtime::panic::words;
 
-/// What is logged when `RUST_LOG` does not say. kube reports every retry of a watch as an error of its own; the
-/// operator says the same in one line.
+/// Filter if `RUST_LOG` is not set. kube reports every retry of a watch as a separate error, which the operator logs in one line.
 const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=off";
 
-/// Starts logging to standard error, panics included: where they were is what a report of them needs.
+/// Starts logging to standard error, including panics with their location, which a bug report needs.
 pub(crate) fn init() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string);

@@ -1,8 +1,8 @@
-//! YAML that people write and read. **Pure.**
+//! YAML that users write and read. **Pure.**
 //!
-//! kubectl and helm read it by the rules of YAML 1.1, where a plain `no` is false and `1_000` a number; nearly all else,
-//! what this program reads with included, by those of 1.2, where both are text. So that a value is the same to all of
-//! them, nothing is read on which they differ, and nothing is printed.
+//! kubectl and helm parse YAML 1.1, where a plain `no` is false and `1_000` is a number; nearly every other parser, including the one
+//! in this program, follows YAML 1.2, where both are strings. To keep values the same for all of them, ambiguous scalars are neither
+//! accepted nor printed.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,20 +10,20 @@ use granit_parser::{Event, Parser, ScalarStyle};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
-/// Reads one document. An error is a sentence on why it is not YAML, or what in it has two meanings.
+/// Parses one document. The error says why it is not YAML, or which part of it is ambiguous.
 pub fn read(text: &str) -> Result<Value, String> {
     let value = serde_yaml::from_str(text).map_err(|error| format!("not YAML: {error}"))?;
     unambiguous(text).map(|()| value)
 }
 
-/// Reads any number of documents, with the same errors.
+/// Parses any number of documents, with the same errors.
 pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     let documents: Result<Vec<Value>, _> = serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect();
     let documents = documents.map_err(|error| format!("not YAML: {error}"))?;
     unambiguous(text).map(|()| documents)
 }
 
-/// Prints a document. What would have two meanings is in quotes.
+/// Prints a document, with ambiguous scalars in quotes.
 pub fn print(value: &impl Serialize) -> Result<String, String> {
     let mut text = serde_yaml::to_string(value).map_err(|error| error.to_string())?;
     for Ambiguous { place, .. } in ambiguous(&text)?.into_iter().rev() {
@@ -33,7 +33,7 @@ pub fn print(value: &impl Serialize) -> Result<String, String> {
     Ok(text)
 }
 
-/// Writes what has two meanings as kubectl and helm read it: `0755` as 493, `no` as false.
+/// Rewrites ambiguous scalars to what kubectl and helm read: `0755` to 493, `no` to false.
 pub fn as_helm_reads(text: &str) -> Result<Cow<'_, str>, String> {
     let found = ambiguous(text)?;
     if found.is_empty() {
@@ -55,7 +55,7 @@ pub fn as_helm_reads(text: &str) -> Result<Cow<'_, str>, String> {
         let means = match (meaning, number) {
             ("true" | "false", _) => meaning.to_owned(),
             ("a number", Ok(number)) => number.to_string(),
-            _ => return Err(format!("line {line}: {word} is {meaning} to helm, which is not read here")),
+            _ => return Err(format!("line {line}: {word} is {meaning} to helm, which is not supported here")),
         };
         text.replace_range(place, &means);
     }
@@ -68,13 +68,13 @@ fn unambiguous(text: &str) -> Result<(), String> {
         Some(Ambiguous { line, place, meaning }) => {
             let word = &text[place.clone()];
             Err(format!(
-                "line {line}: {word} is {meaning} to kubectl and helm, and text to other readers of YAML: write \"{word}\" if text is meant, else what it stands for"
+                "line {line}: {word} is {meaning} to kubectl and helm, and text to other readers of YAML: write \"{word}\" for the text, or write the other meaning explicitly"
             ))
         }
     }
 }
 
-/// A plain scalar with two meanings.
+/// A plain scalar that YAML 1.1 and 1.2 read differently.
 struct Ambiguous {
     line: usize,
     place: Range<usize>,
@@ -94,7 +94,7 @@ fn ambiguous(text: &str) -> Result<Vec<Ambiguous>, String> {
     Ok(found)
 }
 
-/// What a plain scalar is to kubectl and helm (`go.yaml.in/yaml/v2`, resolve.go), where YAML 1.2 takes it for text.
+/// What a plain scalar means to kubectl and helm (`go.yaml.in/yaml/v2`, resolve.go), if it is text in YAML 1.2.
 fn meaning(scalar: &str) -> Option<&'static str> {
     match scalar {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some("true"),
@@ -104,8 +104,8 @@ fn meaning(scalar: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether it is a number to YAML 1.1: with underscores anywhere, or leading zeros. One that begins with a dot is read by Go's
-/// `strconv.ParseFloat`, to which underscores are between digits; one that begins with `0b` may have a sign after that.
+/// Whether it is a number in YAML 1.1: with underscores anywhere, or leading zeros. Go parses one that begins with a dot with
+/// `strconv.ParseFloat`, which accepts underscores only between digits; one that begins with `0b` may have a sign after that.
 fn is_number(scalar: &str) -> bool {
     let plain = scalar.replace('_', "");
     let digits = plain.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The body of a POST, read strictly. Pure. No value of it is ever repeated in an answer.
+//! Parses the body of a POST strictly. Pure. Values from it are never repeated in an answer.
 
 use axum::{
     body::Bytes,
@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::{dto::NewInstance, problem::Problem};
 use crate::crd::decode_strictly;
 
-/// Reads the request, and the same as JSON.
-/// 415 for what is not declared as JSON, 400 for what is not JSON, 422 with the field for what is no such request.
+/// The request, and its body as JSON.
+/// 415 if it is not declared as JSON, 400 if it is not JSON, 422 with the field if it does not fit.
 pub(crate) fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Value), Problem> {
     if !is_json(headers) {
         let detail = "send the request as JSON, with the header Content-Type: application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", detail));
     }
     let malformed = |problem: String| {
-        Problem::new(StatusCode::BAD_REQUEST, "Malformed", format!("the body is not JSON: {problem}"))
+        Problem::new(StatusCode::BAD_REQUEST, "Malformed", format!("the body is not valid JSON: {problem}"))
     };
     let text = std::str::from_utf8(body)
         .map_err(|error| malformed(format!("not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
@@ -26,10 +26,10 @@ pub(crate) fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Va
         return Err(malformed("an object such as {\"hostname\": \"acme.example.com\"} is expected".to_owned()));
     }
     let (request, unknown) = decode_strictly::<NewInstance>(text).map_err(|problem| unfit(&problem))?;
-    // These two belong to an object of the cluster, and are known to who reads one.
+    // The type accepts both, because Kubernetes objects have them; a request has not.
     let of_objects = ["apiVersion", "kind"].into_iter().filter(|field| json.get(field).is_some());
     match unknown.iter().map(String::as_str).chain(of_objects).next() {
-        // The path has a question mark for what is optional.
+        // The path marks optional fields with a question mark.
         Some(field) => {
             Err(invalid(&field.replace(".?", ""), "there is no such field; the fields are listed at /openapi.json"))
         }
@@ -42,11 +42,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     declared.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// A field of a wrong type, from a sentence `field: problem`.
+/// A field of the wrong type, from a sentence `field: problem`.
 fn unfit(sentence: &str) -> Problem {
     match sentence.split_once(": ") {
         Some((field, problem)) if !field.contains(' ') => invalid(field, &without_value(problem)),
-        // At the top there is no path.
+        // An error of the top level has no path.
         _ => {
             let field = sentence.split('`').nth(1).unwrap_or("hostname");
             invalid(field, &without_value(sentence))
@@ -58,7 +58,7 @@ fn invalid(field: &str, problem: &str) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidRequest", format!("{field}: {problem}")).about(field)
 }
 
-/// serde quotes a string that is of a wrong type.
+/// serde quotes strings of the wrong type.
 fn without_value(problem: &str) -> String {
     let quoted = problem.split_once("string \"").zip(problem.rsplit_once("\", expected "));
     match quoted {

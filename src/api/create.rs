@@ -1,9 +1,9 @@
-//! How an instance is made: namespace and what is in it from the beginning, ClientApp, Secret, in this order, and all of them or none.
+//! Creates an instance: its namespace with initial objects, the ClientApp, and its Secret, in this order, and all of them or none.
 //!
-//! Every object's creation is an atomic decision of the API server, so that any number of requests and replicas may meet at
-//! the same names: the request that creates the ClientApp has made the instance, and all others are told so. Whatever can be refused is
-//! looked at before, and undone is only what this very request has made. What adopts data has made the instance with its
-//! ClientApp: the Secret is the retained one, and the controller's to adopt.
+//! Each create is an atomic decision of the API server, so requests and replicas can compete for the same names: the request that
+//! creates the ClientApp has created the instance, and all others learn that the name is taken. Reasons for a refusal are checked
+//! first, and a request undoes only what it has created itself. With adoption, the ClientApp completes the instance: the Secret is the
+//! retained one, which the controller adopts.
 
 mod surroundings;
 
@@ -38,32 +38,32 @@ use crate::{
     },
 };
 
-/// Generated names that are tried before giving up; each one is taken with a chance of one in billions.
+/// Generated names to try; the chance that one is taken is one in billions.
 const ATTEMPTS: u32 = 8;
-/// The watch shows a new object within milliseconds; a client that is answered later than this may not see it in a list yet.
+/// The watch shows a new object within milliseconds. A client that is answered after this timeout may not find it in a list yet.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Request {
     pub(crate) instance: NewInstance,
-    /// Where it may be repeated.
+    /// Present if the request has an Idempotency-Key.
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// 201 for what is made now, 200 for what an earlier attempt of the same request has made.
+/// 201 for a new instance, 200 if an earlier attempt of the same request has created it.
 pub(crate) type Answer = (StatusCode, Created);
 
-/// Why one attempt at a name made nothing.
+/// Why an attempt with one name failed.
 #[derive(derive_more::From)]
 enum Failure {
-    /// Another object has the name: where it was generated, another name may do.
+    /// Another object has the name; a generated name is replaced by another.
     NameTaken(Problem),
     /// No other name would help.
     #[from]
     Refused(Problem),
 }
 
-/// Makes an instance, or finds the one that an earlier attempt of the request made.
-/// Every reason why there is none; then nothing of it is left in the cluster, or the log says what.
+/// Creates an instance, or finds the one that an earlier attempt of the request has created.
+/// If it fails, nothing is left in the cluster, or the log says what.
 pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer, Problem> {
     let Request { instance, stamp } = request;
     shared.instances.synced()?;
@@ -72,7 +72,7 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
     check_spec(shared, instance, &request.key(0), profile.as_ref())?;
 
     let in_progress = || {
-        let detail = "a request with this Idempotency-Key is being carried out; repeat it to see what came of it";
+        let detail = "a request with this Idempotency-Key is in progress; repeat it to get its result";
         Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(1)
     };
     let of_key = stamp.as_ref().map(|stamp| shared.reservations.take(format!("key {}", stamp.key)));
@@ -84,16 +84,16 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
     }
     let conflict = || {
         let detail = format!(
-            "spec.hostname: hostname {} belongs to another instance: choose another, or delete that one and wait until it is gone",
+            "spec.hostname: hostname {} belongs to another instance: choose another, or delete that instance and wait until it is gone",
             instance.hostname
         );
         Problem::new(StatusCode::CONFLICT, "HostnameConflict", detail).about("hostname")
     };
-    // Held until the watch shows the instance, so that there is no moment at which the hostname looks free.
+    // Held until the watch shows the instance, so the hostname never looks free in between.
     let _hostname = shared.reservations.take(format!("hostname {}", instance.hostname)).ok_or_else(conflict)?;
     if let Some((_, holder)) = shared.instances.with_hostname(&instance.hostname).first() {
         return match stamp {
-            // Another replica has made it since the question above.
+            // Another replica has created it since the check above.
             Some(stamp) if stamp.compare(holder.stamp.as_ref()) == Match::Same => {
                 replay(stamp, holder.stamp.as_ref(), &holder.instance)
             }
@@ -109,12 +109,12 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
             Err(Failure::NameTaken(problem) | Failure::Refused(problem)) => return Err(problem),
         }
     }
-    let detail = "no free name was found; try again, or choose one";
+    let detail = "no free name was found; try again, or choose a name";
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "NoFreeName", detail).retry_after(SOON))
 }
 
 impl Request {
-    /// Whether it goes on with what an earlier instance of its name has left.
+    /// Whether it adopts data that an earlier instance of its name has left.
     fn adopts(&self) -> bool {
         self.instance.postgres.as_ref().is_some_and(|postgres| postgres.adopt)
     }
@@ -129,7 +129,7 @@ impl Request {
     }
 }
 
-/// Namespaces in which no instance is made.
+/// Namespaces in which no instance may be created.
 fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> {
     let (field, namespace) = match (&instance.namespace, &instance.name) {
         (Some(namespace), _) => ("namespace", namespace),
@@ -145,7 +145,7 @@ fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> 
         return refused("InvalidSpec", problem);
     }
     if namespace == "default" || namespace.starts_with("kube-") || *namespace == shared.parts.namespace {
-        let problem = format!("no instance is made in namespace {namespace}, which the cluster needs: choose another");
+        let problem = format!("namespace {namespace} is reserved, so no instance can be created in it: choose another");
         return refused("NamespaceReserved", &problem);
     }
     Ok(())
@@ -153,7 +153,7 @@ fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> 
 
 async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredProfile>, Problem> {
     let Some(name) = name else { return Ok(None) };
-    // What cannot be a name is not stored under it either, and must not become part of a path.
+    // A name that the API server would refuse must not become part of a URL path.
     if !name.split('.').all(is_label) {
         return Ok(None);
     }
@@ -162,7 +162,7 @@ async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredPro
     Ok(found.map(|profile| profile.object.map(|profile| profile.spec)))
 }
 
-/// The controller's own judgement, in its own words.
+/// The controller's own validation, with its messages.
 fn check_spec(
     shared: &Shared,
     instance: &NewInstance,
@@ -187,7 +187,7 @@ fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<A
     }
     if instance.deleting {
         let detail = format!(
-            "instance {}/{}, which this request has made, is being deleted: repeat it when that is gone",
+            "instance {}/{}, which this request has created, is being deleted: repeat the request once it is gone",
             instance.namespace, instance.name
         );
         return Err(Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(SOON));
@@ -196,7 +196,7 @@ fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<A
 }
 
 fn reused() -> Problem {
-    let detail = "Idempotency-Key: was used for another request already: take a new key for a new request";
+    let detail = "Idempotency-Key: was already used for a different request: use a new key for a new request";
     Problem::new(StatusCode::CONFLICT, "IdempotencyKeyReused", detail).about("Idempotency-Key")
 }
 
@@ -217,7 +217,7 @@ async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileName
             if let Some(answer) = in_the_way(shared, request, key).await? {
                 return Ok(answer);
             }
-            // An earlier attempt may have ended before it came to this.
+            // An earlier attempt may have ended before this step.
             if by_api {
                 surroundings::make(shared, key, asked).await?;
             }
@@ -228,18 +228,18 @@ async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileName
     }
 }
 
-/// The namespace that an instance is made in.
+/// The namespace of an instance.
 enum Space {
-    /// By this very request.
+    /// Created by this request.
     Made { uid: String },
-    /// It was there: made for an instance of this name, such as by an earlier attempt of the request; or for another, or given to
-    /// the operator by its owner.
+    /// It existed. `by_api` if it was created for an instance of this name, such as by an earlier attempt of the request; otherwise it
+    /// was created for another instance, or its owner has labelled it for the operator.
     Found { by_api: bool },
 }
 
-/// What a namespace that was there has of this name already: an instance that is the answer, or a reason against one.
+/// Checks an existing namespace for objects of this name: returns the instance if this request has created it, or refuses.
 async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Option<Answer>, Failure> {
-    // The Secret is made after its ClientApp: what is there now, and is of an instance, has one by the next question.
+    // Read before the ClientApp: a Secret is created after its ClientApp, so the Secret of an instance always has one by then.
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets.get_metadata_opt(&name).await;
@@ -258,21 +258,21 @@ async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Opt
 
 fn data_retained(key: &Key) -> Problem {
     let detail = format!(
-        "metadata.name: an earlier instance {key} has left its data: set postgres.adopt to true to go on with them, or choose another name"
+        "metadata.name: an earlier instance {key} has left its data: set postgres.adopt to true to adopt it, or choose another name"
     );
     Problem::new(StatusCode::CONFLICT, "DataRetained", detail).about("name")
 }
 
 fn secret_not_ours(key: &Key) -> Problem {
     let detail = format!(
-        "metadata.name: Secret {}/{} belongs to something else: choose another name, or remove it",
+        "metadata.name: Secret {}/{} belongs to another object: choose another name, or remove the Secret",
         key.namespace,
         key.admin_secret()
     );
     Problem::new(StatusCode::CONFLICT, "SecretNotOurs", detail).about("name")
 }
 
-/// Makes the namespace, or finds one of ours there.
+/// Creates the namespace, or finds an existing one that the operator may use.
 async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Space, Failure> {
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
@@ -293,7 +293,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
             label::OPERATOR
         );
         let problem = Problem::new(StatusCode::CONFLICT, "NamespaceNotOurs", detail).about("namespace");
-        // A namespace that was asked for stays the one that was asked for.
+        // A namespace that the user has chosen is not replaced by another.
         return Err(if generated { Failure::NameTaken(problem) } else { Failure::Refused(problem) });
     }
     if found.metadata.deletion_timestamp.is_some() {
@@ -317,7 +317,7 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
     };
     let uid = made.uid().unwrap_or_default();
     let admin_password = match request.adopts() {
-        // Whatever a request may do to it later, nothing that was retained depends on it: there is nothing to be undone.
+        // Retained data does not depend on this request, so a later failure needs no undo.
         true => None,
         false => match password(shared, key, &uid).await {
             Ok(password) => Some(password),
@@ -331,8 +331,7 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
     Ok((StatusCode::CREATED, Created::of(&Instance::of_app(&made.metadata, &made), admin_password)))
 }
 
-/// Another request that has made the namespace, or the end of the instance before, may have deleted it, since there was nothing in it
-/// when it looked.
+/// The namespace was empty when another request, or the teardown of an earlier instance, looked at it, and may have been deleted since.
 async fn is_not_going(shared: &Shared, name: &str) -> Result<(), Problem> {
     let found = Api::<Namespace>::all(shared.parts.client.clone()).get(name).await;
     match found.map_err(failed(format!("get Namespace {name}")))?.metadata.deletion_timestamp {
@@ -346,7 +345,7 @@ fn terminating(namespace: &str) -> Problem {
     Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).about("namespace").retry_after(SOON)
 }
 
-/// Takes a ClientApp away that this call has made and that adopts nothing: nothing that was there before is its own.
+/// Deletes a ClientApp that this request has created and that adopts nothing, so no existing data belongs to it.
 async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
     let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
     #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
@@ -368,13 +367,13 @@ fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Ans
             Ok(replay(stamp, stamped.as_ref(), &Instance::of(found))?)
         }
         _ => {
-            let detail = format!("metadata.name: there is an instance {key} already: choose another name, or none");
+            let detail = format!("metadata.name: instance {key} already exists: choose another name, or omit the name");
             Err(Failure::NameTaken(Problem::new(StatusCode::CONFLICT, "NameTaken", detail).about("name")))
         }
     }
 }
 
-/// The administrator's password as it is in the cluster: the controller may have been faster in making one.
+/// The administrator's password as stored in the cluster: the controller may have created the Secret first.
 async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Problem> {
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
@@ -394,25 +393,25 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
     let value = stored.data.and_then(|mut data| data.remove(ADMIN_PASSWORD));
     let text = value.and_then(|value| String::from_utf8(value.0).ok());
     text.ok_or_else(|| {
-        let detail = format!("Secret {}/{name} has no readable {ADMIN_PASSWORD}", key.namespace);
+        let detail = format!("Secret {}/{name} has no readable key {ADMIN_PASSWORD}", key.namespace);
         Problem::new(StatusCode::CONFLICT, "AdminSecretKeyMissing", detail)
     })
 }
 
-/// Takes a namespace away that this call has made for an instance which was not, unless there is something in it.
+/// Deletes a namespace that this request has created for an instance that failed, unless the namespace contains objects.
 async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
     match namespace::undo(&shared.parts.client, name, uid).await {
         Ok(Outcome::Deleting) => {
             tracing::info!(namespace = name, "deleted the namespace that this request had created")
         }
-        Ok(outcome) => tracing::info!(namespace = name, ?outcome, "the namespace stays"),
+        Ok(outcome) => tracing::info!(namespace = name, ?outcome, "the namespace is kept"),
         Err(error) => {
             tracing::warn!(namespace = name, %error, "could not delete the namespace that this request had created")
         }
     }
 }
 
-/// Deletes this object and no successor of its name.
+/// Deletes this object, and no later one of the same name.
 pub(crate) fn only(uid: &str) -> DeleteParams {
     let uid = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
     DeleteParams::default().preconditions(uid)

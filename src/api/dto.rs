@@ -1,4 +1,4 @@
-//! What the API takes and answers, as JSON. Pure.
+//! Requests and responses of the API, as JSON. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,67 +15,67 @@ use crate::{
     runtime::key::Key,
 };
 
-/// An instance to make.
+/// An instance to create.
 #[derive(Clone, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NewInstance {
-    /// The DNS name it is served under, in lower case. Unique in the cluster.
+    /// DNS name that the app is served under, in lower case. Unique in the cluster.
     #[schema(example = "acme.example.com", max_length = 253)]
     pub(crate) hostname: String,
-    /// IngressClass to serve the hostname with. Absent: no Ingress is made.
+    /// IngressClass to serve the hostname with. Absent: no Ingress is created.
     #[schema(example = "traefik")]
     pub(crate) ingress_class_name: Option<String>,
-    /// Its name, a DNS label of at most 53 characters. Absent: one is generated.
+    /// Name of the instance, a DNS label of at most 53 characters. Absent: a name is generated.
     #[schema(max_length = 53)]
     pub(crate) name: Option<String>,
-    /// Its namespace. Absent: one of the instance's own name. It is made if it does not exist.
+    /// Namespace of the instance, created if it does not exist. Absent: a namespace with the name of the instance.
     #[schema(max_length = 63)]
     pub(crate) namespace: Option<String>,
     /// Exact version of the chart.
     #[schema(example = "5.5.2")]
     pub(crate) chart_version: Option<String>,
-    /// Name of the Profile whose defaults it takes.
+    /// Name of the Profile to take defaults from.
     pub(crate) profile: Option<String>,
-    /// Its Redis.
+    /// The app's Redis.
     pub(crate) redis: Option<Redis>,
-    /// Its PostgreSQL.
+    /// The app's PostgreSQL database.
     pub(crate) postgres: Option<Postgres>,
-    /// The volume for its files.
+    /// The volume for the app's files.
     pub(crate) persistence: Option<Persistence>,
 }
 
 impl NewInstance {
-    /// The ClientApp that it asks for.
-    /// Never in practice: all fields are those of the spec.
+    /// The ClientApp for this request.
+    /// An error never occurs in practice, because all fields are fields of the spec.
     pub(crate) fn app(&self, key: &Key) -> serde_json::Result<ClientApp> {
         let mut spec = serde_json::to_value(self)?;
         spec.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
         let mut app = ClientApp::new(&key.name, serde_json::from_value(spec)?);
         app.metadata.namespace = Some(key.namespace.clone());
-        // From the start: an app that is deleted before the controller has seen it would leave its namespace behind.
+        // Set from the start: an app that is deleted before the controller has seen it would leave its namespace behind.
         app.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         Ok(app)
     }
 }
 
-/// An instance that was made, with the administrator's password: in this one answer and in no other. It has no `Debug`, so
-/// that nothing prints it.
+/// A new instance with the administrator's password, which no other response contains. It has no `Debug`, so that nothing prints the
+/// password.
 #[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Created {
-    /// Its name.
+    /// Name of the instance.
     pub(crate) name: String,
-    /// Its namespace.
+    /// Namespace of the instance.
     pub(crate) namespace: String,
-    /// The DNS name it is served under.
+    /// DNS name that the app is served under.
     pub(crate) hostname: String,
-    /// The Secret with the administrator's name and password.
+    /// Secret with the administrator's name and password.
     pub(crate) admin_secret: String,
-    /// The administrator's password. Absent where the answer repeats an earlier one, and with `postgres.adopt`: there it is
-    /// in the Secret that was retained with the data.
+    /// The administrator's password. Absent in the response to a repeated request, and with `postgres.adopt`: then it is in the Secret
+    /// that was retained with the data.
     pub(crate) admin_password: Option<String>,
-    /// The version of the chart.
+    /// Version of the chart.
     pub(crate) chart_version: String,
 }
 
@@ -87,61 +87,61 @@ impl Created {
     }
 }
 
-/// Some instances.
+/// A page of instances.
 #[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InstanceList {
-    /// In the order of namespace and name.
+    /// Sorted by namespace and name.
     pub(crate) items: Vec<Instance>,
-    /// Where there are more: what to give as `continue` for the next of them.
+    /// Present if there are more instances: the value of `continue` for the next page.
     #[serde(rename = "continue")]
     pub(crate) next: Option<String>,
 }
 
-/// An instance, and how it is.
+/// An instance and its state.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Instance {
-    /// Its name.
+    /// Name of the instance.
     pub(crate) name: String,
-    /// Its namespace.
+    /// Namespace of the instance.
     pub(crate) namespace: String,
-    /// The DNS name it is served under; empty where the stored object does not decode.
+    /// DNS name that the app is served under; empty if the stored object cannot be decoded.
     pub(crate) hostname: String,
-    /// Where it is served.
+    /// URL of the app, once it is served.
     pub(crate) url: Option<String>,
-    /// The version of the chart that is asked for.
+    /// Requested version of the chart.
     pub(crate) chart_version: String,
-    /// The Profile it takes defaults from.
+    /// Profile that the instance takes defaults from.
     pub(crate) profile: Option<String>,
-    /// Its labels.
+    /// Labels of the ClientApp.
     pub(crate) labels: BTreeMap<String, String>,
-    /// When it was made, as RFC 3339 has it.
+    /// Time of creation, in RFC 3339 format.
     pub(crate) created: String,
-    /// It is being deleted.
+    /// Whether the instance is being deleted.
     pub(crate) deleting: bool,
-    /// Nothing is changed for now.
+    /// Whether the instance is suspended: the operator changes nothing.
     pub(crate) suspended: bool,
-    /// `True`, `False` or `Unknown`.
+    /// Status of the condition Ready: `True`, `False` or `Unknown`.
     pub(crate) ready: String,
-    /// Why, in one word.
+    /// Reason of the condition Ready, in one word.
     pub(crate) reason: String,
-    /// Why, in a sentence.
+    /// Message of the condition Ready.
     pub(crate) message: String,
-    /// Work is under way, or the newest spec was not looked at yet.
+    /// Whether work is in progress, or the newest spec has not been processed yet.
     pub(crate) reconciling: bool,
-    /// Nothing goes on until a user or a cluster admin changes something.
+    /// Whether a user or a cluster admin has to change something before the operator continues.
     pub(crate) stalled: bool,
-    /// Revision of the release.
+    /// Revision of the Helm release.
     pub(crate) revision: Option<i64>,
     /// The Helm release.
     pub(crate) release: Option<InstanceRelease>,
-    /// The Secret with the administrator's name and password.
+    /// Secret with the administrator's name and password.
     pub(crate) admin_secret: Option<String>,
-    /// Its database.
+    /// The app's database.
     pub(crate) database: Database,
-    /// All conditions.
+    /// All conditions of the ClientApp.
     pub(crate) conditions: Vec<InstanceCondition>,
 }
 
@@ -150,9 +150,9 @@ pub(crate) struct Instance {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InstanceRelease {
-    /// As in `helm history`.
+    /// Revision, as in `helm history`.
     pub(crate) revision: i64,
-    /// Helm's word for its state.
+    /// Helm's name for the state of the release.
     pub(crate) status: String,
     /// Name of the chart.
     pub(crate) chart: Option<String>,
@@ -160,7 +160,7 @@ pub(crate) struct InstanceRelease {
     pub(crate) chart_version: Option<String>,
     /// Version of the app in the chart.
     pub(crate) app_version: Option<String>,
-    /// When the revision was written, as RFC 3339 has it.
+    /// When the revision was written, in RFC 3339 format.
     pub(crate) deployed_at: Option<String>,
 }
 
@@ -169,54 +169,54 @@ pub(crate) struct InstanceRelease {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Database {
-    /// Who makes it; absent where the instance has none of its own.
+    /// Provider of the database; absent if the instance has none.
     pub(crate) provider: Option<PostgresProvider>,
-    /// Its name.
+    /// Name of the database's resource.
     pub(crate) name: Option<String>,
-    /// `True`, `False`, `Unknown`, or `None` where the instance has no database of its own.
+    /// `True`, `False`, `Unknown`, or `None` if the instance has no database.
     pub(crate) ready: String,
-    /// Why, in one word.
+    /// Reason of the condition PostgresReady, in one word.
     pub(crate) reason: Option<String>,
-    /// Why, in a sentence.
+    /// Message of the condition PostgresReady.
     pub(crate) message: Option<String>,
 }
 
-/// A condition.
+/// A condition of the ClientApp.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InstanceCondition {
-    /// Its type.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// `True`, `False` or `Unknown`.
     pub(crate) status: String,
-    /// Why, in one word.
+    /// Reason for the status, in one word.
     pub(crate) reason: String,
-    /// Why, in a sentence.
+    /// Reason for the status, in a sentence.
     pub(crate) message: String,
-    /// Since when, as RFC 3339 has it.
+    /// Time of the last change of the status, in RFC 3339 format.
     pub(crate) last_transition_time: String,
 }
 
-/// Something that happened to an instance.
+/// An event about an instance.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Happened {
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// What, in one word.
+    /// Reason of the event, in one word.
     pub(crate) reason: String,
-    /// What, in a sentence.
+    /// Description of the event.
     pub(crate) message: String,
-    /// When, or when last, as RFC 3339 has it.
+    /// Time of the last occurrence, in RFC 3339 format.
     pub(crate) time: String,
-    /// How often, where more than once.
+    /// Number of occurrences, if more than one.
     pub(crate) count: Option<i32>,
 }
 
 impl Instance {
-    /// What the API shows of a ClientApp, be it one that does not decode.
+    /// The API's view of a ClientApp, even of one that cannot be decoded.
     pub(crate) fn of(guard: &Guard<ClientApp>) -> Instance {
         match &guard.object {
             Ok(app) => Instance::of_app(&guard.metadata, app),
@@ -269,7 +269,7 @@ impl Instance {
         }
     }
 
-    /// What the metadata says.
+    /// The fields that are known from the metadata.
     fn bare(meta: &ObjectMeta) -> Instance {
         Instance {
             name: meta.name.clone().unwrap_or_default(),
@@ -283,7 +283,7 @@ impl Instance {
         }
     }
 
-    /// Whether it is Ready as its newest spec asks, and stays.
+    /// Whether it is ready as its newest spec requests, and is not being deleted.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready == State::True.as_str() && !self.reconciling && !self.deleting
     }

@@ -1,4 +1,4 @@
-//! `GET /instances/{name}/events`: what becomes of an instance, as server-sent events.
+//! `GET /instances/{name}/events`: the progress of an instance, as server-sent events.
 
 use std::{
     collections::HashMap,
@@ -28,14 +28,14 @@ use super::{
 };
 use crate::runtime::{key::Key, watch::WatchLog};
 
-/// How often a silent stream says that it is alive.
+/// Interval of keep-alive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// The events so far are listed within this time, or else told later.
+/// How long `ready` waits for the list of earlier events.
 const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tells of an instance until it is Ready, or with `follow` until it is gone; in any case until the operator stops.
+/// Streams until the instance is ready, or with `follow` until it is gone; in any case until the operator stops.
 pub(crate) fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -> Response {
-    // One event at a time: a reader that is slow holds up the watch, and no memory.
+    // One event at a time: a slow reader delays its watch instead of filling the memory.
     let (sender, receiver) = mpsc::channel(1);
     let (tasks, stop) = (shared.tasks.clone(), shared.stop.clone());
     let gone = sender.clone();
@@ -58,7 +58,7 @@ struct EventStream {
     sender: mpsc::Sender<Event>,
 }
 
-/// The reader has gone.
+/// The reader has disconnected.
 struct Gone;
 
 impl EventStream {
@@ -66,8 +66,8 @@ impl EventStream {
         let mut changes = self.shared.instances.changes();
         let happened = self.happened();
         tokio::pin!(happened);
-        let mut told: Option<Instance> = None;
-        // Before it ends, a stream tells what happened so far.
+        let mut sent: Option<Instance> = None;
+        // Earlier events are sent before the stream ends.
         let mut listed = false;
         let began = Instant::now();
         loop {
@@ -76,9 +76,9 @@ impl EventStream {
             let Some(shown) = shown else {
                 return self.say("gone", &json!({"name": self.key.name, "namespace": self.key.namespace})).await;
             };
-            if told.as_ref() != Some(&shown.instance) {
+            if sent.as_ref() != Some(&shown.instance) {
                 self.say("status", &shown.instance).await?;
-                told = Some(shown.instance.clone());
+                sent = Some(shown.instance.clone());
             }
             if !self.follow && shown.instance.is_ready() && (listed || began.elapsed() >= LISTED_WITHIN) {
                 return self.say("ready", &shown.instance).await;
@@ -95,27 +95,27 @@ impl EventStream {
     }
 
     async fn say(&self, name: &str, data: &impl Serialize) -> Result<(), Gone> {
-        // What is serialized here has string keys only, so it cannot fail.
+        // Serialization cannot fail, because all maps have string keys.
         let data = serde_json::to_string(data).unwrap_or_default();
         self.sender.send(Event::default().event(name).data(data)).await.map_err(|_| Gone)
     }
 
-    /// What happened to the instance and happens; `None` once all that happened before is told.
+    /// Past and new events about the instance, with `None` between them.
     fn happened(&self) -> impl Stream<Item = Option<Happened>> + use<> {
         let events = Api::<KubeEvent>::namespaced(self.shared.parts.watch_client.clone(), &self.key.namespace);
         let of_this = watcher::Config::default().fields(&format!("regarding.uid={}", self.uid));
-        // A watch that begins anew repeats what it told before.
-        let mut told = HashMap::new();
+        // A watch that restarts repeats earlier events.
+        let mut sent = HashMap::new();
         let mut log = WatchLog::new("events");
         watcher(events, of_this).default_backoff().filter_map(move |event| {
             log.see(&event, Instant::now());
             let happened = match event {
                 Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => {
                     let version = event.resource_version();
-                    (told.insert(event.name_any(), version.clone()) != Some(version)).then(|| Some(happened(&event)))
+                    (sent.insert(event.name_any(), version.clone()) != Some(version)).then(|| Some(happened(&event)))
                 }
                 Ok(watcher::Event::Delete(event)) => {
-                    told.remove(&event.name_any());
+                    sent.remove(&event.name_any());
                     None
                 }
                 Ok(watcher::Event::InitDone) => Some(None),

@@ -1,4 +1,4 @@
-//! What every request passes before it reaches a route, and every answer on its way out.
+//! Checks and headers that apply to every request and response.
 
 use std::{
     any::Any,
@@ -31,17 +31,17 @@ use super::{
 };
 use crate::runtime::panic::words;
 
-/// From the whole request to the head of its answer: more than any route waits by itself, which a deletion does for five
-/// minutes if asked to. An event stream may go on after that.
+/// From the complete request to the head of the response. Longer than any route takes: a deletion waits up to five minutes. An event
+/// stream may continue afterwards.
 const REQUEST_TIME: Duration = Duration::from_secs(330);
-/// Seconds after which a client shall try again whose request took too long.
+/// Retry-After in seconds for a request that took too long.
 const RETRY: u64 = 30;
-/// Of a refusal in plain text, what is told of it.
+/// Maximum length of a plain-text error that is quoted.
 const LONGEST_REFUSAL: usize = 4 << 10;
-/// On every answer, and in the log.
+/// In every response, and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What nothing but a browser minds. A page says itself what it may load, and a file how long it may be kept.
+/// Only browsers evaluate these. The page sets its own policy, and its files their own caching.
 const HEADERS: [(HeaderName, &str); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
@@ -54,14 +54,14 @@ struct Gate {
     users: Limit<String>,
 }
 
-/// The routes, behind all checks. They find the user as `Extension<User>`.
+/// The routes behind all checks. They get the user as `Extension<User>`.
 pub(crate) fn behind(routes: Router, auth: Auth) -> Router {
     let gate = Arc::new(Gate { auth, users: for_users() });
     let span = TraceLayer::new_for_http().make_span_with(|request: &Request| {
         let id = request.headers()[REQUEST_ID].to_str().unwrap_or_default();
-        // Of the audit log's target, so that its lines have the id however the log is filtered.
+        // With the target of the audit log, so that audit lines have the id under every log filter.
         let span = tracing::info_span!(target: "audit", "request", request_id = id, peer = %peer(request));
-        tracing::debug!(parent: &span, method = %request.method(), path = request.uri().path(), "asked");
+        tracing::debug!(parent: &span, method = %request.method(), path = request.uri().path(), "request");
         span
     });
     let routes = routes
@@ -70,7 +70,7 @@ pub(crate) fn behind(routes: Router, auth: Auth) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(span.on_request(()).on_response(answered).on_failure(()))
         .layer(PropagateHeaderLayer::new(REQUEST_ID))
-        // A client does not choose what stands in the log.
+        // Overrides the client's value, so that clients cannot choose what the log contains.
         .layer(SetRequestHeaderLayer::overriding(REQUEST_ID, |_: &Request| {
             HeaderValue::try_from(format!("{:016x}", rand::random::<u64>())).ok()
         }));
@@ -80,7 +80,7 @@ pub(crate) fn behind(routes: Router, auth: Auth) -> Router {
 }
 
 fn answered(response: &Response, elapsed: Duration, _: &Span) {
-    tracing::debug!(status = response.status().as_u16(), ?elapsed, "answered");
+    tracing::debug!(status = response.status().as_u16(), ?elapsed, "response");
 }
 
 async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
@@ -93,14 +93,14 @@ impl Gate {
         if matches!(self.auth, Auth::None) {
             origin::check(request.method(), request.uri(), request.headers())?;
         }
-        // Before any refusal: a client that is answered while it is still sending may not see the answer.
+        // Read before any refusal, because a client that is still sending may miss an early response.
         let mut request = with_whole_body(request, BODY_TIME).await?;
         if !is_public(request.method(), request.uri().path()) {
             let user = self.auth.authenticate(request.headers(), peer(&request)).await?;
             self.users.check(&user.name)?;
             request.extensions_mut().insert(user);
         }
-        // Nothing after this can log it.
+        // From here on nothing can log it.
         request.headers_mut().remove(header::AUTHORIZATION);
         tokio::time::timeout(REQUEST_TIME, next.run(request)).await.map_err(|_| {
             let detail = format!("No answer within {REQUEST_TIME:?}: the cluster is slow. Try again.");
@@ -120,7 +120,7 @@ fn peer(request: &Request) -> IpAddr {
     connection.map_or(Ipv4Addr::UNSPECIFIED.into(), |ConnectInfo(address)| address.ip())
 }
 
-/// A refusal that is not a problem document yet, such as axum's own.
+/// Turns errors that are not problem documents yet, such as axum's own, into such.
 async fn as_problem(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(header::CONTENT_TYPE);
@@ -137,10 +137,10 @@ async fn as_problem(response: Response) -> Response {
     (allow, Problem::new(status, "Refused", detail)).into_response()
 }
 
-/// One request fails; the operator goes on.
+/// A panic fails one request, and the operator keeps running.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
     tracing::error!(panic = words(panic.as_ref()), "a request of the API panicked");
-    let detail = "The operator failed at this request; its log says more about this answer's X-Request-Id.";
+    let detail = "The operator failed to handle this request; its log has details under this response's X-Request-Id.";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail).into_response()
 }
 

@@ -1,5 +1,5 @@
-//! `Idempotency-Key`: a POST that is repeated makes no second instance. What is remembered is remembered in the cluster, as
-//! annotations, so that it holds for every replica and over restarts. Pure.
+//! `Idempotency-Key`: a repeated POST creates no second instance. Keys are stored as annotations in the cluster, so they hold for all
+//! replicas and across restarts. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,33 @@ use super::{auth::User, names, problem::Problem};
 use crate::runtime::key::{digest, sha256};
 
 const HEADER: &str = "idempotency-key";
-/// On what was made: digest of user and key.
+/// On the created objects: digest of user and key.
 const KEY: &str = "apps.bnerd-operator.local/idempotency-key";
-/// On what was made: digest of the body.
+/// On the created objects: digest of the body.
 const REQUEST: &str = "apps.bnerd-operator.local/request";
 const LENGTH: std::ops::RangeInclusive<usize> = 1..=255;
 
-/// What a key leaves on the objects that are made with it.
+/// Identifies a request on the objects that it creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What tells requests with this key from all others.
+    /// Distinguishes requests with this key from all others.
     pub(crate) key: String,
     request: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// It was made by an earlier attempt of this request.
+    /// Created by an earlier attempt of this request.
     Same,
-    /// It was made with this key for another request.
+    /// Created with the same key for a different request.
     Reused,
-    /// It has nothing to do with this request.
+    /// Unrelated to this request.
     Other,
 }
 
 impl Stamp {
-    /// The stamp of a request, where it has a key. `body` is the parsed one: spaces and the order of fields do not count.
-    /// 422 for a key that is none.
+    /// The stamp of a request that has a key. `body` is parsed, so whitespace and the order of fields do not count.
+    /// 422 for an invalid key.
     pub fn of(headers: &HeaderMap, user: &User, body: &serde_json::Value) -> Result<Option<Stamp>, Problem> {
         let mut given = headers.get_all(HEADER).iter();
         let Some(key) = given.next() else { return Ok(None) };
@@ -53,12 +53,12 @@ impl Stamp {
         Some(Stamp { key: annotations.get(KEY)?.clone(), request: annotations.get(REQUEST)?.clone() })
     }
 
-    /// The annotations that say so.
+    /// The annotations to set on created objects.
     pub fn annotations(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(KEY.to_owned(), self.key.clone()), (REQUEST.to_owned(), self.request.clone())])
     }
 
-    /// What the stamp on an object means to this one.
+    /// Relates this stamp to the one on an object.
     pub(crate) fn compare(&self, found: Option<&Stamp>) -> Match {
         match found {
             Some(found) if found == self => Match::Same,
@@ -67,7 +67,7 @@ impl Stamp {
         }
     }
 
-    /// The instance's name where the request names none: the same on every replica, and another for each attempt.
+    /// The instance's name if the request has none: the same on every replica, and different for each attempt.
     pub fn name(&self, attempt: u32) -> String {
         names::derived(&sha256(&[self.key.as_bytes(), &attempt.to_be_bytes()]))
     }

@@ -1,4 +1,4 @@
-//! The ClientApps as the API shows them, from a watch of its own: reads cost no request, on every replica.
+//! The API's view of all ClientApps, from a watch of its own, so reads cost no request on any replica.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,18 +29,18 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Tells it from a successor of the same name.
+    /// Distinguishes it from a later ClientApp of the same name.
     pub(crate) uid: String,
     pub(crate) instance: Instance,
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// All of them, filed under their hostname.
+/// All instances, grouped by hostname.
 #[derive(Default)]
 pub(crate) struct Instances(Cache<Arc<Shown>>);
 
 impl Instances {
-    /// Starts the watch. It ends with `stop`.
+    /// Starts the watch, which ends with `stop`.
     pub(crate) fn start(client: &Client, tasks: &TaskTracker, stop: &CancellationToken) -> Arc<Instances> {
         let instances = Arc::new(Instances::default());
         let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), in_pages(watcher::Config::default()));
@@ -55,8 +55,8 @@ impl Instances {
         self.0.apply(event, entry);
     }
 
-    /// All that is known, which may lag behind by moments.
-    /// 503 while the first list is not complete.
+    /// The view may lag behind the cluster by moments.
+    /// 503 until the first list is complete.
     pub(crate) fn synced(&self) -> Result<(), Problem> {
         if self.0.is_synced() {
             return Ok(());
@@ -69,25 +69,25 @@ impl Instances {
         self.0.get(key)
     }
 
-    /// The instances of this name, in the order of their namespaces.
+    /// The instances of this name, sorted by namespace.
     pub(crate) fn named(&self, name: &str) -> Vec<(Key, Arc<Shown>)> {
         let mut all = self.0.all();
         all.retain(|(key, _)| key.name == name);
         all
     }
 
-    /// The instances that have a hostname, or ask for it.
+    /// The instances that have or request a hostname.
     pub(crate) fn with_hostname(&self, hostname: &str) -> Vec<(Key, Arc<Shown>)> {
         self.0.group(&under(hostname))
     }
 
-    /// What was made with the key of this stamp.
+    /// The instance that was created with the key of this stamp.
     pub(crate) fn stamped(&self, stamp: &Stamp) -> Option<Arc<Shown>> {
         let mut all = self.0.all().into_iter().map(|(_, shown)| shown);
         all.find(|shown| stamp.compare(shown.stamp.as_ref()) != Match::Other)
     }
 
-    /// Some of the instances, in the order of namespace and name, and where there are more, the last one's key.
+    /// A page of instances, sorted by namespace and name, and the last one's key if there are more.
     pub(crate) fn page(
         &self,
         namespace: Option<&str>,
@@ -134,20 +134,20 @@ fn entry(guard: Guard<ClientApp>) -> Entry<Arc<Shown>> {
     Entry { key: key_of(&guard), group, value: Some(Arc::new(shown)) }
 }
 
-/// Where a list goes on, for the next request.
+/// The token with which the next request continues a list.
 pub(crate) fn token(last: &Key) -> String {
     last.to_string()
 }
 
-/// Reads [`token`] back.
-/// 400 for what is none.
+/// Parses [`token`].
+/// 400 if it is not one.
 pub(crate) fn after(token: &str) -> Result<Key, Problem> {
     let part = |part: &str| {
         !part.is_empty() && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c))
     };
     match token.split_once('/') {
         Some((namespace, name)) if part(namespace) && part(name) => Ok(Key::new(namespace, name)),
-        _ => Err(query::refused("continue", "must be what a list answered as `continue`, unchanged".to_owned())),
+        _ => Err(query::refused("continue", "must be the unchanged `continue` of a previous list".to_owned())),
     }
 }
 

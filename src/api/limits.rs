@@ -1,4 +1,4 @@
-//! How much one caller may ask for: requests in a time, and bytes in a request.
+//! Limits for each caller: requests per second, and bytes per request.
 
 use std::{hash::Hash, net::IpAddr, num::NonZeroU32, time::Duration};
 
@@ -14,38 +14,37 @@ use governor::{
 
 use super::problem::Problem;
 
-/// Bytes of the largest body. A request is about one instance.
+/// Maximum size of a body. A request describes one instance.
 const BODY: usize = 64 << 10;
-/// Of a body that is too large, so many bytes are read and thrown away: a client that is still sending would not see the
-/// answer.
+/// How much of an oversized body is read and discarded: a client that is still sending would not see the response.
 const DISCARD: usize = 8 << 20;
-/// For a whole body to come.
+/// Timeout for receiving a whole body.
 pub(crate) const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Requests a second, and at once, of one user.
+/// Requests of one user, per second and in a burst.
 const USER: Quota = quota(100, 400);
-/// The same of one address whose user is not known; each costs the API server a TokenReview.
+/// Requests of one address without a known user; each costs the API server a TokenReview.
 const UNAUTHENTICATED: Quota = quota(50, 200);
-/// Callers that are remembered before those are forgotten that have been quiet.
+/// Callers to remember before inactive ones are forgotten.
 const REMEMBERED: usize = 10_000;
 
-/// Requests of each caller.
+/// A rate limit for each caller.
 pub(crate) struct Limit<K: Eq + Hash + Clone> {
     requests: DefaultKeyedRateLimiter<K>,
     whose: &'static str,
 }
 
-/// By user: what a busy client never reaches.
+/// By user; a busy client stays far below it.
 pub(crate) fn for_users() -> Limit<String> {
     Limit::new(USER, "this user")
 }
 
-/// By address, as [`network`] has it: for requests whose user is not known.
+/// By address, grouped by [`network`]: for requests without a known user.
 pub(crate) fn for_unauthenticated() -> Limit<IpAddr> {
-    Limit::new(UNAUTHENTICATED, "this address without a token that is known")
+    Limit::new(UNAUTHENTICATED, "this address without a valid token")
 }
 
-/// A client that has one address of IPv6 has all of its /64.
+/// A client with one IPv6 address has its whole /64.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((address.to_bits() & !u128::from(u64::MAX)).to_be_bytes()),
@@ -62,7 +61,7 @@ impl<K: Eq + Hash + Clone> Limit<K> {
         Limit { requests: RateLimiter::keyed(quota), whose }
     }
 
-    /// Counts one request; 429 when it is one too many.
+    /// Counts a request; 429 if it exceeds the limit.
     pub(crate) fn check(&self, key: &K) -> Result<(), Problem> {
         if self.requests.len() > REMEMBERED {
             self.requests.retain_recent();
@@ -70,17 +69,17 @@ impl<K: Eq + Hash + Clone> Limit<K> {
         self.requests.check_key(key).map_err(|refused| {
             let wait = refused.wait_time_from(DefaultClock::default().now());
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let detail = format!("Too many requests of {}: wait {seconds} s.", self.whose);
+            let detail = format!("Too many requests from {}: wait {seconds} s.", self.whose);
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", detail).retry_after(seconds)
         })
     }
 }
 
-/// The request with its whole body, so that no route waits for a slow sender. 413 when the body is too large, 408 when it
-/// does not come, 400 when it ends early.
+/// Reads the whole body, so that no route waits for a slow sender. 413 if the body is too large, 408 if it does not arrive in time,
+/// 400 if it ends early.
 pub(crate) async fn with_whole_body(request: Request<Body>, time: Duration) -> Result<Request<Body>, Problem> {
     let (parts, body) = request.into_parts();
-    // A client that asks before sending is told without having sent.
+    // With `Expect: 100-continue`, the client is waiting for the response before it sends.
     let discard = if parts.headers.contains_key(header::EXPECT) { 0 } else { DISCARD };
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -91,7 +90,7 @@ pub(crate) async fn with_whole_body(request: Request<Body>, time: Duration) -> R
         whole(body.into_data_stream(), discard).await
     };
     let bytes = tokio::time::timeout(time, read).await.map_err(|_| {
-        let detail = format!("The body of the request did not come within {time:?}.");
+        let detail = format!("The body of the request did not arrive within {time:?}.");
         Problem::new(StatusCode::REQUEST_TIMEOUT, "Timeout", detail)
     })?;
     Ok(Request::from_parts(parts, Body::from(bytes?)))
@@ -113,7 +112,7 @@ async fn whole(mut stream: BodyDataStream, discard: usize) -> Result<Bytes, Prob
 }
 
 fn too_large() -> Problem {
-    let detail = format!("The body of the request has more than {} KiB.", BODY >> 10);
+    let detail = format!("The body of the request is larger than {} KiB.", BODY >> 10);
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", detail)
 }
 

@@ -1,5 +1,4 @@
-//! The HTTP API: instances on demand. It writes specs and reads status; it never runs helm, and its state is the
-//! cluster's.
+//! The HTTP API: instances on demand. It writes specs and reads status, and never runs helm. It keeps its state in the cluster.
 
 pub mod auth;
 mod body;
@@ -38,7 +37,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) use self::shared::Parts;
 use self::{instances::Instances, problem::Problem, shared::Shared};
 
-/// The routes. What they watch ends with `stop`; what they have begun is in `tasks`.
+/// The routes. Watches end with `stop`; work in progress is tracked in `tasks`.
 pub(crate) fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Router {
     let shared = Arc::new(Shared {
         instances: Instances::start(&parts.watch_client, tasks, stop),
@@ -57,11 +56,11 @@ pub(crate) fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken
 }
 
 async fn no_such_path(uri: Uri) -> Problem {
-    let detail = format!("there is nothing at {}; /openapi.json tells what there is", uri.path());
+    let detail = format!("there is nothing at {}; /openapi.json lists all paths", uri.path());
     Problem::new(StatusCode::NOT_FOUND, "NotFound", detail)
 }
 
 async fn no_such_method(method: Method, uri: Uri) -> Problem {
-    let detail = format!("{method} is not possible at {}; /openapi.json tells what is", uri.path());
+    let detail = format!("{method} is not supported at {}; /openapi.json lists the methods", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", detail)
 }

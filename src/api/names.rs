@@ -1,5 +1,4 @@
-//! Names for instances that were given none: `ca-<adjective>-<noun>-<6 of [a-z0-9]>`. Pure but for the operating system's
-//! randomness.
+//! Generated names of instances: `ca-<adjective>-<noun>-<6 of [a-z0-9]>`. Pure, except for the operating system's random numbers.
 
 use rand::{RngExt as _, rand_core::UnwrapErr, rngs::SysRng};
 
@@ -7,7 +6,7 @@ use super::words::{ADJECTIVES, NOUNS};
 
 const SUFFIX_LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const SUFFIX_LENGTH: usize = 6;
-/// Each name is so many draws.
+/// Random numbers in each name.
 const DRAWS: usize = 2 + SUFFIX_LENGTH;
 
 pub(crate) fn random() -> String {
@@ -15,7 +14,7 @@ pub(crate) fn random() -> String {
     name(|choices| random.random_range(0..choices))
 }
 
-/// The name that follows from a digest, the same everywhere.
+/// The name derived from a digest, the same on every replica.
 pub(crate) fn derived(digest: &[u8; 4 * DRAWS]) -> String {
     let mut words = digest.chunks_exact(4).map(|chunk| u32::from_be_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
     name(|choices| words.next().unwrap_or_default() as usize % choices)

@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the API's own description, from the code that serves it.
+//! `GET /openapi.json`: the API's description, generated from the code that serves it.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ use super::routes::{self, json_bytes};
 )]
 struct Document;
 
-/// How callers say who they are, unless the API is served to its own machine only.
+/// How callers authenticate, unless the API is served to its own machine only.
 struct Tokens;
 
 impl Modify for Tokens {
@@ -37,7 +37,7 @@ impl Modify for Tokens {
 /// This document
 #[utoipa::path(
     get, path = "/openapi.json", tag = "openapi",
-    responses((status = 200, description = "The API in the words of OpenAPI 3.1", body = Object))
+        responses((status = 200, description = "The API in OpenAPI 3.1 format", body = Object))
 )]
 pub(crate) async fn document() -> Response {
     static BYTES: LazyLock<Bytes> =

@@ -1,6 +1,5 @@
-//! Without authentication, every client that reaches the loopback address is let in, and so would be every page in a browser of
-//! this machine. What browsers cannot forge tells them apart: the name they were told to go to (DNS rebinding), and the
-//! page that asks. Pure.
+//! Without authentication, every client that reaches the loopback address is admitted, including any page in a browser on this machine.
+//! Two headers that pages cannot forge keep those out: Host (DNS rebinding) and Origin (cross-site requests). Pure.
 
 use std::net::IpAddr;
 
@@ -8,15 +7,15 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::A
 
 use super::problem::Problem;
 
-/// Whether a request is meant for this machine, and does not come from another site's page.
-/// 421 for another host's name, 403 for another page's request.
+/// Whether a request is addressed to this machine, and does not come from another site's page.
+/// 421 for the name of another host, 403 for a request of another page.
 pub(crate) fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-    // Only HTTP/1.0 may leave Host out; no browser does.
+    // Only HTTP/1.0 permits a request without Host, and no browser sends that.
     let hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let mut hosts = hosts.chain(uri.authority().map(Authority::as_str));
     if let Some(host) = hosts.find(|host| !is_loopback(host)) {
         let detail = format!(
-            "Host is {host:?}, but without authentication this API is served to this machine only: ask for localhost or \
+            "Host is {host:?}, but without authentication this API is served to this machine only: use localhost or \
              127.0.0.1."
         );
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "WrongHost", detail));
@@ -28,14 +27,13 @@ pub(crate) fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(
         authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
     };
     if !method.is_safe() && !headers.get_all(header::ORIGIN).iter().all(own) {
-        let detail =
-            "Origin is another page than the API's own, and without authentication only that may change anything.";
+        let detail = "The request comes from another page, and without authentication only the API's own page may change anything.";
         return Err(Problem::new(StatusCode::FORBIDDEN, "WrongOrigin", detail));
     }
     Ok(())
 }
 
-/// Whether a Host header names this machine, with any port.
+/// Whether a Host header names this machine, on any port.
 fn is_loopback(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host();

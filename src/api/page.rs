@@ -1,4 +1,4 @@
-//! The page at `/`, for people: a client of the JSON API like any other, made of files that are part of the binary.
+//! The page at `/`: an ordinary client of the JSON API, made of files in the binary.
 
 use axum::{
     Router,
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::runtime::key::hex;
 
-/// What the page is made of: route, content type, content.
+/// The files of the page: route, content type, content.
 const FILES: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
@@ -23,7 +23,8 @@ const FILES: &[(&str, &str, &str)] = &[
 ];
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The page runs its own files and talks to its own API. Text becomes markup nowhere: no script can write HTML at all.
+/// The page runs only its own files and connects only to its own API. Trusted Types keep scripts from writing HTML, so text never
+/// becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
@@ -32,14 +33,14 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "same-origin"),
-    // Asked about each time, so that the page is never older than the operator; the answer is 304.
+    // Browsers revalidate each time (304), so the page is never older than the operator.
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// The routes of the page. Its files are public: there is nothing of the cluster in them.
+/// The routes of the page. Its files are public: they contain no data of the cluster.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, &(path, content_type, content)| {
-        // A strong tag: the same content has the same one, in every replica.
+        // A strong ETag: every replica sends the same one for the same content.
         let tag = format!("\"{}\"", hex(&Sha256::digest(content)[..16]));
         router.route(path, get(async move |headers: HeaderMap| file(&headers, &tag, content_type, content)))
     })
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
         for (path, _, content) in FILES {
-            // The namespace of SVG is a name, not an address.
+            // The SVG namespace is a name, not an address.
             let text = content.replace("http://www.w3.org/2000/svg", "");
             for banned in ["http://", "<style", " style=", " onclick=", " onload=", "insertAdjacentHTML", "eval("] {
                 assert!(!text.contains(banned), "{banned} is in {path}");

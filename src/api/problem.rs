@@ -1,4 +1,4 @@
-//! Every refusal of the API, as RFC 9457 has it.
+//! Errors of the API, in the format of RFC 9457.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -6,10 +6,10 @@ use axum::{
 };
 use serde::Serialize;
 
-/// A refusal: what it is, and in one sentence what is wrong and what to do. Never a secret.
+/// An error: what is wrong, and what to do. Never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Problem {
-    /// The HTTP status, once more.
+    /// The HTTP status code.
     status: u16,
     /// The HTTP status in words.
     title: String,
@@ -17,7 +17,7 @@ pub struct Problem {
     pub(crate) detail: String,
     /// Machine-readable reason, such as `HostnameConflict` or `InvalidSpec`.
     pub(crate) reason: &'static str,
-    /// The field at fault, where it is one.
+    /// The field of the request at fault, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     #[serde(skip)]

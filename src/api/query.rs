@@ -1,4 +1,4 @@
-//! Query strings, read strictly: what is not known is refused by name rather than ignored. Pure.
+//! Parses query strings strictly: unknown parameters are refused by name instead of ignored. Pure.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -10,16 +10,16 @@ use super::problem::Problem;
 pub(crate) struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Reads a query string; an empty value counts as absent.
-    /// 400 for a parameter that is not `known`, or is there twice.
+    /// Parses a query string; an empty value counts as absent.
+    /// 400 for a parameter that is not `known`, or occurs twice.
     pub(crate) fn parse(query: Option<&str>, known: &[&str]) -> Result<Query, Problem> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&name.as_ref()) {
-                return Err(refused(&name, format!("is not known here; known are {}", known.join(", "))));
+                return Err(refused(&name, format!("is unknown; known parameters are {}", known.join(", "))));
             }
             if !value.is_empty() && parameters.insert(name.clone().into_owned(), value.into_owned()).is_some() {
-                return Err(refused(&name, "is there twice".to_owned()));
+                return Err(refused(&name, "occurs twice".to_owned()));
             }
         }
         Ok(Query(parameters))
@@ -64,8 +64,8 @@ mod tests {
         assert_eq!(Query::parse(Some("namespace="), &known).unwrap().get("namespace"), None);
         assert_eq!(Query::parse(None, &known).unwrap().number("limit", 1..=10).unwrap(), None);
         for (text, detail) in [
-            ("namspace=a", "namspace: is not known here; known are namespace, limit, follow"),
-            ("limit=1&limit=2", "limit: is there twice"),
+            ("namspace=a", "namspace: is unknown; known parameters are namespace, limit, follow"),
+            ("limit=1&limit=2", "limit: occurs twice"),
         ] {
             assert_eq!(Query::parse(Some(text), &known).unwrap_err().detail, detail);
         }

@@ -1,4 +1,4 @@
-//! What the API server's refusals are to who asked this API. Pure.
+//! Turns refusals of the API server into responses of this API. Pure.
 
 use axum::http::StatusCode;
 
@@ -10,12 +10,12 @@ use crate::runtime::{
     refusal::{Refusal, refusal},
 };
 
-/// Seconds after which an API server that did not answer may do so.
+/// Retry-After in seconds when the API server did not respond.
 const UNAVAILABLE_RETRY: u64 = 5;
-/// Seconds after which something that is in the way may be gone.
+/// Retry-After in seconds when something that is about to go is in the way.
 pub(crate) const SOON: u64 = 2;
 
-/// A request to the API server that failed, with what it was for, such as `create Namespace a`.
+/// The response for a failed request to the API server. `operation` says what it was for, such as `create Namespace a`.
 pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
     let detail = format!("{operation}: {}", api_sentence(error));
     match refusal(error) {
@@ -23,8 +23,8 @@ pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
             let detail = match error {
                 kube::Error::Api(_) => detail,
                 _ => {
-                    tracing::warn!(operation, %error, "the API server does not answer");
-                    format!("{operation}: the cluster's API server does not answer; try again")
+                    tracing::warn!(operation, %error, "the API server does not respond");
+                    format!("{operation}: the cluster's API server does not respond; try again")
                 }
             };
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail);
@@ -35,7 +35,7 @@ pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
         }
         Refusal::Quota => Problem::new(StatusCode::CONFLICT, "QuotaExceeded", detail),
         Refusal::Right => {
-            let detail = format!("the operator lacks a right, which its administrator can grant: {detail}");
+            let detail = format!("the operator lacks a right, which a cluster admin can grant: {detail}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "AccessDenied", detail)
         }
         Refusal::Admission | Refusal::Expansion => Problem::new(StatusCode::FORBIDDEN, "Refused", detail),
@@ -65,7 +65,7 @@ fn causes(error: &kube::Error) -> &[StatusCause] {
     }
 }
 
-/// A field of a ClientApp, as the request has it.
+/// The field of the request for a field of a ClientApp.
 pub(crate) fn of_request(field: &str) -> &str {
     field.strip_prefix("spec.").or_else(|| field.strip_prefix("metadata.")).unwrap_or(field)
 }

@@ -1,4 +1,4 @@
-//! What requests of this process are at work on, so that two of them at the same moment do not both find it free.
+//! Names that requests of this process are claiming, so that two concurrent requests do not both find one free.
 
 use std::{
     collections::HashSet,
@@ -8,7 +8,7 @@ use std::{
 #[derive(Default)]
 pub(crate) struct Reservations(Mutex<HashSet<String>>);
 
-/// Something taken, until it is dropped.
+/// Released when dropped.
 pub(crate) struct Reservation {
     taken: Arc<Reservations>,
     what: String,

@@ -1,4 +1,4 @@
-//! The routes: which user may, what is asked, what is answered. What is done is in the modules beside this one.
+//! The routes: authorization, parameters and responses. The work is done in the other modules.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,12 +32,12 @@ use crate::{
     runtime::key::Key,
 };
 
-/// Instances in one answer, at most and where nothing is said.
+/// Instances per response: the permitted range, and the default.
 const LIMIT: std::ops::RangeInclusive<u64> = 1..=1000;
 const DEFAULT_LIMIT: u64 = 100;
-/// Seconds that a DELETE waits at most.
+/// Seconds that a DELETE may wait.
 const WAIT: std::ops::RangeInclusive<u64> = 0..=300;
-/// On the answer to a repeated request.
+/// Set on the response to a repeated request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub(crate) fn routes() -> Router<Arc<Shared>> {
@@ -47,29 +47,29 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
         .route("/instances/{name}/events", get(follow))
 }
 
-/// Make an instance
+/// Create an instance
 ///
-/// Namespace, ClientApp and the administrator's Secret are made before the answer; all else follows, and
-/// `/instances/{name}/events` tells of it. The password is in this one answer and in no other. With `postgres.adopt`, which
-/// goes on with what an earlier instance of the name has left, it is in none: the retained Secret has it.
+/// The namespace, the ClientApp and the administrator's Secret are created before the response; everything else follows, and
+/// `/instances/{name}/events` reports the progress. Only this response contains the password. With `postgres.adopt`, which adopts the
+/// data that an earlier instance of the name has left, no response does: the password is in the retained Secret.
 #[utoipa::path(
     post, path = "/instances", tag = "instances", request_body = NewInstance,
     params(("Idempotency-Key" = Option<String>, Header,
-        description = "1 to 255 visible ASCII characters. A request that is repeated with its key makes no second instance.")),
+                description = "1 to 255 visible ASCII characters. Repeating a request with its key creates no second instance.")),
     responses(
-        (status = 201, description = "It is made", body = Created,
-            headers(("Location" = String, description = "Where it is seen"))),
-        (status = 200, description = "An earlier attempt of this request made it; there is no password in this answer", body = Created,
+                (status = 201, description = "The instance was created", body = Created,
+                        headers(("Location" = String, description = "Path of the instance"))),
+                (status = 200, description = "An earlier attempt of this request has created the instance; this response contains no password", body = Created,
             headers(("Idempotency-Replayed" = String, description = "`true`"))),
         (status = 400, description = "The body is not JSON", body = Problem, content_type = "application/problem+json"),
-        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
+                (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, an earlier instance of the name has left data, or a quota is used up", body = Problem, content_type = "application/problem+json"),
+                (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, an earlier instance of the name has left data, or a quota is exceeded", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
         (status = 415, description = "The body is not declared as JSON", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "A field cannot be carried out; it is named", body = Problem, content_type = "application/problem+json"),
+                (status = 422, description = "A field is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "Too many requests", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The cluster does not answer, or the operator has just started", body = Problem, content_type = "application/problem+json"),
+                (status = 503, description = "The cluster does not respond, or the operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
 async fn make(
@@ -110,8 +110,8 @@ async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<A
     result
 }
 
-/// One line of the log for each change that was asked for: who asked for what, and what came of it. Never a secret. The
-/// request's id and where it came from are in the line's span.
+/// Logs a line for each requested change: the user, the request and its result, and never a secret. The request's id and its source
+/// address are in the span.
 fn audit(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {
     let (status, reason) = result.map_or_else(|problem| (problem.status(), problem.reason), |status| (status, "Done"));
     tracing::info!(target: "audit", user = %user.name, verb, clientapp = %instance, status = status.as_u16(), reason, "api");
@@ -121,14 +121,14 @@ fn audit(user: &User, verb: &'static str, instance: &Key, result: Result<StatusC
 #[utoipa::path(
     get, path = "/instances", tag = "instances",
     params(
-        ("namespace" = Option<String>, Query, description = "Those of one namespace. Without: of all, which needs the right to list ClientApps in all of them."),
-        ("labelSelector" = Option<String>, Query, description = "As kubectl takes it: `k=v`, `k!=v`, `k`, `!k`, `k in (a,b)`, `k notin (a,b)`, joined by commas."),
-        ("limit" = Option<u64>, Query, description = "So many at most, 1 to 1000; 100 where nothing is said."),
-        ("continue" = Option<String>, Query, description = "Go on where the last list ended: its `continue`."),
+                ("namespace" = Option<String>, Query, description = "Only this namespace. Absent: all namespaces, which needs the right to list ClientApps in all of them."),
+                ("labelSelector" = Option<String>, Query, description = "In the syntax of kubectl: `k=v`, `k!=v`, `k`, `!k`, `k in (a,b)`, `k notin (a,b)`, joined by commas."),
+                ("limit" = Option<u64>, Query, description = "Maximum number of instances, 1 to 1000; 100 by default."),
+                ("continue" = Option<String>, Query, description = "The `continue` of the previous list, to get the next page."),
     ),
     responses(
-        (status = 200, description = "In the order of namespace and name", body = InstanceList),
-        (status = 400, description = "A parameter cannot be used; it is named", body = Problem, content_type = "application/problem+json"),
+                (status = 200, description = "Sorted by namespace and name", body = InstanceList),
+                (status = 400, description = "A parameter is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
         (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
@@ -161,15 +161,15 @@ async fn list(
 #[utoipa::path(
     get, path = "/instances/{name}", tag = "instances",
     params(
-        ("name" = String, Path, description = "Its name"),
-        ("namespace" = Option<String>, Query, description = "Its namespace, where there is more than one of the name"),
+                ("name" = String, Path, description = "Name of the instance"),
+                ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
     ),
     responses(
         (status = 200, description = "The instance", body = Instance),
         (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "There is more than one; the namespaces are named", body = Problem, content_type = "application/problem+json"),
+                (status = 404, description = "There is no such instance", body = Problem, content_type = "application/problem+json"),
+                (status = 409, description = "There are several; the response names their namespaces", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -181,23 +181,23 @@ async fn show(asked: About) -> Result<Response, Problem> {
 
 /// Delete an instance
 ///
-/// With everything that belongs to it, and with its namespace where that was made for it.
+/// With everything that belongs to it, and with its namespace if that was created for it.
 #[utoipa::path(
     delete, path = "/instances/{name}", tag = "instances",
     params(
-        ("name" = String, Path, description = "Its name"),
-        ("namespace" = Option<String>, Query, description = "Its namespace, where there is more than one of the name"),
-        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, 0 to 300; 0 where nothing is said."),
+                ("name" = String, Path, description = "Name of the instance"),
+                ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
+                ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, 0 to 300; 0 by default."),
     ),
     responses(
         (status = 204, description = "It is gone"),
         (status = 202, description = "It is being deleted", body = Instance),
-        (status = 400, description = "A parameter cannot be used; it is named", body = Problem, content_type = "application/problem+json"),
+                (status = 400, description = "A parameter is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
         (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "There is more than one; the namespaces are named", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The cluster does not answer, or the operator has just started", body = Problem, content_type = "application/problem+json"),
+                (status = 404, description = "There is no such instance", body = Problem, content_type = "application/problem+json"),
+                (status = 409, description = "There are several; the response names their namespaces", body = Problem, content_type = "application/problem+json"),
+                (status = 503, description = "The cluster does not respond, or the operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
 async fn remove(asked: About) -> Result<Response, Problem> {
@@ -223,7 +223,7 @@ async fn remove(asked: About) -> Result<Response, Problem> {
     Ok(json(StatusCode::ACCEPTED, &latest.map_or(instance, |latest| latest.instance.clone())))
 }
 
-/// Asks the API server to delete it; `None`: it is gone already.
+/// Deletes it in the cluster; `None` if that was immediate.
 async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instance>, Problem> {
     let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
@@ -235,23 +235,23 @@ async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instanc
     }
 }
 
-/// Watch what becomes of an instance
+/// Watch an instance
 ///
-/// Server-sent events: `status` with the instance, at first and after each change; `event` with what happened to it; at the
-/// end `ready` with the instance, or `gone` when it was deleted.
+/// Server-sent events: `status` with the instance, at first and after each change; `event` with an event about it; finally `ready`
+/// with the instance, or `gone` once it is deleted.
 #[utoipa::path(
     get, path = "/instances/{name}/events", tag = "instances",
     params(
-        ("name" = String, Path, description = "Its name"),
-        ("namespace" = Option<String>, Query, description = "Its namespace, where there is more than one of the name"),
-        ("follow" = Option<bool>, Query, description = "Go on after it is ready, until it is gone"),
+                ("name" = String, Path, description = "Name of the instance"),
+                ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
+                ("follow" = Option<bool>, Query, description = "Continue after it is ready, until it is gone"),
     ),
     responses(
         (status = 200, description = "Events until it is ready", body = String, content_type = "text/event-stream"),
         (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "There is more than one; the namespaces are named", body = Problem, content_type = "application/problem+json"),
+                (status = 404, description = "There is no such instance", body = Problem, content_type = "application/problem+json"),
+                (status = 409, description = "There are several; the response names their namespaces", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -280,12 +280,12 @@ impl FromRequestParts<Arc<Shared>> for About {
 }
 
 impl About {
-    /// Its parameters: the namespace, and these.
+    /// The namespace and these additional parameters.
     fn query(&self, more: &[&str]) -> Result<Query, Problem> {
         Query::parse(self.query.as_deref(), &[&["namespace"], more].concat())
     }
 
-    /// The instance. A user who may not do this to it is not told whether it exists.
+    /// The instance. Users without the right are not told whether it exists.
     async fn find(&self, verb: &'static str, query: &Query) -> Result<(Key, Arc<Shown>), Problem> {
         let About { shared, user, name, .. } = self;
         let namespace = query.get("namespace");
@@ -312,7 +312,7 @@ impl About {
         }
         if visible.len() > 1 {
             let namespaces: Vec<_> = visible.iter().map(|(key, _)| key.namespace.as_str()).collect();
-            let detail = format!("{name} is the name of instances in {}: add ?namespace=", namespaces.join(", "));
+            let detail = format!("there are instances named {name} in {}: add ?namespace=", namespaces.join(", "));
             return Err(Problem::new(StatusCode::CONFLICT, "Ambiguous", detail).about("namespace"));
         }
         visible.pop().ok_or_else(|| missing(name, None))
@@ -325,7 +325,7 @@ fn missing(name: &str, namespace: Option<&str>) -> Problem {
 }
 
 fn json(status: StatusCode, answer: &impl Serialize) -> Response {
-    // All answers have string keys, so this cannot fail.
+    // Serialization cannot fail, because all maps have string keys.
     json_bytes(status, serde_json::to_vec(answer).unwrap_or_default().into())
 }
 

@@ -4,7 +4,7 @@ use kube::core::{Expression, Selector};
 
 use super::{problem::Problem, query};
 
-/// 400 that names the part which cannot be read.
+/// 400 with the part that cannot be parsed.
 pub(crate) fn parse(text: &str) -> Result<Selector, Problem> {
     let mut expressions = Vec::new();
     for part in parts(text) {
@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<Selector, Problem> {
     Ok(expressions.into_iter().collect())
 }
 
-/// What is between the commas that are not within parentheses.
+/// Splits at commas outside of parentheses.
 fn parts(text: &str) -> Vec<&str> {
     let mut within = false;
     text.split(|c| {

@@ -1,4 +1,4 @@
-//! The listener of the API: connections, so many and so long at most, with or without TLS.
+//! The listener of the API: limits the number and the idle time of connections, with or without TLS.
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::config::{ApiArgs, AuthMode};
 
-/// Connections at the same time; more wait to be accepted.
+/// Maximum number of connections; others wait to be accepted.
 const CONNECTIONS: usize = 512;
-/// For the TLS handshake, and then for the head of each request: so long a connection may be idle.
+/// Timeout of the TLS handshake, and then of each request head, which also limits how long a connection may be idle.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a head at most.
+/// Maximum size of a request head.
 const HEAD: usize = 64 << 10;
-/// For requests that are under way when the operator stops. Less than a pod's grace.
+/// Time for open requests when the operator stops; less than the pod's grace period.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Checks the flags and opens the address; `None` when there shall be no API.
+    /// Checks the flags and opens the address; `None` if the API is off.
     pub(crate) async fn bind(args: &ApiArgs) -> Result<Option<Server>, ServeError> {
         let Some(settings) = settings(args).map_err(ServeError::Settings)? else { return Ok(None) };
         let certificate = settings.tls.clone().map(Certificate::read).transpose().map_err(ServeError::Certificate)?;
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`, and until everything is complete that was begun. Connections that do not end are cut off.
+    /// Serves until `stop`, and until all work in progress is complete. Connections that do not end in time are closed.
     pub(crate) async fn serve(self, parts: Parts, stop: CancellationToken) {
         let Server { listener, address, settings, certificate } = self;
         let scheme = if certificate.is_some() { "https" } else { "http" };
@@ -83,7 +83,7 @@ impl Server {
     }
 }
 
-/// Takes connections until `stop`, so many at a time.
+/// Accepts a limited number of connections until `stop`.
 async fn connections(
     listener: TcpListener,
     places: usize,
@@ -95,18 +95,19 @@ async fn connections(
     let connection = service_fn(move |peer: SocketAddr| {
         let (places, routes) = (places.clone(), routes.clone());
         async move {
-            // The next connection is accepted when this one has a place, which it keeps until it ends.
+            // The next connection is accepted once this one has a permit, which it holds until it ends.
             let place = Extension(Arc::new(places.acquire_owned().await));
             Ok::<_, Infallible>(place.layer(Extension(ConnectInfo(peer)).layer(routes)))
         }
     });
     let handle = Handle::new();
     let mut server = axum_server::Server::<SocketAddr>::from_listener(listener).handle(handle.clone()).http1_only();
-    // A client that has sent a whole request may hang up, or close its side as netcat does: the request is carried out.
+    // A client may close its sending side after a complete request, as netcat does; the request is carried out nevertheless.
     server.http_builder().http1().header_read_timeout(HEAD_TIME).max_buf_size(HEAD).half_close(true);
-    let server = server.accept_error_handler(|peer, error| tracing::debug!(?peer, "no connection to the API: {error}"));
+    let server =
+        server.accept_error_handler(|peer, error| tracing::debug!(?peer, "connection to the API failed: {error}"));
     let serving = async {
-        // An answer is one write.
+        // Each response is one write, so Nagle's algorithm would only delay it.
         match tls {
             None => server.acceptor(NoDelayAcceptor).serve(connection).await,
             Some(tls) => {
@@ -119,7 +120,7 @@ async fn connections(
         stop.cancelled().await;
         handle.graceful_shutdown(None);
         tokio::time::sleep(DRAIN_TIME).await;
-        tracing::warn!(open = handle.connection_count(), "the API ends in the middle of requests");
+        tracing::warn!(open = handle.connection_count(), "the API stops with requests in progress");
         handle.shutdown();
     };
     tokio::select! {
@@ -172,7 +173,7 @@ mod tests {
         answered(&mut second).await;
         stop.cancel();
         serving.await.unwrap();
-        // An idle connection is hung up on.
+        // An idle connection is closed.
         assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Which flags of the API go together. Pure: the decision is made before anything is opened.
+//! Validates the combination of the API's flags, before anything is opened. Pure.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -7,13 +7,13 @@ use crate::config::{ApiArgs, AuthMode, Listen};
 /// How the API is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// For whom.
+    /// How users are authenticated.
     pub auth: AuthMode,
-    /// The audience that a token has to be made for.
+    /// Audience that tokens must have.
     pub audience: String,
-    /// Files with certificate and key; `None`: in the clear.
+    /// Certificate and key; `None` for plain HTTP.
     pub tls: Option<TlsFiles>,
 }
 
@@ -22,35 +22,35 @@ pub struct Settings {
 pub struct TlsFiles {
     /// The certificate and its chain.
     pub cert: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Flags that do not go together.
+/// An invalid combination of flags.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSettings {
-    /// An API that every client on the network could use.
+    /// Every client on the network could use the API.
     #[error(
         "--api-auth none is for a loopback address only, but --api-listen is {0}: every client that reaches it could create and \
          delete instances. Use --api-auth token, or listen on 127.0.0.1"
     )]
     OpenToAll(SocketAddr),
-    /// Tokens in the clear.
+    /// Tokens would be sent in the clear.
     #[error(
-        "--api-listen {0} is not a loopback address, so that tokens would cross the network in the clear: give a \
-         certificate with --api-tls-cert and --api-tls-key, or listen on 127.0.0.1"
+        "--api-listen {0} is not a loopback address, so tokens would cross the network in the clear: set a certificate \
+                 with --api-tls-cert and --api-tls-key, or listen on 127.0.0.1"
     )]
     InTheClear(SocketAddr),
-    /// Half of a certificate.
-    #[error("--api-tls-cert and --api-tls-key are given both or not at all")]
+    /// Certificate or key is missing.
+    #[error("--api-tls-cert and --api-tls-key must be given together")]
     HalfTls,
-    /// A token for any audience would do.
+    /// Tokens for any audience would be accepted.
     #[error("--api-audience is empty: name the audience that tokens are made for")]
     NoAudience,
 }
 
-/// What the flags ask for; `None`: no API.
-/// When they do not go together.
+/// The settings; `None` if the API is off.
+/// An error if the flags do not go together.
 pub fn settings(args: &ApiArgs) -> Result<Option<Settings>, InvalidSettings> {
     let Listen::At(listen) = args.api_listen else { return Ok(None) };
     let tls = match (&args.api_tls_cert, &args.api_tls_key) {

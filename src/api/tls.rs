@@ -1,5 +1,5 @@
-//! The API's certificate: read from files, and again when they change, as a mounted Secret does. Connections that are
-//! open keep the one they began with.
+//! The API's certificate: read from files, and reread when they change, as in a mounted Secret. Open connections keep the certificate
+//! they began with.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::settings::TlsFiles;
 
-/// How often the files are looked at. The kubelet takes longer to bring them.
+/// How often the files are checked. The kubelet takes longer to update them.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error("{flag} {}: {source}", path.display())]
     Read { flag: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{flag} {}: there is no {what} in PEM in it", path.display())]
+    #[error("{flag} {}: no {what} in PEM format found", path.display())]
     NotPem { flag: &'static str, path: PathBuf, what: &'static str },
     #[error("--api-tls-cert {} and --api-tls-key {}: {source}", cert.display(), key.display())]
     Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
@@ -29,7 +29,7 @@ pub(crate) enum TlsError {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: TlsFiles,
-    /// What was read last, usable or not.
+    /// What was read last, valid or not.
     seen: Contents,
     shown: RustlsConfig,
 }
@@ -48,7 +48,7 @@ impl Certificate {
         RustlsAcceptor::new(self.shown.clone())
     }
 
-    /// Looks at the files from time to time, until `stop`.
+    /// Checks the files periodically, until `stop`.
     pub(crate) async fn keep_current(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
             let looking = tokio::task::spawn_blocking(move || {
@@ -57,15 +57,17 @@ impl Certificate {
             });
             self = match looking.await {
                 Ok(certificate) => certificate,
-                Err(error) => return tracing::error!("the API's certificate is not followed any more: {error}"),
+                Err(error) => {
+                    return tracing::error!("changes of the API's certificate are no longer picked up: {error}");
+                }
             };
         }
     }
 
-    /// Shows a new certificate if there is one. A broken one is told once, and the old one stays.
+    /// Switches to a changed certificate. An invalid one is reported once, and the old one stays in use.
     fn look_again(&mut self) {
         let read = contents(&self.files);
-        // A file that is missing is seen as an empty one.
+        // A missing file counts as an empty one.
         let now = read.as_ref().map_or_else(|_| Contents::default(), Clone::clone);
         if now == self.seen {
             return;
@@ -125,7 +127,7 @@ mod tests {
         files
     }
 
-    /// Whether a client that trusts only this certificate gets a connection.
+    /// Whether a client that trusts only this certificate can connect.
     async fn shows(certificate: &Certificate, (pem, _): &(String, String)) -> bool {
         let mut trusted = RootCertStore::empty();
         trusted.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
@@ -144,9 +146,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (made(), made());
         let cases = [
-            ((first.0.as_str(), "rubbish"), "--api-tls-key ", "/tls.key: there is no private key in PEM in it"),
-            (("", first.1.as_str()), "--api-tls-cert ", "/tls.crt: there is no certificate in PEM in it"),
-            ((&first.1, &first.1), "--api-tls-cert ", "/tls.crt: there is no certificate in PEM in it"),
+            ((first.0.as_str(), "rubbish"), "--api-tls-key ", "/tls.key: no private key in PEM format found"),
+            (("", first.1.as_str()), "--api-tls-cert ", "/tls.crt: no certificate in PEM format found"),
+            ((&first.1, &first.1), "--api-tls-cert ", "/tls.crt: no certificate in PEM format found"),
             ((&first.0, &second.1), "--api-tls-cert ", "keys may not be consistent: KeyMismatch"),
         ];
         for (pair, flag, problem) in cases {

@@ -1,6 +1,5 @@
-//! The words of generated names: short, lower case, and such that no user minds seeing them in a URL.
+//! The words of generated names: short, lower case, and inoffensive in a URL.
 
-/// How an instance is.
 pub(crate) const ADJECTIVES: [&str; 72] = [
     "able", "airy", "amber", "apt", "azure", "bold", "brave", "breezy", "bright", "brisk", "calm", "cheery", "civic",
     "clear", "clever", "cosmic", "cosy", "crisp", "deft", "dewy", "eager", "early", "easy", "fair", "fancy", "fine",
@@ -10,7 +9,6 @@ pub(crate) const ADJECTIVES: [&str; 72] = [
     "smooth", "solid", "steady", "sunny", "swift", "tidy", "vivid", "warm", "wise", "witty",
 ];
 
-/// What an instance is.
 pub(crate) const NOUNS: [&str; 72] = [
     "acorn", "anchor", "apple", "arch", "aspen", "badge", "barn", "basin", "bay", "beacon", "birch", "bloom", "breeze",
     "bridge", "brook", "canyon", "cedar", "cliff", "cloud", "clover", "coast", "comet", "coral", "cove", "creek",

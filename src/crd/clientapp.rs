@@ -1,7 +1,7 @@
 //! `ClientApp`: one tenant's complete, isolated instance of the web app.
 //!
-//! The doc comments here are what `kubectl explain clientapp.spec` prints, and every rule the API server can
-//! check is a rule of the schema, so that `kubectl apply` refuses at once.
+//! The doc comments here are the output of `kubectl explain clientapp.spec`. Every rule that the API server can check is part of the
+//! schema, so that `kubectl apply` fails at once.
 
 use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore};
 
-/// The instance that the tenant asks for.
+/// The instance that the tenant requests.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[kube(
@@ -28,7 +28,7 @@ use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources
     derive = "PartialEq",
     doc = "A ClientApp is one tenant's complete, isolated instance of a Helm-packaged web app: credentials, Redis, PostgreSQL, storage, ingress, and a Helm release of the ClientApp's own name.",
     validation = Rule::new("self.metadata.name.size() <= 53").message("the name is used as the Helm release name and can have at most 53 characters"),
-    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
+        validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Revision", type_ = "integer", json_path = ".status.release.revision"),
     printcolumn(name = "Chart version", type_ = "string", json_path = ".spec.chartVersion"),
@@ -39,21 +39,20 @@ use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
 pub struct ClientAppSpec {
-    /// The DNS name the instance is served under, in lower case, such as `acme.example.com`. Unique among the
-    /// ClientApps of the cluster: of several with the same hostname, the one that is served under it already keeps it; where
-    /// none is, the oldest gets it.
+    /// DNS name that the app is served under, in lower case, such as `acme.example.com`. It must be unique among the ClientApps of the
+    /// cluster: if several have the same hostname, the one that is already served under it keeps it; if none is, the oldest gets it.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')").message("must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot"))]
     pub hostname: String,
 
-    /// Exact version of the chart, such as `5.5.2`: no range. helm installs this version and no other.
+    /// Exact version of the chart, such as `5.5.2`; ranges are not allowed. helm installs exactly this version.
     #[serde(default = "default_chart_version")]
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')").message("must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'"))]
     pub chart_version: String,
 
-    /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and
-    /// `nextcloud-password`. Absent: `<name>-admin-secret` is generated.
+    /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and `nextcloud-password`. Absent:
+    /// `<name>-admin-secret` is generated.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub admin_secret: Option<String>,
 
@@ -61,18 +60,18 @@ pub struct ClientAppSpec {
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub ingress_class_name: Option<String>,
 
-    /// Name of the Profile whose defaults this instance takes.
+    /// Name of the Profile that this instance takes defaults from.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub profile: Option<String>,
 
-    /// Container image in place of the chart's own: `repository:tag` or `repository@sha256:…`. Empty: the chart's own.
+    /// Container image to use instead of the chart's own: `repository:tag` or `repository@sha256:…`. Empty: the chart's own.
     #[serde(default)]
     #[schemars(length(max = 512))]
     #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
     pub image: String,
 
-    /// Number of app pods. Absent: as the Profile says, else as the chart does. More than one needs a volume that several
-    /// pods can write (ReadWriteMany).
+    /// Number of app pods. Absent: as set by the Profile, otherwise by the chart. More than one needs a volume that several
+    /// pods can write to (ReadWriteMany).
     #[schemars(range(min = 0, max = 100))]
     pub replicas: Option<i32>,
 
@@ -88,41 +87,39 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub persistence: Persistence,
 
-    /// Name of the ServiceAccount of this namespace with whose rights helm installs, upgrades and uninstalls the chart. What
-    /// it may not do, helm may not: the condition `AccessDenied` names verb, resource and account. Absent:
-    /// `clientapp-deployer`, which the operator creates with a RoleBinding to the ClusterRole of that name. Any other account
-    /// you create and bind yourself, and a cluster admin lets the operator impersonate it.
+    /// Name of a ServiceAccount in this namespace with whose rights helm installs, upgrades and uninstalls the chart. If helm lacks a
+    /// right, the condition `AccessDenied` names verb, resource and account. Absent: `clientapp-deployer`, which the operator creates
+    /// with a RoleBinding to the ClusterRole of that name. Any other account must be created and bound by you, and a cluster admin
+    /// must allow the operator to impersonate it.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')").message("must be the name of a ServiceAccount: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"))]
     pub service_account_name: Option<String>,
 
-    /// What has to happen before helm installs another `chartVersion`.
+    /// Requirements before helm installs another `chartVersion`.
     #[serde(default)]
     pub upgrade: Upgrade,
 
-    /// What follows when an object of the release is deleted, or taken off it, by another client. It is about Deployments,
+    /// Reaction when another client deletes an object of the release, or removes Helm's marks from it. Applies to Deployments,
     /// StatefulSets, Services, ConfigMaps, Secrets, Ingresses, NetworkPolicies and PodDisruptionBudgets.
     #[serde(default)]
     pub drift: Drift,
 
-    /// Further values for the chart. Layers, later wins: the operator's base values, the Profile, these values, what the
-    /// operator computes. A key that it computes is refused, and the message names the field to use instead:
-    /// `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`, `ingress.enabled`,
+    /// Additional values for the chart. The layers, where later ones take precedence: the operator's base values, the Profile, these
+    /// values, values computed by the operator. A key that the operator computes is refused, and the message names the field to use
+    /// instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`, `ingress.enabled`,
     /// `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
     /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, and, while `postgres.enabled` is true,
     /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a
-    /// default of the chart. A number that helm, which reads numbers as 64-bit floats, would change is refused: put it into
-    /// quotes.
+    /// default of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,
 
-    /// While true the operator changes nothing for this ClientApp and, if it is deleted, takes nothing down. Its status is
-    /// still kept up to date.
+    /// While true, the operator changes nothing for this ClientApp and, if it is deleted, deletes nothing. Its status is still updated.
     #[serde(default)]
     pub suspend: bool,
 
-    /// What becomes of the database, the volumes and the generated administrator's Secret when the ClientApp is deleted.
+    /// What happens to the database, the volumes and the generated administrator's Secret when the ClientApp is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -131,7 +128,7 @@ pub struct ClientAppSpec {
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Redis {
-    /// Whether the instance has a Redis of its own, with a generated password.
+    /// Whether the instance has its own Redis, with a generated password.
     #[serde(default = "yes")]
     pub enabled: bool,
 }
@@ -140,26 +137,26 @@ pub struct Redis {
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable: data does not move by itself; make a new ClientApp and restore a dump into it").field_path(".provider"))]
-#[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external names the database of the provider external: that provider needs it, and no other has it").field_path(".external"))]
+#[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable, because data is not moved: create a new ClientApp and restore a dump into it").field_path(".provider"))]
+#[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external must be set if the provider is external, and only then").field_path(".external"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; percona.schedules and upgrade.backup say when Percona's clusters are backed up").field_path(".backup"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; Percona's clusters have them in patroni.dynamicConfiguration, and an existing database in its own configuration").field_path(".parameters"))]
-#[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are of a database that is made for this instance, and an existing one has its own").field_path(".resources"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; percona.dataSource says what a PerconaPGCluster is made from").field_path(".restore"))]
-#[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("ask for a dump now with `kubectl clientapp backup`; here it is said when dumps are taken").field_path(".backup.request"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; for percona, use percona.schedules and upgrade.backup").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; a PerconaPGCluster has them in patroni.dynamicConfiguration, and an external database in its own configuration").field_path(".parameters"))]
+#[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are for a database that is created for this instance, not for an external one").field_path(".resources"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; for percona, use percona.dataSource").field_path(".restore"))]
+#[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("request a dump with `kubectl clientapp backup`; this field is not supported here").field_path(".backup.request"))]
 #[x_kube(validation = Rule::new("self.provider == 'percona' || !has(self.percona)").message("percona is for the provider percona").field_path(".percona"))]
-#[x_kube(validation = Rule::new("!has(oldSelf.percona) || !has(oldSelf.percona.repository) || (has(self.percona) && has(self.percona.repository))").message("a repository stays, since the backups in it do: what is backed up would no longer be found").field_path(".percona.repository"))]
-#[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || (has(oldSelf.percona) && has(oldSelf.percona.dataSource) && self.percona.dataSource == oldSelf.percona.dataSource)").message("a new database only is made from a dataSource, and what it is cannot change: `kubectl clientapp restore` restores the database of a ClientApp, and for another dataSource make another ClientApp").field_path(".percona.dataSource"))]
-#[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || !self.adopt").message("dataSource makes a new database, and adopt goes on with the old one: choose").field_path(".percona.dataSource"))]
-#[x_kube(validation = Rule::new("!has(self.restore) || !self.adopt").message("restore makes a new database, and adopt goes on with the old one: choose").field_path(".restore"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.percona) || !has(oldSelf.percona.repository) || (has(self.percona) && has(self.percona.repository))").message("repository cannot be removed: the backups in it would no longer be found").field_path(".percona.repository"))]
+#[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || (has(oldSelf.percona) && has(oldSelf.percona.dataSource) && self.percona.dataSource == oldSelf.percona.dataSource)").message("dataSource is only for a new database and cannot be set or changed later: `kubectl clientapp restore` restores the database of a ClientApp; for another dataSource, create another ClientApp").field_path(".percona.dataSource"))]
+#[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || !self.adopt").message("dataSource creates a new database, and adopt keeps the old one: choose one").field_path(".percona.dataSource"))]
+#[x_kube(validation = Rule::new("!has(self.restore) || !self.adopt").message("restore creates a new database, and adopt keeps the old one: choose one").field_path(".restore"))]
 pub struct Postgres {
-    /// Whether the instance has a PostgreSQL database of its own.
+    /// Whether the instance has its own PostgreSQL database.
     #[serde(default = "yes")]
     pub enabled: bool,
 
-    /// Where the database comes from: `percona` (a PerconaPGCluster, made for this instance), `standalone` (a Postgresql of
-    /// this operator, made for this instance) or `external` (a database that exists already). Immutable.
+    /// Where the database comes from: `percona` (a PerconaPGCluster created for this instance), `standalone` (a Postgresql of
+    /// this operator created for this instance) or `external` (an existing database). Immutable.
     #[serde(default)]
     pub provider: PostgresProvider,
 
@@ -169,38 +166,37 @@ pub struct Postgres {
     #[x_kube(validation = Rule::new("self.matches('^1[3-8]$')").message("must be a major version of PostgreSQL from \"13\" to \"18\""))]
     pub version: String,
 
-    /// Size of the database's volume, such as `1Gi`. Only grows.
+    /// Size of the database's volume, such as `1Gi`. It can only grow.
     #[serde(default = "super::default_storage")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
 
-    /// Number of PostgreSQL instances. With the provider `percona`, more than one are a cluster with automatic failover; with
-    /// `standalone`, all above one are hot standbys without automatic failover.
+    /// Number of PostgreSQL instances. With the provider `percona`, more than one form a cluster with automatic failover; with
+    /// `standalone`, the additional ones are hot standbys without automatic failover.
     #[serde(default = "super::number::<1>")]
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
 
-    /// Whether this ClientApp adopts what an earlier ClientApp of its name left under `deletionPolicy: Retain`: database,
-    /// volumes, and the Secrets that open them. If false, the operator creates nothing while such data exist.
+    /// Whether this ClientApp adopts the data that an earlier ClientApp of its name has left under `deletionPolicy: Retain`: the
+    /// database, the volumes, and the Secrets that open them. If false, the operator creates nothing while such data exists.
     #[serde(default)]
     pub adopt: bool,
 
-    /// Dumps of the database by schedule and before a deletion, and drills that restore them, for the provider `standalone`.
+    /// Dumps of the database on a schedule and before a deletion, and drills that restore them, for the provider `standalone`.
     pub backup: Option<Backup>,
 
-    /// The dump that the database is made from, in place of an empty one, for the provider `standalone`. It counts until the
-    /// database is made, and never after.
+    /// The dump to create the database from, instead of an empty one, for the provider `standalone`. Ignored once the database exists.
     pub restore: Option<Restore>,
 
-    /// Backups, for the provider `percona`: where they are kept, when they are made, and those that the database is made from.
+    /// Options of the provider `percona`: where backups are kept, when they are made, and which backups to create the database from.
     pub percona: Option<PerconaOptions>,
 
     /// Requests and limits of each PostgreSQL instance, for the providers `percona` and `standalone`. A change restarts the
     /// database.
     pub resources: Option<Resources>,
 
-    /// Settings of PostgreSQL, such as `{max_connections: "200"}`, for the provider `standalone`. A change restarts the database.
+    /// PostgreSQL parameters, such as `{max_connections: "200"}`, for the provider `standalone`. A change restarts the database.
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     #[schemars(schema_with = "super::parameters::schema")]
     pub parameters: Parameters,
@@ -209,7 +205,7 @@ pub struct Postgres {
     pub external: Option<ExternalPostgres>,
 }
 
-/// A PostgreSQL database that exists already, and the Secret that opens it. The operator never changes or deletes either.
+/// An existing PostgreSQL database, and the Secret with its credentials. The operator never changes or deletes either.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -240,7 +236,7 @@ pub struct ExternalPostgres {
 
     /// The server, such as `db.example.com` or `db.example.com:6432`; overrides `hostKey`.
     #[schemars(length(max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^([[][0-9a-fA-F:.]+[]]|[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?)(:[1-9][0-9]{0,4})?$')").message("must be a DNS name or an address, with :port behind it where that is not 5432"))]
+    #[x_kube(validation = Rule::new("self.matches('^([[][0-9a-fA-F:.]+[]]|[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?)(:[1-9][0-9]{0,4})?$')").message("must be a DNS name or an address, followed by :port if the port is not 5432"))]
     pub host: Option<String>,
 
     /// The database's name; overrides `databaseKey`.
@@ -252,47 +248,47 @@ pub struct ExternalPostgres {
 #[derive(JsonSchema, ToSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PostgresProvider {
-    /// A PerconaPGCluster, made for this instance.
+    /// A PerconaPGCluster created for this instance.
     #[default]
     Percona,
-    /// A Postgresql of this operator, made for this instance.
+    /// A Postgresql of this operator created for this instance.
     Standalone,
-    /// A database that exists already.
+    /// An existing database.
     External,
 }
 
-/// What has to happen before helm installs another `chartVersion`.
+/// Requirements before helm installs another `chartVersion`.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// Whether the database is backed up before each change of `chartVersion`: by a PerconaPGBackup, or by a dump of the
-    /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is taken anew.
+    /// Whether the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
+    /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
     #[serde(default)]
     pub backup: bool,
 
-    /// The one `chartVersion` that may be installed although it brings an older version of the app, or skips one of its major
-    /// versions. It is for one change: it is spent once that version is installed or `chartVersion` names another, and counts
-    /// again only after the field was removed or changed.
+    /// A `chartVersion` that may be installed although its app is older than the installed one, or skips a major version. It is valid
+    /// for one change: it is spent once that version is installed or `chartVersion` names another, and is valid again only after the
+    /// field was removed or changed.
     #[schemars(length(min = 1, max = 63))]
     pub allow: Option<String>,
 
-    /// How long a lock is respected that another Helm client has put on the release, such as `30m` or `2h`: after that, counted
-    /// from when the lock was taken, it is taken over. Absent: it is respected for ever.
+    /// How long a lock of another Helm client on the release is respected, such as `30m` or `2h`, counted from when the lock was taken;
+    /// afterwards it is taken over. Absent: forever.
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('720h')").message("must be a duration such as 30m or 2h, at least 5m and at most 720h"))]
     pub foreign_lock_timeout: Option<String>,
 }
 
-/// What follows when an object of the release is missing.
+/// Reaction when an object of the release is missing.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum Drift {
-    /// It is recreated as helm has made it, without a new revision; but no StatefulSet whose claims go with it.
+    /// The object is recreated as helm created it, without a new revision; except for StatefulSets whose claims are deleted with them.
     #[default]
     Repair,
-    /// `Ready` says so, and nothing is made.
+    /// `Ready` reports it, and nothing is recreated.
     Report,
-    /// Nothing, but that a workload that is not there is not ready.
+    /// Ignored, except that a missing workload is not ready.
     Ignore,
 }
 
@@ -300,13 +296,13 @@ pub enum Drift {
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow: a volume never shrinks, and a size is not taken back").field_path(".size"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow and cannot be removed: a volume never shrinks").field_path(".size"))]
 pub struct Persistence {
-    /// Whether the app's files are kept on a volume; without one they are lost with the pod. Absent: as the Profile says,
-    /// else true.
+    /// Whether the app's files are kept on a volume; without a volume, they are lost with the pod. Absent: as set by the Profile,
+    /// otherwise true.
     pub enabled: Option<bool>,
 
-    /// Size of the volume, such as `8Gi`. Only grows. Absent: as the Profile says, else `8Gi`.
+    /// Size of the volume, such as `8Gi`. It can only grow. Absent: as set by the Profile, otherwise `8Gi`.
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 8Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
@@ -317,16 +313,16 @@ pub struct Persistence {
     pub storage_class_name: String,
 }
 
-/// What the operator last saw and did.
+/// What the operator last observed and did.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientAppStatus {
-    /// The generation of the spec that the conditions speak of.
+    /// The generation of the spec that the conditions refer to.
     pub observed_generation: Option<i64>,
 
-    /// `Ready` sums up `PostgresReady`, `Released` and `WorkloadsReady`. `Reconciling`: work is under way. `Stalled`: nothing
-    /// goes on until a user or a cluster admin changes something.
+    /// `Ready` summarizes `PostgresReady`, `Released` and `WorkloadsReady`. `Reconciling`: work is in progress. `Stalled`: nothing
+    /// happens until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
@@ -339,17 +335,17 @@ pub struct ClientAppStatus {
     /// Secret with the Redis password.
     pub redis_secret_name: Option<String>,
 
-    /// The PerconaPGCluster or Postgresql that was made for this instance.
+    /// The PerconaPGCluster or Postgresql that was created for this instance.
     pub postgres_cluster_name: Option<String>,
 
-    /// Where the instance is served.
+    /// URL of the app.
     pub url: Option<String>,
 
-    /// The chart that was installed last. Unlike `release` it stays when the release is gone, since the data are still those
-    /// of its app.
+    /// The chart that was installed last. Unlike `release`, it is kept when the release is gone, because the data still belongs to its
+    /// app.
     pub installed: Option<InstalledChart>,
 
-    /// Objects that hold or open data and were made for this ClientApp or adopted by it. An object whose uid is not on this
+    /// Objects that hold or open data and were created for this ClientApp or adopted by it. An object whose uid is not in this
     /// list is never deleted with the ClientApp.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Owned>,
@@ -357,16 +353,16 @@ pub struct ClientAppStatus {
     /// Whether the ClientApp is deleted with `--cascade=orphan`; recorded when the deletion begins.
     pub orphaned: Option<bool>,
 
-    /// What the release consists of, from the manifest that Helm stored.
+    /// The objects of the release, from the manifest that Helm stored.
     pub inventory: Option<Inventory>,
 
-    /// The last backup that was taken before an upgrade.
+    /// The last backup before an upgrade.
     pub backup: Option<BackupRecord>,
 
-    /// The value of `spec.upgrade.allow` that is spent: it does not count until the field is removed or changed.
+    /// The value of `spec.upgrade.allow` that is spent: it is not valid until the field is removed or changed.
     pub spent_allow: Option<String>,
 
-    /// The last time helm was run for this ClientApp, or was about to be.
+    /// The last run of helm for this ClientApp, recorded before it starts.
     pub last_attempt: Option<Attempt>,
 }
 
@@ -391,17 +387,17 @@ pub struct Release {
     pub app_version: Option<String>,
     /// Digest of chart version, values and flags. A release whose digest is unchanged is not upgraded again.
     pub digest: Option<String>,
-    /// sha256 of the chart archive that was installed. The same version with another digest is refused.
+    /// SHA-256 of the chart archive that was installed. The same version with another digest is refused.
     pub chart_digest: Option<String>,
     /// When the revision was written.
     pub deployed_at: Option<Time>,
 }
 
-/// What a revision of a release consists of.
+/// The objects of a revision of a release.
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Inventory {
-    /// uid of the Secret in which Helm stored the revision: numbers of revisions begin anew after an uninstall.
+    /// uid of the Secret in which Helm stored the revision: revision numbers start over after an uninstall.
     pub secret: String,
     /// The objects, in the order in which Helm applied them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -409,7 +405,7 @@ pub struct Inventory {
     /// Jobs of the chart's hooks, which Helm does not count among the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_jobs: Vec<String>,
-    /// Of an installation: the chart's hooks that Helm runs with no upgrade, and that are not through.
+    /// Only for an installation: the chart's hooks that Helm does not run with upgrades, and that are incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub install_hooks: Vec<String>,
     /// The hosts of its Ingresses, which no other ClientApp may have.
@@ -422,13 +418,13 @@ pub struct Inventory {
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseObject {
-    /// Group and version.
+    /// API group and version.
     pub api_version: String,
-    /// Kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
-    /// Namespace, where the chart names another than the release's.
+    /// Namespace, if the chart sets one other than the release's.
     pub namespace: Option<String>,
     /// Whether `helm uninstall` keeps it (`helm.sh/resource-policy: keep`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -436,7 +432,7 @@ pub struct ReleaseObject {
     /// Of a StatefulSet: the names of its claim templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claim_templates: Vec<String>,
-    /// Of a StatefulSet: whether its claims go with it (`persistentVolumeClaimRetentionPolicy.whenDeleted: Delete`).
+    /// Of a StatefulSet: whether its claims are deleted with it (`persistentVolumeClaimRetentionPolicy.whenDeleted: Delete`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_claims: bool,
     /// Of a Deployment or StatefulSet: how many pods the chart asks for.
@@ -454,13 +450,13 @@ impl ReleaseObject {
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstalledChart {
-    /// Its name.
+    /// Name of the chart.
     pub name: String,
-    /// Its version.
+    /// Version of the chart.
     pub version: String,
-    /// Version of the app in it.
+    /// Version of the app in the chart.
     pub app_version: Option<String>,
-    /// sha256 of its archive.
+    /// SHA-256 of the chart archive.
     pub digest: String,
 }
 
@@ -469,57 +465,56 @@ pub struct InstalledChart {
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupRecord {
-    /// `PerconaPGBackup`, or `Postgresql` for a dump that the Postgresql takes.
+    /// `PerconaPGBackup`, or `Postgresql` for a dump of the Postgresql.
     pub kind: String,
-    /// Name of the PerconaPGBackup, or the word by which the Postgresql was asked for the dump.
+    /// Name of the PerconaPGBackup, or the request with which the dump was requested from the Postgresql.
     pub name: String,
     /// The chart version that was installed.
     pub from: String,
     /// The chart version that was to be installed.
     pub to: String,
-    /// Its progress.
+    /// Progress of the backup.
     pub state: BackupState,
-    /// The newest revision of the release when it was asked for; 0 where there was none.
+    /// The newest revision of the release when the backup was requested; 0 if there was none.
     pub at_revision: Option<i64>,
-    /// When it was asked for, or last seen running: its content is no older than this.
+    /// When it was requested, or last seen running: its content is at least as new as this.
     pub as_of: Option<Time>,
-    /// The revision there was when this upgrade was over: the one made after the backup, or, where the upgrade was withdrawn,
-    /// the one from before.
+    /// The revision when this upgrade was over: the one created after the backup or, if the upgrade was withdrawn, the one before.
     pub revision: Option<i64>,
 }
 
 /// Progress of a backup.
 #[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum BackupState {
-    /// It was asked for.
+    /// Requested or running.
     Running,
-    /// It can be restored from.
+    /// Complete: it can be restored.
     Succeeded,
-    /// It failed: it cannot be restored from.
+    /// Failed: it cannot be restored.
     Failed,
 }
 
-/// One run of helm: written before it starts, completed when it ends.
+/// A run of helm: recorded before it starts, completed when it ends.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// Digest of what was asked of helm; failures count anew when it changes.
+    /// Digest of what helm was to install; failures are counted from zero when it changes.
     pub digest: String,
-    /// When the run was begun.
+    /// When the run started.
     pub started_at: Time,
     /// Consecutive failures with this digest.
     #[serde(default)]
-    // The API server knows no unsigned formats.
+    // The API server does not support unsigned formats.
     #[schemars(with = "i32", range(min = 0))]
     pub failures: u32,
-    /// When helm is run again at the earliest, unless the digest changes.
+    /// Earliest time of the next run, unless the digest changes.
     pub retry_at: Option<Time>,
-    /// Class of the last failure, as in the conditions.
+    /// Reason of the last failure, as in the conditions.
     pub reason: Option<String>,
-    /// The chart that is installed.
+    /// The chart that helm installs in this run.
     pub chart: Option<InstalledChart>,
-    /// The last failure in a sentence.
+    /// Message of the last failure.
     pub message: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Types and reasons of the conditions, and how `Ready` sums the others up. Pure.
+//! Types and reasons of conditions, and how `Ready` summarizes the others. Pure.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Types of conditions.
 pub mod kind {
-    /// The summary.
+    /// Summary of the other conditions.
     pub const READY: &str = "Ready";
     /// The database can be used.
     pub const POSTGRES_READY: &str = "PostgresReady";
@@ -15,13 +15,13 @@ pub mod kind {
     pub const RELEASED: &str = "Released";
     /// The release's Deployments and StatefulSets are ready.
     pub const WORKLOADS_READY: &str = "WorkloadsReady";
-    /// Work is under way or will be retried.
+    /// Work is in progress or will be retried.
     pub const RECONCILING: &str = "Reconciling";
-    /// Nothing goes on until a user or a cluster admin changes something.
+    /// Nothing happens until a user or a cluster admin changes something.
     pub const STALLED: &str = "Stalled";
 }
 
-/// State of a condition, as Kubernetes spells it.
+/// Status of a condition, as spelled in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// `True`
@@ -33,7 +33,7 @@ pub enum State {
 }
 
 impl State {
-    /// The word in the object.
+    /// The status as written in objects.
     pub fn as_str(self) -> &'static str {
         match self {
             State::True => "True",
@@ -43,14 +43,14 @@ impl State {
     }
 }
 
-/// A condition before it is stamped with times: what it says.
+/// The content of a condition, before times are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the condition holds.
+    /// Status of the condition.
     pub state: State,
     /// One CamelCase word.
     pub reason: Cow<'static, str>,
-    /// One sentence for people: what, on which object, what to do.
+    /// One sentence: what happened, on which object, and what to do.
     pub message: String,
 }
 
@@ -63,17 +63,17 @@ impl Verdict {
     pub fn no(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Verdict { state: State::False, reason: reason.into(), message: message.into() }
     }
-    /// A verdict that cannot be given.
+    /// A verdict that is not known.
     pub fn unknown(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Verdict { state: State::Unknown, reason: reason.into(), message: message.into() }
     }
 
-    /// The same sentence of a condition that holds, or does not.
+    /// The same reason and message, with another status.
     pub fn that(&self, holds: bool) -> Self {
         Verdict { state: if holds { State::True } else { State::False }, ..self.clone() }
     }
 
-    /// The condition as stored; `lastTransitionTime` moves only when the state does, as the API convention asks.
+    /// The condition to store; `lastTransitionTime` changes only with the status, as the API convention requires.
     pub fn into_condition(
         self,
         type_: &str,
@@ -97,7 +97,7 @@ impl Verdict {
     }
 }
 
-/// The condition of this type, if it is there.
+/// The condition of this type, if it exists.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }

@@ -1,30 +1,30 @@
-//! Data at a deletion: whose they are, and what becomes of them.
+//! Data at a deletion: who owns it, and what happens to it.
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of data when their owner is deleted.
+/// What happens to data when its owner is deleted.
 #[derive(JsonSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[value(rename_all = "PascalCase")]
 pub enum DeletionPolicy {
-    /// They are deleted with it.
-    #[value(help = "They are deleted")]
+    /// The data is deleted with its owner.
+    #[value(help = "The data is deleted")]
     #[default]
     Delete,
-    /// They outlive it, without owner, labelled `apps.bnerd-operator.local/retained-from`.
-    #[value(help = "They are kept")]
+    /// The data outlives its owner, labelled `apps.bnerd-operator.local/retained-from`.
+    #[value(help = "The data is kept")]
     Retain,
 }
 
-/// An object that holds or opens data, by kind, name and uid; its namespace is that of its owner.
+/// An object that holds or opens data, by kind, name and uid, in the namespace of its owner.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Owned {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its uid: an object made later under the same name is another one.
+    /// uid of the object, which distinguishes it from a later object of the same name.
     pub uid: String,
 }

@@ -1,4 +1,4 @@
-//! Decoding that never lets one bad object stop the watch of all the others. Pure.
+//! Decoding in which a single bad object does not stop the watch of all others. Pure.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -14,23 +14,23 @@ use serde_json::{
 };
 use serde_path_to_error::Segment;
 
-/// An object of kind `K`, or the reason why the stored one does not decode, with its metadata either way.
+/// An object of kind `K`, or the reason why the stored object cannot be decoded, with its metadata either way.
 ///
-/// It differs from kube's `DeserializeGuard` in one point: the object is first taken as raw text, which
-/// serde_json scans without recursion. An object nested deeper than serde_json's limit of 128 levels is
-/// therefore one undecodable object here, where it would otherwise fail the whole list or watch.
+/// It differs from kube's `DeserializeGuard` in one point: the object is first read as raw text, which serde_json scans without
+/// recursion. So an object nested deeper than serde_json's limit of 128 levels is a single undecodable object instead of an error of
+/// the whole list or watch.
 #[derive(Clone, Debug)]
 pub struct Guard<K> {
     /// The object's metadata, always readable.
     pub metadata: ObjectMeta,
-    /// The object, or one sentence on why it does not decode.
+    /// The object, or a sentence on why it cannot be decoded.
     pub object: Result<K, String>,
-    /// The status of one that does not decode: what is on record of it is readable, as this operator has written it.
+    /// The status of an object that cannot be decoded. It is readable, because this operator has written it.
     pub status: Option<Value>,
 }
 
 impl<K> Guard<K> {
-    /// The status, as it is stored.
+    /// The status as stored.
     pub fn status<S: Clone + DeserializeOwned>(&self, of: impl FnOnce(&K) -> &Option<S>) -> Option<S> {
         match &self.object {
             Ok(object) => of(object).clone(),
@@ -46,7 +46,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
         let metadata = fields.get("metadata").map_or("{}", |metadata| metadata.get());
         let metadata = serde_json::from_str(metadata).map_err(D::Error::custom)?;
         let object = decode(&serde_json::to_string(&fields).map_err(D::Error::custom)?, |_| {});
-        // The rest of the object may nest too deep to be read.
+        // The rest of the object may be nested too deeply.
         let status = || serde_json::from_str(fields.get("status")?.get()).ok();
         let status = if object.is_err() { status() } else { None };
         Ok(Guard { metadata, object, status })
@@ -55,8 +55,8 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
 
 pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// An object's fields, its metadata without the managed fields. Nothing reads those, they are the larger half of a
-/// small object in the cache, and they nest as deep as the object does.
+/// An object's fields, with metadata that lacks the managed fields. They are not used, take more than half of a small object's space
+/// in the cache, and nest as deeply as the object.
 pub(crate) fn without_managed_fields(json: &str) -> serde_json::Result<Fields> {
     let mut object: Fields = serde_json::from_str(json)?;
     let metadata = object.get("metadata").map(|metadata| serde_json::from_str::<Fields>(metadata.get())).transpose()?;
@@ -66,11 +66,11 @@ pub(crate) fn without_managed_fields(json: &str) -> serde_json::Result<Fields> {
     Ok(object)
 }
 
-/// An object from its text, and the fields that its kind does not have. An error names the field at fault.
+/// Decodes an object, and returns the fields that its kind does not have. An error names the field at fault.
 pub fn decode_strictly<K: DeserializeOwned>(json: &str) -> Result<(K, Vec<String>), String> {
     let mut unknown = Vec::new();
     let object = decode(json, |field| unknown.push(field))?;
-    // The type tells these two; the object has no place for them.
+    // The type implies these two; it has no fields for them.
     unknown.retain(|field| !matches!(field.as_str(), "apiVersion" | "kind"));
     Ok((object, unknown))
 }
@@ -82,14 +82,14 @@ fn decode<K: DeserializeOwned>(json: &str, mut unknown: impl FnMut(String)) -> R
     serde_path_to_error::deserialize(json).map_err(|error| sentence(&error))
 }
 
-/// Users never see the stored text, so its line and column do not help them; the path of the field does.
+/// Users never see the stored text, so its line and column do not help them, but the path of the field does.
 fn sentence(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    /// No field of a schema is further down; what is belongs to a user's own tree.
+    /// No field of a schema is deeper; anything deeper belongs to a user's own tree.
     const SEGMENTS: usize = 6;
     let problem = error.inner().to_string();
     let problem = problem.rsplit_once(" at line ").map_or(problem.as_str(), |(problem, _)| problem);
     let problem = match problem {
-        "recursion limit exceeded" => "nests deeper than 128 levels, which the operator does not read",
+        "recursion limit exceeded" => "nests deeper than 128 levels, which the operator does not support",
         problem => problem,
     };
     let mut path = String::new();
@@ -168,7 +168,7 @@ mod tests {
         assert!(problem.starts_with("spec.values.a.a.a.a: nests deeper than 128 levels"), "{problem}");
     }
 
-    /// A deletion goes by what is on record.
+    /// A deletion relies on the recorded status.
     #[test]
     fn what_is_on_record_of_a_bad_object_is_readable() {
         let status = r#""status":{"url":"https://a.example","orphaned":true}"#;

@@ -1,4 +1,4 @@
-//! The kinds this operator serves and uses. Pure: types, schemas and names, no I/O.
+//! The kinds that this operator serves and uses. Pure: types, schemas and names, no I/O.
 
 mod clientapp;
 pub mod conditions;
@@ -45,64 +45,64 @@ pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 
-/// API group of every kind, and the prefix of every label, annotation and finalizer the operator writes.
+/// API group of the operator's kinds, and prefix of every label, annotation and finalizer that it writes.
 pub const GROUP: &str = "apps.bnerd-operator.local";
 
-/// Keys of the labels the operator writes on objects and on Helm's release Secrets.
+/// Keys of labels on objects and on Helm's release Secrets.
 pub mod label {
-    /// Which `ClientApp` an object belongs to; its namespace is the object's own.
+    /// The `ClientApp` that an object belongs to, in the object's namespace.
     pub const APP: &str = "apps.bnerd-operator.local/clientapp";
-    /// On what `deletionPolicy: Retain` left behind: the name of the `ClientApp` it served.
+    /// On objects that `deletionPolicy: Retain` has kept: the name of the `ClientApp` that they belonged to.
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
-    /// Beside [`RETAINED_FROM`] on what a `Postgresql` left behind, which has its name there: that kind.
+    /// Set with [`RETAINED_FROM`] if that names a `Postgresql`: the kind.
     pub const RETAINED_KIND: &str = "apps.bnerd-operator.local/retained-kind";
-    /// On a namespace that was made for a `ClientApp`: its name. Such a namespace goes with the last `ClientApp` in it.
+    /// On a namespace that was created for a `ClientApp`: its name. Such a namespace is deleted with the last `ClientApp` in it.
     pub const INSTANCE: &str = "apps.bnerd-operator.local/instance";
-    /// Which `Postgresql` an object belongs to.
+    /// The `Postgresql` that an object belongs to.
     pub const POSTGRESQL: &str = "apps.bnerd-operator.local/postgresql";
-    /// The uid of that `Postgresql`: volumes and credentials, which outlive it under `Retain`, have no other owner.
+    /// The uid of that `Postgresql`. Volumes and credentials have no other owner, because they outlive it under `Retain`.
     pub const POSTGRESQL_UID: &str = "apps.bnerd-operator.local/postgresql-uid";
-    /// On a volume with dumps, or a Secret that opens a bucket with dumps: the `Postgresql` that may be made from them, besides the one
-    /// whose dumps they are.
+    /// On a volume with dumps, or a Secret with the credentials of a bucket with dumps: another `Postgresql` that may be restored from
+    /// them, besides the one that was dumped.
     pub const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
     /// On a pod of a `Postgresql`: `primary`, `standby`, `backup`, `initialize` or `drill`. On a Job: `drill`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
-    /// The Pod Security level that a namespace enforces, by Kubernetes' own admission plugin.
+    /// The Pod Security level that Kubernetes enforces in a namespace.
     pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-    /// Value of [`MANAGED_BY`] on everything this operator makes itself.
+    /// Value of [`MANAGED_BY`] on every object that this operator creates itself.
     pub const OPERATOR: &str = "clientapp-operator";
 }
 
-/// Annotations.
+/// Keys of annotations.
 pub mod annotation {
     use super::Attempt;
 
-    /// On a volume that a `ClientApp` left behind: the chart its data are of, as JSON of `status.installed`.
+    /// On a volume that a `ClientApp` has left: the chart that its data belongs to, as JSON of `status.installed`.
     pub const INSTALLED: &str = "apps.bnerd-operator.local/installed";
-    /// On what holds or opens data and was made for a `ClientApp`, or adopted by it: that object's uid. Not an ownerReference,
-    /// by which the garbage collector would delete it.
+    /// On an object that holds or opens data and was created for a `ClientApp`, or adopted by it: the uid of the `ClientApp`. It is
+    /// not an ownerReference, because the garbage collector would delete the object.
     pub const OWNER_UID: &str = "apps.bnerd-operator.local/clientapp-uid";
-    /// On what is applied: digest of the document, so that an unchanged one is not applied again.
+    /// On applied objects: digest of the document, so that it is applied again only if it changes.
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
-    /// On a PerconaPGCluster: this operator has set up its backups. A setup without it is a cluster admin's, and left alone.
+    /// On a PerconaPGCluster: this operator has configured its backups. Without it, a cluster admin has, and they are left alone.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
-    /// On a PerconaPGCluster: it was made from backups of another.
+    /// On a PerconaPGCluster: it was created from the backups of another.
     pub const DATA_SOURCE: &str = "apps.bnerd-operator.local/data-source";
     /// On the pod template of a release's workload: uid of the Secret for which its pods were restarted.
     pub const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
 
-    /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is to be taken away for that, by uid, and what comes.
+    /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is deleted, by uid, and what replaces it.
     pub const RESTORING: &str = "apps.bnerd-operator.local/restoring";
 
-    /// Asks for another attempt now: the failed one that it names is not waited out. It names one attempt, and not the
-    /// time of the asking, so that it asks for exactly one more, however wrong the user's clock or the operator's is.
+    /// Requests another attempt now, instead of waiting after a failed one. It names the failed attempt rather than a time, so it
+    /// requests exactly one more, even if the clock of the user or the operator is wrong.
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";
 
-    /// The value of [`RETRY`] that has this attempt repeated: `startedAt/failures` of `status.lastAttempt`.
+    /// The value of [`RETRY`] that repeats this attempt: `startedAt/failures` of `status.lastAttempt`.
     pub fn retry_after(attempt: &Attempt) -> String {
-        // Times are stored in whole seconds, and two attempts may begin within one.
+        // Times are stored in whole seconds, and two attempts may start within one second.
         format!("{}/{}", attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ"), attempt.failures)
     }
 }
@@ -116,14 +116,14 @@ pub const POSTGRESQL_FINALIZER: &str = "apps.bnerd-operator.local/postgresql";
 /// Removed from a `PostgresWriter` only after its row is deleted.
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
-/// Every CustomResourceDefinition the operator owns, in the order they are printed and applied.
+/// The operator's CustomResourceDefinitions, in the order in which they are printed and applied.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
 }
 
 #[cfg(test)]
 mod tests {
-    /// `crds/` is generated by `clientapp-operator crds`; set `UPDATE_GENERATED=1` to write it anew.
+    /// `crds/` is generated by `clientapp-operator crds`; set `UPDATE_GENERATED=1` to regenerate it.
     #[test]
     fn committed_crds_are_up_to_date() {
         for crd in super::all() {

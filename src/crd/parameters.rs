@@ -1,20 +1,20 @@
-//! Settings of a PostgreSQL server that a user may make. **Pure.**
+//! PostgreSQL parameters that users may set. **Pure.**
 //!
-//! One table is both: the rules of the schema, by which the API server refuses at once, and the check of what was stored under an
-//! older schema.
+//! One table yields both the rules of the schema, with which the API server refuses a parameter at once, and the check of objects that
+//! were stored under an older schema.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// Settings, by name.
+/// Parameters by name.
 pub type Parameters = BTreeMap<String, String>;
 
 const MOST: usize = 128;
 const LONGEST_NAME: usize = 63;
 const LONGEST_VALUE: usize = 1024;
 
-/// Names that are refused, where `*` stands for anything, and why.
+/// Refused names, where `*` stands for any text, and why.
 const REFUSED: [(&[&str], &str); 4] = [
     (
         &[
@@ -27,17 +27,17 @@ const REFUSED: [(&[&str], &str); 4] = [
             "config_file",
             "external_pid_file",
             "allow_alter_system",
-            // How standbys follow.
+            // Replication to the standbys.
             "primary_*",
             "recovery_*",
             "hot_standby",
             "max_wal_senders",
             "promote_trigger_file",
-            // A standby that is away would hold up each commit, and the operator's own at the primary's start.
+            // A missing standby would block every commit, including the operator's own at the start of the primary.
             "synchronous_standby_names",
-            // Dumps go by dump.sh, and a log of archives would fill the volume.
+            // dump.sh makes the dumps, and an archive of WAL would fill the volume.
             "archive_*",
-            // The log is the pod's, and its last lines are why a server has ended.
+            // The pod's log must have the server's log, whose last lines say why a server has ended.
             "logging_collector",
             "log_directory",
             "log_filename",
@@ -53,17 +53,17 @@ const REFUSED: [(&[&str], &str); 4] = [
             "zero_damaged_pages",
             "ignore_*",
             "data_sync_retry",
-            // No foreign key would hold.
+            // Foreign keys would not be enforced.
             "session_replication_role",
             "allow_system_table_mods",
             "allow_in_place_tablespaces",
         ],
-        "data could be lost, or their damage hidden",
+        "data could be lost, or its damage hidden",
     ),
     (
-        // With an older hash no password fits what pg_hba.conf asks for, the standbys' own included.
+        // With an older hash, no password fits the method in pg_hba.conf, not even those of the standbys.
         &["ssl*", "krb_*", "password_encryption", "db_user_namespace", "role", "session_authorization"],
-        "it decides who gets into the server",
+        "it controls access to the server",
     ),
     (
         &[
@@ -80,15 +80,15 @@ const REFUSED: [(&[&str], &str); 4] = [
     ),
 ];
 
-/// What the image brings that is loaded at a server's start, and opens nothing.
+/// Libraries of the image that can be preloaded without opening access.
 const PRELOADABLE: [&str; 3] = ["pg_stat_statements", "auto_explain", "pg_prewarm"];
-/// Levels of the log from which standbys can follow.
+/// Levels of the WAL that standbys can follow.
 const WAL_LEVELS: [&str; 2] = ["replica", "logical"];
 
-/// A setting of which not every value is accepted.
+/// A parameter with restricted values.
 struct Bounded {
     name: &'static str,
-    /// The same in the schema: what a value has to match.
+    /// The same check in the schema: a pattern that values must match.
     pattern: fn() -> String,
     accepts: fn(&str) -> bool,
     message: &'static str,
@@ -99,7 +99,7 @@ const BOUNDED: [Bounded; 3] = [
         name: "wal_level",
         pattern: || format!("^({})$", WAL_LEVELS.join("|")),
         accepts: |value| WAL_LEVELS.contains(&value),
-        message: "wal_level must be replica or logical: no standby can follow, and no server starts with less",
+        message: "wal_level must be replica or logical: with less, no standby can follow and no server starts",
     },
     Bounded {
         name: "max_replication_slots",
@@ -116,15 +116,14 @@ const BOUNDED: [Bounded; 3] = [
             let listed = value.split(',').all(|name| PRELOADABLE.contains(&name.trim_matches(' ')));
             value.is_empty() || listed && value.trim_matches(' ') == value
         },
-        message: "shared_preload_libraries must be pg_stat_statements, auto_explain and pg_prewarm, with commas between them, or some of them: the image has no other that opens nothing",
+        message: "shared_preload_libraries must be a comma-separated list of pg_stat_statements, auto_explain and pg_prewarm: they are the only safe ones in the image",
     },
 ];
 
-const NAMES: &str =
-    "names must be lower-case letters, digits, '_' and '.', not beginning with a digit or '.', and at most 63 of them";
-const CONTROL: &str = "values must have no line break or other control character";
+const NAMES: &str = "names must consist of lower-case letters, digits, '_' and '.', not begin with a digit or '.', and have at most 63 characters";
+const CONTROL: &str = "values must not contain line breaks or other control characters";
 
-/// Whether a name is meant by one that may have a `*` at its beginning or end.
+/// Whether a name matches a pattern, which may have a `*` at its beginning or end.
 fn meant(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),
@@ -133,10 +132,10 @@ fn meant(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Why these settings are not accepted.
+/// Why these parameters are refused.
 pub fn problem(parameters: &Parameters) -> Option<String> {
     if parameters.len() > MOST {
-        return Some(format!("there can be at most {MOST} settings"));
+        return Some(format!("at most {MOST} parameters can be set"));
     }
     parameters.iter().find_map(|(name, value)| of_one(name, value))
 }
@@ -165,7 +164,7 @@ fn sentence(names: &str, why: &str) -> String {
     format!("{names} cannot be set here: {why}")
 }
 
-/// Schema of settings, with the rules.
+/// Schema of parameters, with the rules.
 pub(super) fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let rule = |rule: String, message: &str| json!({"rule": rule, "message": message});
     let mut rules: Vec<Value> = vec![
@@ -174,7 +173,7 @@ pub(super) fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     ];
     for (names, why) in REFUSED {
         let patterns: Vec<_> = names.iter().map(|name| name.replace('*', ".*")).collect();
-        // To name the one at fault would take an expression for the message, and those of keys are over the API server's budget.
+        // Naming the one at fault would need a messageExpression, which for keys exceeds the API server's cost budget.
         let message = sentence(&names.join(", "), why);
         rules.push(rule(format!("self.all(name, !name.matches('^({})$'))", patterns.join("|")), &message));
     }
@@ -193,7 +192,7 @@ pub(super) fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 mod tests {
     use super::*;
 
-    /// e2e/tests/postgresql compares the API server's answers with this.
+    /// e2e/tests/postgresql compares the API server's answers with this table.
     #[test]
     fn what_is_accepted() {
         for (name, value) in [
@@ -232,8 +231,8 @@ mod tests {
             ("fsync", "off", "data could be lost"),
             ("ignore_checksum_failure", "on", "data could be lost"),
             ("allow_alter_system", "on", "the operator's to set"),
-            ("ssl", "on", "who gets into the server"),
-            ("ssl_cert_file", "x", "who gets into the server"),
+            ("ssl", "on", "controls access to the server"),
+            ("ssl_cert_file", "x", "controls access to the server"),
             ("restore_command", "x", "runs or loads"),
             ("archive_cleanup_command", "x", "cannot be set here"),
             ("session_preload_libraries", "x", "runs or loads"),
@@ -251,7 +250,7 @@ mod tests {
             assert!(problem.contains(words), "{problem}");
         }
         let many = (0..=MOST).map(|n| (format!("a{n}"), String::new())).collect();
-        assert_eq!(problem(&many).as_deref(), Some("there can be at most 128 settings"));
+        assert_eq!(problem(&many).as_deref(), Some("at most 128 parameters can be set"));
         let long = [("work_mem".to_owned(), "1".repeat(LONGEST_VALUE + 1))].into();
         assert!(problem(&long).unwrap().contains("at most 1024 characters"));
     }

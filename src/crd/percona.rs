@@ -1,9 +1,9 @@
-//! The part of Percona's `PerconaPGCluster` (`pgv2.percona.com/v2`) that is read. Pure.
+//! The fields of Percona's `PerconaPGCluster` (`pgv2.percona.com/v2`) that the operator reads. Pure.
 //!
-//! Writing goes through a JSON document (`clientapp::database::percona`), so that server-side apply names exactly the
-//! fields this operator wants and no defaults of a typed struct.
+//! It writes a JSON document (`clientapp::database::percona`), so that server-side apply claims exactly the intended fields and no
+//! defaults of a typed struct.
 
-#![allow(missing_docs, reason = "the fields are Percona's, and its manifests tell what they are")]
+#![allow(missing_docs, reason = "the fields are Percona's, documented in its manifests")]
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,32 +11,32 @@ use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The CustomResourceDefinition's name, watched so that an installation of Percona is noticed.
+/// Name of the CustomResourceDefinition, watched to notice an installation of Percona.
 pub const CRD_NAME: &str = "perconapgclusters.pgv2.percona.com";
-/// The CustomResourceDefinition of backups; Percona's own manifests bring it together with that of clusters.
+/// The CustomResourceDefinition of backups; Percona's manifests install it together with that of clusters.
 pub const BACKUP_CRD_NAME: &str = "perconapgbackups.pgv2.percona.com";
-/// On Percona's objects: the cluster they belong to.
+/// On Percona's objects: the cluster that they belong to.
 pub const CLUSTER_LABEL: &str = "postgres-operator.crunchydata.com/cluster";
-/// Selects what belongs to PgBouncer among Percona's objects.
+/// Selects Percona's objects of PgBouncer.
 pub const PGBOUNCER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pgbouncer";
-/// Makes Percona delete a cluster's volumes, those of repositories among them, and user Secrets with it: by the label of the cluster
-/// (`percona/controller/pgcluster/finalizer.go`, `deletePVC`). Off by default. PerconaPGBackups stay: they have no owner.
+/// Finalizer with which Percona deletes the cluster's volumes, including those of repositories, and its user Secrets, by the label of
+/// the cluster (`percona/controller/pgcluster/finalizer.go`, `deletePVC`). Off by default. PerconaPGBackups have no owner and stay.
 pub const DELETE_PVC: &str = "percona.com/delete-pvc";
-/// Makes Percona delete a cluster's certificates with it; off by default.
+/// Finalizer with which Percona deletes the cluster's certificates; off by default.
 pub const DELETE_SSL: &str = "percona.com/delete-ssl";
 
-/// The condition of a cluster that has to be true before a PerconaPGBackup is created. One that waits while it has been
-/// false for two minutes becomes `Failed` (`percona/controller/pgbackup/controller.go`, `failIfClusterIsNotReady`), and a
-/// cluster without backups is false from its creation on (`TestUpdateConditions`): there are no two minutes after backups
-/// are enabled.
+/// Condition of a cluster that must be true before a PerconaPGBackup is created. A backup that waits while it has been false for two
+/// minutes becomes `Failed` (`percona/controller/pgbackup/controller.go`, `failIfClusterIsNotReady`). A cluster without backups has it
+/// false from its creation on (`TestUpdateConditions`), so once backups are enabled, those two minutes are already over.
 pub const READY_FOR_BACKUP: &str = "ReadyForBackup";
-/// Of a PerconaPGBackup that is none of a schedule: by itself pgBackRest makes all but the first incremental, and such are never pushed out.
+/// For backups outside a schedule: by default, pgBackRest makes all but the first incremental, and incremental backups never expire
+/// older ones.
 pub const TYPE_FULL: &str = "--type=full";
 
-/// Selects the Secrets of users among Percona's objects.
+/// Selects Percona's Secrets of users.
 pub const USER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pguser";
 
-/// Whether Percona gives a volume of this cluster such a name (`internal/naming/names.go`: `InstancePostgresDataVolume`,
+/// Whether Percona names volumes of this cluster like this (`internal/naming/names.go`: `InstancePostgresDataVolume`,
 /// `InstancePostgresWALVolume`, `InstanceTablespaceDataVolume`, `PGBackRestRepoVolume`).
 pub fn names_volume(cluster: &str, name: &str) -> bool {
     let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
@@ -44,7 +44,7 @@ pub fn names_volume(cluster: &str, name: &str) -> bool {
     rest.is_some_and(|rest| repo(rest) || ["-pgdata", "-pgwal", "-tablespace"].iter().any(|end| rest.ends_with(end)))
 }
 
-/// Whether Percona gives the Secret of a user of this cluster such a name (`internal/naming/names.go`, `PostgresUserSecret`).
+/// Whether Percona names the Secrets of users of this cluster like this (`internal/naming/names.go`, `PostgresUserSecret`).
 pub fn names_user_secret(cluster: &str, name: &str) -> bool {
     name.strip_prefix(cluster).is_some_and(|rest| rest.starts_with("-pguser-"))
 }
@@ -61,37 +61,37 @@ pub fn names_user_secret(cluster: &str, name: &str) -> bool {
 )]
 #[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGClusterSpec {
-    /// Major version that runs; a PerconaPGUpgrade changes it, nothing else may.
+    /// The running major version; only a PerconaPGUpgrade may change it.
     pub postgres_version: Option<i64>,
     pub instances: Vec<InstanceSet>,
     pub backups: Backups,
-    /// What the cluster is bootstrapped from; of no effect once it is.
+    /// What the cluster is bootstrapped from; ignored afterwards.
     pub data_source: Option<Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Backups {
-    /// Unset is enabled (`Backups.IsEnabled` in `perconapgcluster_types.go`).
+    /// Enabled if unset (`Backups.IsEnabled` in `perconapgcluster_types.go`).
     pub enabled: Option<bool>,
-    /// How pgBackRest is set up. It may be listed while backups are disabled, and then does nothing.
+    /// The configuration of pgBackRest, which may be present but is ignored while backups are disabled.
     pub pgbackrest: Option<Value>,
 }
 
 impl Backups {
-    /// Whether backups are enabled and have somewhere to go.
+    /// Whether backups are enabled and have a repository.
     pub fn are_made(&self) -> bool {
         let repos = self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest["repos"].as_array());
         self.enabled != Some(false) && repos.is_some_and(|repos| !repos.is_empty())
     }
 
-    /// The names of the repositories that are in use.
+    /// The names of the repositories in use.
     pub fn repositories(&self) -> Vec<&str> {
         let repos = self.pgbackrest.as_ref().filter(|_| self.are_made()).and_then(|found| found["repos"].as_array());
         repos.into_iter().flatten().filter_map(|repo| repo["name"].as_str()).collect()
     }
 
-    /// Where the backups in a repository are, as a PerconaPGBackup's `status.destination` says it; empty for a volume.
+    /// Where the backups in a repository are, in the format of a PerconaPGBackup's `status.destination`; empty for a volume.
     pub fn destination(&self, repository: &str) -> Option<String> {
         let pgbackrest = self.pgbackrest.as_ref()?;
         let repo = pgbackrest["repos"].as_array()?.iter().find(|repo| repo["name"] == repository)?;
@@ -99,7 +99,7 @@ impl Backups {
         Some(store(repo).map_or_else(String::new, |store| store + path))
     }
 
-    /// Whether Percona restores the cluster in place: it sets this for a PerconaPGRestore, and takes it back when that has ended
+    /// Whether Percona is restoring the cluster in place: it sets this field for a PerconaPGRestore, and resets it afterwards
     /// (`percona/controller/pgrestore/utils/pgbackrest.go`, `Start` and `DisableRestore`).
     pub fn is_restoring(&self) -> bool {
         self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest.pointer("/restore/enabled"))
@@ -107,7 +107,7 @@ impl Backups {
     }
 }
 
-/// The bucket or container of a repository as a URL; none for a volume.
+/// The bucket or container of a repository as a URL; `None` for a volume.
 pub fn store(repo: &Value) -> Option<String> {
     let places = [("s3", "bucket", "s3"), ("gcs", "bucket", "gs"), ("azure", "container", "azure")];
     places.into_iter().find_map(|(kind, part, scheme)| Some(format!("{scheme}://{}", repo[kind][part].as_str()?)))
@@ -132,11 +132,11 @@ pub struct PerconaPGClusterStatus {
     pub state: Option<String>,
     /// PgBouncer's instances; 0 of 0 counts as ready in `state`.
     pub pgbouncer: Option<Instances>,
-    /// Among them [`READY_FOR_BACKUP`].
+    /// Includes [`READY_FOR_BACKUP`].
     pub conditions: Vec<Condition>,
 }
 
-/// Percona's own are not always whole, so nothing but the type is required.
+/// Percona's conditions may be incomplete, so only the type is required.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -166,20 +166,19 @@ pub struct Instances {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PerconaPGBackupSpec {
-    /// The cluster, in the same namespace. A name and no owner.
+    /// The cluster in the same namespace, by name; it is not an owner.
     pub pg_cluster: String,
-    /// One of the cluster's repositories. One that the cluster does not have is never told of in the status, and keeps
-    /// every other backup of the cluster from beginning (`startBackup` comes before `getRepo` in
-    /// `percona/controller/pgbackup/controller.go`).
+    /// A repository of the cluster. One that the cluster does not have is never reported in the status, and blocks all other backups
+    /// of the cluster (`startBackup` comes before `getRepo` in `percona/controller/pgbackup/controller.go`).
     #[serde(default)]
     pub repo_name: Option<String>,
-    /// For `pgbackrest backup`.
+    /// Options for `pgbackrest backup`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
-/// What a PerconaPGBackup says once it has succeeded: its label in the repository, of which type it is, when it ended, and up to
-/// which time WAL is known to reach.
+/// Status of a successful PerconaPGBackup: its label in the repository, its type, when it ended, and up to which time WAL is known to
+/// reach.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BackupResult {
@@ -187,17 +186,17 @@ pub struct BackupResult {
     pub backup_type: Option<String>,
     pub completed: Option<Time>,
     pub destination: Option<String>,
-    /// As `2026-01-31 12:00:00.000000+0000`.
+    /// In the format `2026-01-31 12:00:00.000000+0000`.
     pub latest_restorable_time: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGBackupStatus {
-    /// `Starting`, `Running`, `Failed` or `Succeeded`, the latter two for good. None while it waits to begin: for a cluster
-    /// that does not exist or is paused, or for the end of another backup (`perconapgbackup_types.go`).
+    /// `Starting`, `Running`, `Failed` or `Succeeded`; the latter two are final. `None` while it waits to begin: because the cluster
+    /// does not exist or is paused, or until another backup ends (`perconapgbackup_types.go`).
     pub state: Option<String>,
-    /// Why it has failed. Often there is no word: neither of a Job that failed, nor of a cluster that was not ready.
+    /// Why it has failed. Often missing, both for a failed Job and for a cluster that was not ready.
     pub error: Option<String>,
     #[serde(flatten)]
     pub result: BackupResult,
@@ -215,11 +214,11 @@ pub struct PerconaPGBackupStatus {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PerconaPGRestoreSpec {
-    /// The cluster that is restored in place. One that is bootstrapped has a PerconaPGRestore, too, which Percona makes.
+    /// The cluster to restore in place. Bootstrapping a cluster also creates a PerconaPGRestore.
     pub pg_cluster: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repo_name: Option<String>,
-    /// For `pgbackrest restore`, on its command line: Percona hands them to a shell.
+    /// Options for `pgbackrest restore`, which Percona passes through a shell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
@@ -227,17 +226,17 @@ pub struct PerconaPGRestoreSpec {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PerconaPGRestoreStatus {
-    /// `Starting`, `Running`, `Failed` or `Succeeded`, the latter two for good; none while it waits for another restore.
+    /// `Starting`, `Running`, `Failed` or `Succeeded`; the latter two are final. `None` while it waits for another restore.
     pub state: Option<String>,
     pub completed: Option<Time>,
 }
 
-/// Options by which pgBackRest restores up to the end of a backup, and no further.
+/// pgBackRest options to restore up to the end of a backup.
 pub fn up_to_backup(label: &str) -> Vec<String> {
     vec!["--type=immediate".to_owned(), format!("--set={label}")]
 }
 
-/// Options by which pgBackRest restores what was in the database at a time. The quotes are for Percona's shell.
+/// pgBackRest options to restore the state at a time. The quotes are for Percona's shell.
 pub fn up_to_time(time: Timestamp) -> Vec<String> {
     vec!["--type=time".to_owned(), time.strftime("--target=\"%Y-%m-%d %H:%M:%S+00\"").to_string()]
 }

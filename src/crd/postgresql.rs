@@ -11,7 +11,7 @@ use super::{
     DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling, Store,
 };
 
-/// The PostgreSQL server that the user asks for.
+/// The PostgreSQL server that the user requests.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[kube(
@@ -19,15 +19,15 @@ use super::{
     version = "v1alpha1",
     kind = "Postgresql",
     plural = "postgresqls",
-    // Not `pg`, which is Percona's PerconaPGCluster.
+    // Not `pg`, which is the short name of Percona's PerconaPGCluster.
     shortname = "db",
     namespaced,
     status = "PostgresqlStatus",
     derive = "PartialEq",
-    doc = "A Postgresql is one standalone PostgreSQL server on a volume of its own, with hot standbys and dumps on request. It has no automatic failover: a primary that is lost comes back on its volume.",
-    validation = Rule::new("self.metadata.name.size() <= 44").message("the name can have at most 44 characters, since StatefulSets get it with '-standby' behind it"),
+        doc = "A Postgresql is one standalone PostgreSQL server on a volume of its own, with optional hot standbys and dumps. It has no automatic failover: a lost primary comes back on its volume.",
+        validation = Rule::new("self.metadata.name.size() <= 44").message("the name can have at most 44 characters, since '-standby' is appended for a StatefulSet"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
-    validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump is restored into a new database only, and this one is made: `kubectl clientapp restore` replaces a ClientApp's database, and without one make another Postgresql").field_path(".spec.restore"),
+        validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump can only be restored into a new database, and this one exists: `kubectl clientapp restore` replaces the database of a ClientApp; otherwise create another Postgresql").field_path(".spec.restore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Storage", type_ = "string", json_path = ".status.storageSize"),
@@ -36,26 +36,26 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.password) || !has(self.passwordSecret)").message("give password or passwordSecret, not both").field_path(".password"))]
-#[x_kube(validation = Rule::new("!has(self.password) || !has(oldSelf.password) || self.password == oldSelf.password").message("a password is changed in the database, not here: ALTER ROLE, then put the new one into a Secret and name that in passwordSecret").field_path(".password"))]
-#[x_kube(validation = Rule::new("self.name == oldSelf.name").message("name is immutable: make the other database with CREATE DATABASE, or another Postgresql").field_path(".name"))]
-#[x_kube(validation = Rule::new("self.defaultUser == oldSelf.defaultUser").message("defaultUser is immutable: make the other user with CREATE ROLE, or another Postgresql").field_path(".defaultUser"))]
-#[x_kube(validation = Rule::new("self.version == oldSelf.version").message("version is immutable, since another major version cannot read the same files: dump this one with pg_dump, make a new Postgresql of the version you want, and restore the dump into it with pg_restore").field_path(".version"))]
-#[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable: data does not move by itself; make a new Postgresql and restore a dump into it").field_path(".storageClassName"))]
+#[x_kube(validation = Rule::new("!has(self.password) || !has(oldSelf.password) || self.password == oldSelf.password").message("the password cannot be changed here: change it in the database with ALTER ROLE, then put the new one into a Secret and name that in passwordSecret").field_path(".password"))]
+#[x_kube(validation = Rule::new("self.name == oldSelf.name").message("name is immutable: create another database with CREATE DATABASE, or another Postgresql").field_path(".name"))]
+#[x_kube(validation = Rule::new("self.defaultUser == oldSelf.defaultUser").message("defaultUser is immutable: create another user with CREATE ROLE, or another Postgresql").field_path(".defaultUser"))]
+#[x_kube(validation = Rule::new("self.version == oldSelf.version").message("version is immutable, since another major version cannot read the same files: dump this one with pg_dump, create a new Postgresql of the version you want, and restore the dump into it with pg_restore").field_path(".version"))]
+#[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable, because data is not moved: create a new Postgresql and restore a dump into it").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 pub struct PostgresqlSpec {
-    /// The user that owns the database; no superuser. Immutable.
+    /// The user that owns the database; not a superuser. Immutable.
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z_][a-z0-9_]*$') && !self.startsWith('pg_') && !(self in ['postgres', 'replicator'])").message("must be lower-case letters, digits and '_', not beginning with a digit or 'pg_', and neither 'postgres' nor 'replicator', which are superusers"))]
     pub default_user: String,
 
-    /// The user's password, in clear text for every user who may read this object: use it for trials only. With neither this
-    /// nor `passwordSecret`, a password is generated.
+    /// The user's password, in clear text, visible to every user who may read this object: use it for tests only. If neither this
+    /// nor `passwordSecret` is set, a password is generated.
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(validation = Rule::new("self.matches('^[^\\\\p{Cc}]*$')").message("must have no line break or other control character"))]
     pub password: Option<String>,
 
-    /// The key of an existing Secret in this namespace that holds the user's password.
+    /// The key of an existing Secret in this namespace with the user's password.
     pub password_secret: Option<PasswordSecret>,
 
     /// Name of the database. Immutable.
@@ -69,7 +69,7 @@ pub struct PostgresqlSpec {
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 
-    /// Size of the volume of each server, such as `1Gi`. Only grows.
+    /// Size of each server's volume, such as `1Gi`. It can only grow.
     #[serde(default = "super::default_storage")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
@@ -79,7 +79,8 @@ pub struct PostgresqlSpec {
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub storage_class_name: Option<String>,
 
-    /// Container image in place of the official one: built from it, with the same programs, user (999) and major version.
+    /// Container image to use instead of the official one. It must be based on that, with the same programs, user (999) and major
+    /// version.
     #[schemars(length(max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
     pub image: Option<String>,
@@ -90,37 +91,37 @@ pub struct PostgresqlSpec {
     #[x_kube(validation = Rule::new("self.matches('^1[4-8]$')").message("must be a major version of PostgreSQL from \"14\" to \"18\""))]
     pub version: String,
 
-    /// Number of servers. All above one are hot standbys, which clients can read through the Service `<name>-ro`. There is no
-    /// automatic failover: a lost primary comes back on its volume.
+    /// Number of servers. The additional ones are hot standbys, which clients can read from through the Service `<name>-ro`. There is
+    /// no automatic failover: a lost primary comes back on its volume.
     #[serde(default = "super::number::<1>")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
 
-    /// Requests and limits of each server, and of the Jobs that make or restore the database. A change restarts the servers.
+    /// Requests and limits of each server, and of the Jobs that create or restore the database. A change restarts the servers.
     pub resources: Option<Resources>,
 
-    /// On which nodes the servers and Jobs may run. A change restarts the servers.
+    /// Constraints on the nodes of the servers and Jobs. A change restarts the servers.
     pub scheduling: Option<Scheduling>,
 
-    /// Settings of PostgreSQL, such as `{max_connections: "200", shared_buffers: 256MB}`, for the primary and the standbys; they
-    /// are above those of ALTER SYSTEM. A change restarts the servers. What the operator needs for itself, what could lose data or
-    /// open the server, and what runs other programs is refused.
+    /// PostgreSQL parameters, such as `{max_connections: "200", shared_buffers: 256MB}`, for the primary and the standbys. They take
+    /// precedence over ALTER SYSTEM. A change restarts the servers. Refused are parameters that the operator sets itself, that could
+    /// lose data or weaken access control, or that run other programs.
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     #[schemars(schema_with = "super::parameters::schema")]
     pub parameters: Parameters,
 
-    /// A NetworkPolicy for the pods of this Postgresql: all pods of this namespace may connect, and who else is named. Absent:
-    /// there is none, and every pod of the cluster may.
+    /// A NetworkPolicy for the pods of this Postgresql: all pods of this namespace, and the given peers, may connect. Absent:
+    /// there is no NetworkPolicy, and every pod of the cluster may connect.
     pub network_policy: Option<NetworkAccess>,
 
     /// Dumps of the whole server onto a volume of their own.
     pub backup: Option<Backup>,
 
-    /// The dump that the database is made from, in place of an empty one: roles and all databases. It counts until the database
-    /// is made, and never after; nor does it on a volume that was handed over, with the database that is there.
+    /// The dump to create the database from, instead of an empty one: roles and all databases. Ignored once the database exists, and
+    /// on a volume with a database that was handed over.
     pub restore: Option<Restore>,
 
-    /// What becomes of the volumes and Secrets when the Postgresql is deleted.
+    /// What happens to the volumes and Secrets when the Postgresql is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -132,7 +133,7 @@ pub struct PasswordSecret {
     /// Name of the Secret.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub name: String,
-    /// Key in it.
+    /// Key in the Secret.
     #[serde(default = "super::default_password_key")]
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
@@ -142,60 +143,59 @@ pub struct PasswordSecret {
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("give a schedule, a request or onDelete, or leave backup out"))]
+#[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("set schedule, request or onDelete, or omit backup"))]
 #[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
 pub struct Backup {
-    /// When to dump, in cron's notation, such as `0 3 * * *`; in the time zone of the cluster.
+    /// When to dump, in cron notation, such as `0 3 * * *`; in the time zone of the cluster.
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
-    /// A word of your choice; each new value requests a dump at once. The result is in `status.dump`.
+    /// A word of your choice; each new value requests a dump immediately. The result is in `status.dump`.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
     pub request: Option<String>,
 
-    /// How many dumps of this server are kept. A dump that is empty or damaged, or of another server, never replaces one with
-    /// data.
+    /// Number of dumps of this server to keep. A dump that is empty, damaged or of another server never replaces one with data.
     #[serde(default = "super::number::<{ Backup::KEPT }>")]
     #[schemars(range(min = 1, max = 1000))]
     pub keep: i32,
 
-    /// Size of the volume for dumps. Only grows. Absent: `storageSize`.
+    /// Size of the volume for dumps. It can only grow. Absent: `storageSize`.
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
 
-    /// Whether a last dump is taken when the Postgresql is deleted, after clients have been disconnected. The volume with the
+    /// Whether a last dump is made when the Postgresql is deleted, after clients are disconnected. The volume with the
     /// dumps is then kept.
     #[serde(default)]
     pub on_delete: bool,
 
-    /// When to prove that the latest dump can be restored, in cron's notation, such as `0 5 * * 0`: it is restored into a scratch
-    /// volume of `storageSize`, what is in it is counted, and the volume goes. The result is in `status.backup.drill`.
+    /// When to verify that the latest dump can be restored, in cron notation, such as `0 5 * * 0`: it is restored into a scratch
+    /// volume of `storageSize`, its tables are counted, and the volume is deleted. The result is in `status.backup.drill`.
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 5 * * 0', or @weekly"))]
     pub drill: Option<String>,
 
-    /// S3-compatible storage to which the dumps go as well, off the node and the cluster.
+    /// S3-compatible storage to which the dumps are uploaded as well, outside the node and the cluster.
     pub store: Option<Store>,
 }
 
 impl Backup {
-    /// How many dumps are kept where the spec does not say that; a request for a dump brings it along.
+    /// Default of `keep`. It also applies when a request for a dump adds `backup` to the spec.
     pub(crate) const KEPT: i32 = 7;
 }
 
-/// What the operator last saw.
+/// What the operator last observed.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresqlStatus {
-    /// The generation of the spec that the conditions speak of.
+    /// The generation of the spec that the conditions refer to.
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: the primary serves clients. `BackedUp`: the last dump is complete. `Reconciling`: work is under way.
-    /// `Stalled`: nothing goes on until a user or a cluster admin changes something.
+    /// `Ready`: the primary serves clients. `BackedUp`: the last dump is complete. `Reconciling`: work is in progress.
+    /// `Stalled`: nothing happens until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
@@ -211,10 +211,10 @@ pub struct PostgresqlStatus {
     /// Size of the primary's volume.
     pub storage_size: Option<String>,
 
-    /// The volume with the database. The operator never accepts another one in its place by itself.
+    /// The volume with the database. The operator never accepts another volume in its place without confirmation.
     pub volume: Option<VolumeRecord>,
 
-    /// Objects that hold or open data and were made for this Postgresql or handed over to it. An object whose uid is not on
+    /// Objects that hold or open data and were created for this Postgresql or handed over to it. An object whose uid is not in
     /// this list is never deleted with the Postgresql.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Owned>,
@@ -222,13 +222,13 @@ pub struct PostgresqlStatus {
     /// The Secret for clients, once a password is in use.
     pub secret: Option<SecretRecord>,
 
-    /// The newest dump that `spec.backup.request` asked for.
+    /// The newest dump requested by `spec.backup.request`.
     pub dump: Option<DumpRecord>,
 
-    /// Successes and failures of all dumps, whatever asked for them.
+    /// Successes and failures of all dumps, however they were requested.
     pub backup: Option<BackupSummary>,
 
-    /// The dump that the database was made from.
+    /// The dump that the database was created from.
     pub restored: Option<RestoreRecord>,
 }
 
@@ -238,9 +238,9 @@ pub struct PostgresqlStatus {
 pub struct VolumeRecord {
     /// Name of the PersistentVolumeClaim.
     pub name: String,
-    /// Its uid.
+    /// uid of the PersistentVolumeClaim.
     pub uid: String,
-    /// Whether it was initialised with a database. It is never initialised again.
+    /// Whether it was initialized with a database. It is never initialized again.
     pub initialized: bool,
 }
 
@@ -251,18 +251,18 @@ pub struct VolumeRecord {
 pub struct BackupSummary {
     /// When the last dump was complete.
     pub last_success: Option<Time>,
-    /// When the last failed dump failed.
+    /// When a dump last failed.
     pub last_failure: Option<Time>,
-    /// Its Job.
+    /// Job of the failed dump.
     pub failed_job: Option<String>,
-    /// The complete dumps on the volume when the last dump was complete, the newest first; at most 50.
+    /// The complete dumps on the volume when the last dump was complete, newest first; at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dumps: Vec<Dump>,
     /// uid of the PersistentVolumeClaim with that volume.
     pub volume: Option<String>,
-    /// How restoring the latest dump went.
+    /// Result of restoring the latest dump.
     pub drill: Option<Drill>,
-    /// Why it failed, in the last words of its pod.
+    /// Why the failed dump failed, from the termination message of its pod.
     pub failure: Option<String>,
 }
 
@@ -271,9 +271,9 @@ pub struct BackupSummary {
 pub enum Phase {
     /// Not yet.
     Pending,
-    /// It can.
+    /// It can be used.
     Up,
-    /// Not before a user or a cluster admin changes something.
+    /// Not until a user or a cluster admin changes something.
     Failed,
 }
 
@@ -296,24 +296,24 @@ pub struct ActivePod {
 pub struct SecretRecord {
     /// Secret with `host`, `port`, `user`, `password`, `dbname` and `uri`.
     pub name: String,
-    /// The field that gave the password, or `generated`.
+    /// The field that provided the password, or `generated`.
     pub from: String,
-    /// resourceVersion of the given Secret when it was last seen to hold the password that is in use.
+    /// resourceVersion of the given Secret when it was last observed to hold the password in use.
     pub version: Option<String>,
 }
 
-/// A dump that was asked for. A request that is recorded here as succeeded is not repeated.
+/// A requested dump. A request that is recorded here as succeeded is not repeated.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DumpRecord {
-    /// The word in `spec.backup.request`.
+    /// The value of `spec.backup.request`.
     pub request: String,
     /// Name of the Job.
     pub job: String,
-    /// Its progress.
+    /// Progress of the dump.
     pub state: DumpState,
-    /// When the Job began.
+    /// When the Job started.
     pub started_at: Option<Time>,
     /// When the Job ended.
     pub completed_at: Option<Time>,
@@ -324,11 +324,11 @@ pub struct DumpRecord {
 /// Progress of a dump.
 #[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum DumpState {
-    /// Its Job has not ended.
+    /// The Job has not ended.
     Running,
-    /// It is on the volume for dumps, and in the store if there is one.
+    /// The dump is on its volume, and in the store if there is one.
     Succeeded,
-    /// It failed: there is no dump, or not in the store.
+    /// The dump failed, or was not uploaded to the store.
     Failed,
 }
 

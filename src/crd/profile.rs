@@ -1,6 +1,6 @@
-//! `Profile`: a class of instances, as a cluster admin offers them.
+//! `Profile`: a class of instances, offered by a cluster admin.
 //!
-//! It has no controller and no status of its own: the ClientApps that name it follow it, and say so in theirs.
+//! It has neither a controller nor a status: the ClientApps that name it follow it, and report so in their status.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-/// What the ClientApps that name a Profile take from it.
+/// What ClientApps take from a Profile.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
@@ -19,7 +19,7 @@ use serde_with::skip_serializing_none;
     kind = "Profile",
     plural = "profiles",
     derive = "PartialEq",
-    doc = "A Profile is a class of ClientApps: defaults and chart values that every ClientApp with its name in spec.profile takes, and takes anew when the Profile changes.",
+    doc = "A Profile is a class of ClientApps: defaults and chart values for every ClientApp with its name in spec.profile. ClientApps follow changes of their Profile.",
     printcolumn(name = "Description", type_ = "string", json_path = ".spec.description"),
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.defaults.replicaCount"),
     printcolumn(name = "Size", type_ = "string", json_path = ".spec.defaults.persistence.size"),
@@ -27,38 +27,38 @@ use serde_with::skip_serializing_none;
 )]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProfileSpec {
-    /// What this class of instances is for. A change of it changes no ClientApp.
+    /// Description of this class of instances. Changing it changes no ClientApp.
     #[schemars(length(max = 1024))]
     pub description: String,
 
-    /// Defaults for each ClientApp of this Profile; its own spec wins.
+    /// Defaults for each ClientApp of this Profile; the ClientApp's own spec takes precedence.
     pub defaults: ProfileDefaults,
 
     /// Settings for helm.
     pub helm: ProfileHelm,
 
-    /// What a namespace gets that the HTTP API makes for an instance. A change of it changes no namespace that is there.
+    /// Settings of namespaces that the HTTP API creates for instances. Existing namespaces are not changed.
     pub namespace: ProfileNamespace,
 }
 
-/// Defaults for each ClientApp of a Profile; its own spec wins.
+/// Defaults for each ClientApp of a Profile; the ClientApp's own spec takes precedence.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProfileDefaults {
-    /// Number of app pods; `spec.replicas` of a ClientApp wins. More than one needs a volume that several pods can write
+    /// Number of app pods; `spec.replicas` of a ClientApp takes precedence. More than one needs a volume that several pods can write to
     /// (ReadWriteMany).
     #[schemars(range(min = 0, max = 100))]
     pub replica_count: Option<i32>,
 
-    /// Requests and limits of an app pod; `spec.values.resources` of a ClientApp wins.
+    /// Requests and limits of an app pod; `spec.values.resources` of a ClientApp takes precedence.
     pub resources: Option<ProfileResources>,
 
-    /// The volume for the app's files; `spec.persistence` of a ClientApp wins.
+    /// The volume for the app's files; `spec.persistence` of a ClientApp takes precedence.
     pub persistence: ProfilePersistence,
 
-    /// Optional parts of the chart to switch on or off, by their key in the chart's values, such as `cronjob` or
-    /// `metrics`; `spec.values` of a ClientApp wins.
+    /// Optional parts of the chart to enable or disable, by their key in the chart's values, such as `cronjob` or
+    /// `metrics`; `spec.values` of a ClientApp takes precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub apps: BTreeMap<String, ProfileApp>,
@@ -74,7 +74,7 @@ pub struct ProfileResources {
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
     pub requests: BTreeMap<String, Amount>,
 
-    /// What a pod may use at most, by resource, such as `{cpu: 1000m, memory: 1024Mi}`.
+    /// Maximum that a pod may use, by resource, such as `{cpu: 1000m, memory: 1024Mi}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
@@ -90,13 +90,13 @@ pub struct Amount(#[schemars(length(max = 32))] pub String);
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, since the volumes of the ClientApps that take it never shrink: make another Profile").field_path(".size"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, since the volumes of the ClientApps that take it never shrink: create another Profile").field_path(".size"))]
 pub struct ProfilePersistence {
     /// Whether the app's files are kept on a volume.
     pub enabled: Option<bool>,
 
-    /// Size of the volume, such as `10Gi`. Raising it grows the volumes of all ClientApps that take their size from here. Only
-    /// grows: a volume never shrinks.
+    /// Size of the volume, such as `10Gi`. It can only grow, because volumes never shrink. Raising it grows the volumes of all
+    /// ClientApps that take their size from here.
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 10Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
@@ -106,28 +106,28 @@ pub struct ProfilePersistence {
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileApp {
-    /// Whether it is switched on.
+    /// Whether it is enabled.
     pub enabled: bool,
 }
 
-/// What a namespace gets that the HTTP API makes for an instance.
+/// Settings of a namespace that the HTTP API creates for an instance.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileNamespace {
-    /// The Pod Security level that it enforces.
+    /// The Pod Security level that the namespace enforces.
     #[serde(default)]
     pub pod_security: PodSecurity,
 
-    /// Whether pods of other instances may connect to all of its pods, and not to the app's alone.
+    /// Whether pods of other instances may connect to all pods in the namespace, rather than only to the app's.
     #[serde(default)]
     pub open: bool,
 
-    /// Hard limits of a ResourceQuota, such as `{pods: "20", requests.storage: 100Gi}`. None of processor time or memory: it would
-    /// refuse each pod that does not say what it needs, such as those of databases.
+    /// Hard limits of a ResourceQuota, such as `{pods: "20", requests.storage: 100Gi}`. CPU and memory cannot be limited: such a quota
+    /// would refuse pods without requests, such as those of databases.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 20 or 100Gi"))]
-    #[x_kube(validation = Rule::new("self.all(name, !name.matches('(^|[.])(cpu|memory)$'))").message("must not limit cpu or memory: pods that do not say what they need would be refused"))]
+    #[x_kube(validation = Rule::new("self.all(name, !name.matches('(^|[.])(cpu|memory)$'))").message("must not limit cpu or memory: pods without requests would be refused"))]
     pub quota: BTreeMap<String, Amount>,
 }
 
@@ -136,12 +136,12 @@ pub struct ProfileNamespace {
 #[serde(rename_all = "lowercase")]
 #[display(rename_all = "lowercase")]
 pub enum PodSecurity {
-    /// Nothing is refused.
+    /// Unrestricted.
     Privileged,
-    /// No way to the node.
+    /// Prevents access to the node.
     #[default]
     Baseline,
-    /// Hardened pods only.
+    /// Only hardened pods are allowed.
     Restricted,
 }
 
@@ -149,7 +149,7 @@ pub enum PodSecurity {
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileHelm {
-    /// Further values for the chart, merged over the operator's base values and under `spec.values` of the ClientApp. A
+    /// Additional values for the chart, merged over the operator's base values and under `spec.values` of the ClientApp. A
     /// key that the operator computes is refused by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]

@@ -1,11 +1,11 @@
 //! Kubernetes quantities, as far as storage sizes need them. Pure.
 
-/// The quantity in bytes, or `None` where it is not one (`8Gb`, an empty string) or not above zero.
+/// The quantity in bytes, or `None` if it is invalid (`8Gb`, an empty string) or not above zero.
 pub fn parse_positive(text: &str) -> Option<f64> {
     parse(text).filter(|value| *value > 0.0)
 }
 
-/// The quantity, or `None` where it is not one (`8Gb`, an empty string) or below zero.
+/// The quantity, or `None` if it is invalid (`8Gb`, an empty string) or below zero.
 ///
 /// The grammar is that of `k8s.io/apimachinery/pkg/api/resource.Quantity`: a decimal number with an optional
 /// binary (`Ki` … `Ei`) or decimal (`m`, `k` … `E`) suffix, or a decimal exponent.

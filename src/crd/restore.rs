@@ -1,4 +1,4 @@
-//! Dumps that databases are made from, and what is known of the dumps that there are.
+//! Dumps to create databases from, and records of existing dumps.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
@@ -9,20 +9,20 @@ use utoipa::ToSchema;
 
 use super::Bucket;
 
-/// The dump that a new database is made from, on a volume or in a bucket.
+/// The dump to create a new database from, on a volume or in a bucket.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.claim) != has(self.store)").message("say where the dumps are: claim for a volume, or store for a bucket"))]
+#[x_kube(validation = Rule::new("has(self.claim) != has(self.store)").message("set either claim, for dumps on a volume, or store, for dumps in a bucket"))]
 pub struct Restore {
-    /// `latest`, the newest dump with something in it, or the name of a dump, as in a Postgresql's `status.backup.dumps`.
+    /// `latest`, the newest dump with data, or the name of a dump, as in a Postgresql's `status.backup.dumps`.
     #[serde(default = "latest")]
     #[schemars(length(max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^(latest|[0-9]{8}T[0-9]{6}Z-[a-z0-9]+)$')").message("must be latest, or the name of a dump such as 20260131T030000Z-x7k2p"))]
     pub from: String,
 
-    /// PersistentVolumeClaim of this namespace with the dumps. It is only read. Besides the one that an earlier Postgresql of the same
-    /// name has left, it needs the label `apps.bnerd-operator.local/restore-to` with the Postgresql's name.
+    /// PersistentVolumeClaim in this namespace with the dumps. It is only read. Unless an earlier Postgresql of the same name has left
+    /// it, it needs the label `apps.bnerd-operator.local/restore-to` with the Postgresql's name.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub claim: Option<String>,
 
@@ -30,7 +30,7 @@ pub struct Restore {
     pub store: Option<DumpStore>,
 }
 
-/// Where dumps are, in a sentence.
+/// Where dumps are, for messages.
 fn place(claim: Option<&str>, store: impl FnOnce() -> Option<String>) -> String {
     match claim {
         Some(claim) => format!("PersistentVolumeClaim {claim}"),
@@ -39,14 +39,14 @@ fn place(claim: Option<&str>, store: impl FnOnce() -> Option<String>) -> String 
 }
 
 impl RestoreRecord {
-    /// Where the dump was, in a sentence.
+    /// Where the dump was, for messages.
     pub(crate) fn place(&self) -> String {
         place(self.claim.as_deref(), || self.store.clone())
     }
 }
 
 impl Restore {
-    /// From the volume with this claim.
+    /// From the volume of this claim.
     pub(crate) fn of_claim(from: impl Into<String>, claim: impl Into<String>) -> Restore {
         Restore { from: from.into(), claim: Some(claim.into()), store: None }
     }
@@ -56,7 +56,7 @@ impl Restore {
         Restore { from: from.into(), claim: None, store: Some(store) }
     }
 
-    /// Where the dumps are, in a sentence.
+    /// Where the dumps are, for messages.
     pub(crate) fn place(&self) -> String {
         let url = |store: &DumpStore| {
             let Bucket { endpoint, bucket, .. } = &store.bucket;
@@ -66,7 +66,7 @@ impl Restore {
     }
 }
 
-/// Dumps in a bucket, as `backup.store` of a Postgresql has put them there.
+/// Dumps in a bucket, uploaded through `backup.store` of a Postgresql.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -75,37 +75,37 @@ pub struct DumpStore {
     #[serde(flatten)]
     pub bucket: Bucket,
 
-    /// What the names of the dumps' objects begin with: `<prefix>/<namespace>/<name>` of the Postgresql that was dumped. Unless
-    /// that is this namespace and the name of the new Postgresql, the Secret with the credentials needs the label
+    /// Prefix of the dumps' object names: `<prefix>/<namespace>/<name>` of the Postgresql that was dumped. Unless it is this
+    /// namespace and the name of the new Postgresql, the Secret with the credentials needs the label
     /// `apps.bnerd-operator.local/restore-to` with that name.
     #[schemars(length(min = 1, max = 620))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-' with '/' between them"))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-', separated by '/'"))]
     pub path: String,
 
-    /// The Secret in this namespace with the secret key of age that opens the dumps. Absent: they are not encrypted.
+    /// The Secret in this namespace with the secret age key to decrypt the dumps. Absent: the dumps are not encrypted.
     pub identity_secret: Option<IdentitySecret>,
 
-    /// Size of the volume on which the dump is put while it is restored; the volume goes with the pod. Absent: `storageSize`.
+    /// Size of the volume for the dump while it is restored; the volume is deleted with the pod. Absent: `storageSize`.
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
 }
 
-/// A Secret with a secret key of age.
+/// A Secret with a secret age key.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentitySecret {
     /// Name of the Secret.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub name: String,
-    /// Key of the secret key in it (`AGE-SECRET-KEY-1…`, or the file that `age-keygen` writes).
+    /// Key in the Secret with the secret key (`AGE-SECRET-KEY-1…`, or the file that `age-keygen` writes).
     #[serde(default = "default_identity")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[-._a-zA-Z0-9]+$')").message("must be a key of a Secret"))]
     pub key: String,
 }
 
-/// The dump that the database was made from.
+/// The dump that the database was created from.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -114,9 +114,9 @@ pub struct RestoreRecord {
     pub dump: String,
     /// The PersistentVolumeClaim that it was on.
     pub claim: Option<String>,
-    /// The URL of the bucket and the path in it where it was.
+    /// URL of the bucket that the dump was in, and the path within it.
     pub store: Option<String>,
-    /// Tables with something in them, in all databases.
+    /// Number of non-empty tables, in all databases.
     pub tables: Option<i64>,
     /// When the database was complete.
     pub completed_at: Option<Time>,
@@ -126,15 +126,15 @@ pub struct RestoreRecord {
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Dump {
-    /// Its name, which begins with the time at which it began, in UTC.
+    /// Name of the dump, which begins with its start time in UTC.
     pub name: String,
-    /// Its size.
+    /// Size of the dump.
     pub bytes: i64,
-    /// Tables with something in them, in all databases.
+    /// Number of non-empty tables, in all databases.
     pub tables: i64,
 }
 
-/// How restoring the latest dump went, the last time that it was tried.
+/// Result of the last attempts to restore the latest dump.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -143,16 +143,16 @@ pub struct Drill {
     pub last_success: Option<Time>,
     /// The dump that was restored then.
     pub dump: Option<String>,
-    /// Tables with something in them, in all databases of it.
+    /// Number of non-empty tables in it, in all databases.
     pub tables: Option<i64>,
     /// When a restore last failed.
     pub last_failure: Option<Time>,
-    /// Why.
+    /// Why it failed.
     pub message: Option<String>,
 }
 
 impl IdentitySecret {
-    /// With the key under its usual name.
+    /// With the default key.
     pub(crate) fn named(name: &str) -> IdentitySecret {
         IdentitySecret { name: name.to_owned(), key: default_identity() }
     }

@@ -1,8 +1,8 @@
 //! Patterns, defaults and schemas that several kinds have. **Pure.**
 
-/// The name of an object, as most kinds have it: it becomes part of a path to the API server.
+/// Pattern of the names of most kinds of objects, which become part of URL paths to the API server.
 pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// The same, or an empty one.
+/// The same, or empty.
 pub(super) const OBJECT_NAME_OR_NOTHING: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
 
 pub(super) fn number<const N: i32>() -> i32 {

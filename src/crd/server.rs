@@ -1,4 +1,4 @@
-//! How the pods of a database run, where, and who reaches them: parts of a `Postgresql`, of which a `ClientApp` passes some on.
+//! Resources, scheduling and network access of a database's pods: parts of a `Postgresql`, some of which a `ClientApp` passes on.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Resources {
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]) && !quantity(self[name]).isLessThan(quantity('0')))").message("must be quantities such as 200m or 512Mi"))]
     pub requests: BTreeMap<String, Amount>,
 
-    /// What the container may use at most, by resource. PostgreSQL is ended where it needs more memory.
+    /// Maximum that the container may use, by resource. PostgreSQL is killed if it needs more memory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     #[schema(value_type = BTreeMap<String, String>)]
@@ -35,12 +35,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Why they are not accepted, beginning with the field at fault.
+    /// Why they are invalid, beginning with the field at fault.
     pub fn problem(&self) -> Option<String> {
         for (field, amounts) in [("requests", &self.requests), ("limits", &self.limits)] {
             let wrong = amounts.iter().find(|(_, Amount(text))| quantity::parse(text).is_none());
             if let Some((name, Amount(text))) = wrong {
-                return Some(format!("{field}.{name}: {text:?} is no quantity such as 200m or 512Mi"));
+                return Some(format!("{field}.{name}: {text:?} is not a quantity such as 200m or 512Mi"));
             }
         }
         let value = |amount: &Amount| quantity::parse(&amount.0);
@@ -51,13 +51,13 @@ impl Resources {
         above.map(|(name, request, limit)| format!("requests.{name}: {request} is above its limit {limit}"))
     }
 
-    /// Nothing is said.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty() && self.limits.is_empty()
     }
 }
 
-/// On which nodes pods may run, as in a Pod.
+/// Constraints on the nodes of pods, as in a Pod.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -66,16 +66,16 @@ pub struct Scheduling {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints of nodes that do not matter.
+    /// Taints of nodes that are tolerated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
 
-    /// What attracts servers, or keeps them away. A `podAntiAffinity` of yours takes the place of the default one, which prefers
-    /// nodes without another server of this Postgresql for standbys. Jobs that dump follow `nodeAffinity` only.
+    /// Affinity of the servers. Your own `podAntiAffinity` replaces the default one, which prefers nodes without another server of this
+    /// Postgresql for standbys. Only `nodeAffinity` applies to Jobs that dump.
     pub affinity: Option<Affinity>,
 }
 
-/// Which pods may connect to those of the database.
+/// Which pods may connect to the database's pods.
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkAccess {
@@ -83,7 +83,7 @@ pub struct NetworkAccess {
     #[serde(default = "yes")]
     pub enabled: bool,
 
-    /// Who else may connect to PostgreSQL's port, besides all pods of the same namespace: peers, as in a NetworkPolicy.
+    /// Peers that may connect to PostgreSQL's port, in addition to all pods of the same namespace, as in a NetworkPolicy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.all(peer, has(peer.podSelector) || has(peer.namespaceSelector) || has(peer.ipBlock))").message("must have a podSelector, a namespaceSelector or an ipBlock each"))]
@@ -108,8 +108,8 @@ mod tests {
             (json!({"requests": {"cpu": "200m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}}), None),
             (json!({"requests": {"cpu": "0"}, "limits": {"cpu": "1"}}), None),
             (json!({"requests": {"cpu": "1000m"}, "limits": {"cpu": "1"}}), None),
-            (json!({"requests": {"memory": "lots"}}), Some("requests.memory: \"lots\" is no quantity")),
-            (json!({"limits": {"memory": "-1Gi"}}), Some("limits.memory: \"-1Gi\" is no quantity")),
+            (json!({"requests": {"memory": "lots"}}), Some("requests.memory: \"lots\" is not a quantity")),
+            (json!({"limits": {"memory": "-1Gi"}}), Some("limits.memory: \"-1Gi\" is not a quantity")),
             (
                 json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "1G"}}),
                 Some("requests.memory: 1Gi is above its limit 1G"),

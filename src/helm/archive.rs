@@ -1,8 +1,8 @@
-//! What a packaged chart says about itself, read without unpacking it (pure over a reader).
+//! Reads the metadata of a packaged chart without unpacking it (pure over a reader).
 //!
-//! Helm drops the first part of each path in the archive, whatever it is, cleans the rest, and takes the last file of a
-//! name. An archive could be made so that a careless reader sees another `Chart.yaml` than helm does; hence everything that
-//! `helm package` never writes is refused: anything outside `<chart>/`, an unclean path, a link, a second `Chart.yaml`.
+//! Helm drops the first component of each path in the archive, whatever it is, cleans the rest, and lets the last file of a name win. A
+//! crafted archive could show another `Chart.yaml` to a careless reader than to helm. So everything that `helm package` never writes is
+//! refused: entries outside `<chart>/`, unclean paths, links, and a second `Chart.yaml`.
 
 use std::{
     io::{self, Read},
@@ -13,11 +13,11 @@ use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use tar::EntryType;
 
-/// The largest chart, unpacked, in bytes: helm's own limit.
+/// Size limit of an unpacked chart, in bytes; the same as helm's.
 const MAX_UNPACKED: u64 = 100 << 20;
-/// The most entries in a chart; a large umbrella chart has a few thousand.
+/// Limit of the number of entries; a large umbrella chart has a few thousand.
 const MAX_ENTRIES: usize = 20_000;
-/// The largest `Chart.yaml`, in bytes.
+/// Size limit of `Chart.yaml`, in bytes.
 const MAX_METADATA: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -46,7 +46,7 @@ pub(crate) enum InvalidArchive {
 
 /// Reads a packaged chart to its end and returns its metadata.
 pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, InvalidArchive> {
-    // Several gzip members in a row are one stream to Go, and so they are here.
+    // Go reads concatenated gzip members as one stream, so this must too.
     let unpacked = MultiGzDecoder::new(packed).take(MAX_UNPACKED);
     let mut archive = tar::Archive::new(unpacked);
     let mut found = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
             found.push(yaml);
         }
     }
-    // Whatever follows the archive's end is read as well: a file that is cut off, or far too large, is found out here.
+    // Reads what follows the end of the archive as well, to detect a truncated or oversized file.
     let mut rest = archive.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(unreadable)?;
     if rest.limit() == 0 {
@@ -87,7 +87,7 @@ fn unreadable(source: io::Error) -> InvalidArchive {
     InvalidArchive::Unreadable { source }
 }
 
-/// Whether a path is clean and below the chart's directory. A backslash is a separator to helm, so it is none here.
+/// Whether a path is clean and within the chart's directory. Helm treats a backslash as a separator, so it is refused here.
 fn is_within(chart: &str, raw: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(raw) else { return false };
     let clean = !text.contains(['\\', '\0']) && !text.contains("//") && !text.contains("/./") && !text.ends_with("/.");
@@ -121,7 +121,7 @@ pub(super) mod tests {
 
     fn append<W: Write>(builder: &mut tar::Builder<W>, kind: EntryType, path: &str, content: &str) {
         let mut header = tar::Header::new_gnu();
-        // Past `set_path`, which refuses what a hostile archive would have.
+        // Not with `set_path`, which refuses the paths of a hostile archive.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         header.set_entry_type(kind);
         header.set_size(content.len() as u64);
@@ -156,7 +156,7 @@ pub(super) mod tests {
         }
         let twice = packed(&[("x/Chart.yaml", yaml), ("x/Chart.yaml", yaml)]);
         assert!(matches!(inspect("x", twice.as_slice()), Err(InvalidArchive::Metadata { count: 2, .. })));
-        // A second gzip member, with what follows the first archive's end.
+        // A second gzip member, after the end of the first archive.
         let mut members = chart("x", "1.0.0");
         members.extend(packed(&[("x/Chart.yaml", yaml)]));
         assert_eq!(inspect("x", members.as_slice()).unwrap().version, "1.0.0");
@@ -177,7 +177,7 @@ pub(super) mod tests {
         let mut mebibyte = GzEncoder::new(Vec::new(), Compression::fast());
         mebibyte.write_all(&vec![0; 1 << 20]).unwrap();
         let zeros = mebibyte.finish().unwrap().repeat(101);
-        // Behind the end of an archive …
+        // After the end of an archive …
         let mut behind = chart("x", "1.0.0");
         behind.extend(&zeros);
         assert!(matches!(inspect("x", behind.as_slice()), Err(InvalidArchive::TooLarge)));

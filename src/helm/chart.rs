@@ -1,8 +1,8 @@
-//! Charts: pulled once, identified by their digest, checked before each use (effect).
+//! Charts: pulled once, identified by their digest, verified before each use (effect).
 //!
-//! A chart version is pulled when it is first asked for, copied into a cache under its SHA-256, and recorded in an index.
-//! From then on the record decides what the version *is*: an operator that restarts with the same cache pulls nothing, a
-//! file that was tampered with is fetched again, and a version that its source has changed meanwhile is refused.
+//! When a chart version is first requested, it is pulled, copied into a cache under its SHA-256, and recorded in an index. From then on
+//! the record defines the version: an operator that restarts with the same cache pulls nothing, a file that was tampered with is
+//! fetched again, and a version that has changed at its source is refused.
 //!
 //! ```text
 //! <cache>/sha256/<digest>.tgz                           content
@@ -26,37 +26,37 @@ use tokio_util::sync::CancellationToken;
 use super::{archive, command::ChartName, error::HelmError, source::ChartSource};
 use crate::runtime::{clock, key::hex};
 
-/// The largest packaged chart, in bytes. The reference chart has 100 KiB.
+/// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;
 
 const PULLS: usize = 2;
 
-/// How many packaged charts are kept: the last used. Another one is pulled again when it is next installed.
+/// Number of packaged charts to keep, by last use. Others are pulled again when they are next installed.
 const KEPT: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chart {
     pub name: ChartName,
     pub version: Version,
-    /// The version of the app it installs, as the chart puts it.
+    /// The version of the app in the chart, in the chart's own words.
     pub app_version: Option<String>,
     /// The SHA-256 of the packaged chart, 64 hexadecimal digits.
     pub digest: String,
     pub path: PathBuf,
 }
 
-/// A chart version cannot be had.
+/// Why a chart version is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChartError {
     #[error("cannot pull chart {chart} {version}: {source}")]
     Pull { chart: ChartName, version: Version, source: Box<HelmError> },
-    #[error("there is no chart {}", path.display())]
+    #[error("chart {} does not exist", path.display())]
     NotFound { path: PathBuf },
     #[error("chart {chart} {version} is larger than {MAX_PACKED} bytes")]
     TooLarge { chart: ChartName, version: Version },
     #[error("chart {chart} {version} is refused: {source}")]
     Invalid { chart: ChartName, version: Version, source: archive::InvalidArchive },
-    #[error("asked for chart {chart} {version}, but got {found}")]
+    #[error("requested chart {chart} {version}, but got {found}")]
     WrongChart { chart: ChartName, version: Version, found: String },
     #[error("chart version {version} has changed at its source: its sha256 was {recorded} and is now {found}")]
     DigestChanged { version: Version, recorded: String, found: String },
@@ -71,9 +71,9 @@ pub(crate) struct Pulled {
     pub(super) _dir: TempDir,
 }
 
-/// What pulls packaged charts: helm, or the fake of this module's tests.
+/// Pulls packaged charts: helm, or the fake in this module's tests.
 pub(crate) trait Pull: Send + Sync {
-    /// Nothing about the chart has been checked: that is [`ChartCache`]'s.
+    /// The chart is not verified yet; [`ChartCache`] does that.
     fn pull(
         &self,
         source: &ChartSource,
@@ -83,8 +83,8 @@ pub(crate) trait Pull: Send + Sync {
     ) -> impl Future<Output = Result<Pulled, HelmError>> + Send;
 }
 
-/// Callers that ask for one version at a time share one pull. It is driven by one of them; where that one goes away, by the next,
-/// and with the last of them the helm process behind it is dropped.
+/// Concurrent callers that request the same version share one pull. One of them drives it; if that caller goes away, the next takes
+/// over, and without callers the helm process is dropped.
 pub(crate) struct ChartCache<P> {
     disk: Arc<Disk>,
     helm: P,
@@ -94,7 +94,7 @@ pub(crate) struct ChartCache<P> {
 }
 
 impl<P: Pull> ChartCache<P> {
-    /// A cache in a directory, which is made when it is first needed. Pulls end when `shutdown` is cancelled.
+    /// A cache in a directory, which is created when it is first needed. Pulls end when `shutdown` is cancelled.
     pub(crate) fn new(
         helm: P,
         source: ChartSource,
@@ -106,9 +106,9 @@ impl<P: Pull> ChartCache<P> {
         Self { disk: Arc::new(Disk { source, chart, dir }), helm, shutdown, ready, pulls }
     }
 
-    /// The chart in a version, its content verified just now.
+    /// The chart in this version, with its content verified.
     ///
-    /// It is pulled if it never was; callers that ask for it meanwhile wait for the same pull. Failures are not kept.
+    /// It is pulled if necessary; concurrent callers wait for the same pull. Failures are not cached.
     pub(crate) async fn get(&self, version: &Version) -> Result<Arc<Chart>, Arc<ChartError>> {
         if let Some(chart) = self.ready.get(version).await {
             let expected = Arc::clone(&chart);
@@ -121,19 +121,19 @@ impl<P: Pull> ChartCache<P> {
         self.ready.try_get_with_by_ref(version, async { self.obtain(version).await.map(Arc::new) }).await
     }
 
-    /// A version that has been had already, so that [`ChartCache::get`], which verifies it, will hardly take time.
+    /// A version that was obtained before, for which [`ChartCache::get`] only has to verify the content.
     pub(crate) async fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
         self.ready.get(version).await
     }
 
-    /// Forgets what a version is, so that the source is asked again.
+    /// Forgets a version, so that it is fetched from the source again.
     pub(crate) async fn forget(&self, version: &Version) {
         self.ready.invalidate(version).await;
         let forgotten = version.clone();
         if let Err(error) = self.on_disk(move |disk| fs::remove_file(disk.record(&forgotten))).await
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%version, %error, "cannot forget what a chart version was");
+            tracing::warn!(%version, %error, "cannot remove the record of a chart version");
         }
     }
 
@@ -146,7 +146,7 @@ impl<P: Pull> ChartCache<P> {
         let file = match self.disk.source.file(&format!("{}-{version}.tgz", self.disk.chart)) {
             Some(path) => path,
             None => {
-                // Each is a process with a repository's whole index in its memory.
+                // Each pull is a process with the whole index of a repository in memory.
                 let _one_of_few = self.pulls.acquire().await;
                 let Disk { source, chart, .. } = &*self.disk;
                 pulled = self.helm.pull(source, chart, version, &self.shutdown).await.map_err(|source| {
@@ -164,7 +164,7 @@ impl<P: Pull> ChartCache<P> {
         let disk = Arc::clone(&self.disk);
         match task::spawn_blocking(move || work(&disk)).await {
             Ok(done) => done,
-            // It is never aborted, so it panicked.
+            // The task is never aborted, so it has panicked.
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
@@ -181,7 +181,7 @@ impl Disk {
         self.dir.join("sha256").join(format!("{digest}.tgz"))
     }
 
-    /// A version means something only together with where it is from.
+    /// The source is part of the path, because a version identifies a chart only together with its source.
     fn record(&self, version: &Version) -> PathBuf {
         let source = &sha256(self.source.to_string().as_bytes())[..16];
         self.dir.join("index").join(source).join(format!("{}-{version}", self.chart))
@@ -190,7 +190,7 @@ impl Disk {
     fn recorded(&self, version: &Version) -> Result<Option<String>, ChartError> {
         let path = self.record(version);
         match fs::read_to_string(&path) {
-            // Anything but a digest is what a crash of the machine left of one.
+            // After a crash of the machine, the file may contain something other than a digest.
             Ok(text) => Ok(Some(text.trim().to_owned()).filter(|digest| is_digest(digest))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(cache_error(path, error)),
@@ -201,7 +201,7 @@ impl Disk {
     fn intact(&self, digest: &str) -> Option<Vec<u8>> {
         let path = self.content(digest);
         let content = bounded(&path).ok().flatten().filter(|content| sha256(content) == digest)?;
-        // When it was last used: the cache may be of another user's, who keeps it as it is.
+        // Records the last use. It may fail, because the cache can belong to another user.
         let _ = File::open(path).and_then(|file| file.set_modified(clock::now().into()));
         Some(content)
     }
@@ -224,14 +224,14 @@ impl Disk {
         }
         let chart = self.chart(version, found, &content)?;
         write(&chart.path, &content)?;
-        // Last: a record promises that the content has been checked.
+        // Last, because a record promises that the content was verified.
         write(&self.record(version), format!("{}\n", chart.digest).as_bytes())?;
         self.prune(&chart.path)
             .unwrap_or_else(|error| tracing::warn!(%error, "cannot remove old charts from the cache"));
         Ok(chart)
     }
 
-    /// Removes the content of all charts but this and the last used. What each version is stays on record.
+    /// Removes the content of all charts except this one and the most recently used. The records of the versions are kept.
     fn prune(&self, new: &Path) -> io::Result<()> {
         let mut files = fs::read_dir(self.dir.join("sha256"))?.collect::<io::Result<Vec<_>>>()?;
         files.sort_by_cached_key(|file| file.metadata().and_then(|metadata| metadata.modified()).ok());
@@ -243,7 +243,7 @@ impl Disk {
         let (chart, version) = (self.chart.clone(), version.clone());
         match archive::inspect(chart.as_str(), content) {
             Err(source) => Err(ChartError::Invalid { chart, version, source }),
-            // Some charts write their version with a v, which helm takes for the same version.
+            // Some charts prefix their version with a v, which helm ignores.
             Ok(archive::Metadata { name, version: found, app_version })
                 if name == chart.as_str()
                     && found.trim_start_matches('v').parse().is_ok_and(|found: Version| found == version) =>
@@ -259,14 +259,14 @@ impl Disk {
     }
 }
 
-/// A file's content; `None` if that is too large.
+/// A file's content, or `None` if it is too large.
 fn bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut content = Vec::new();
     File::open(path)?.take(MAX_PACKED + 1).read_to_end(&mut content)?;
     Ok(Some(content).filter(|content| content.len() as u64 <= MAX_PACKED))
 }
 
-/// Replaces a file in one step, so that two operators may share a cache.
+/// Replaces a file atomically, so that operators can share a cache.
 fn write(path: &Path, content: &[u8]) -> Result<(), ChartError> {
     let replace = |dir: &Path| {
         fs::create_dir_all(dir)?;

@@ -1,23 +1,22 @@
 //! The arguments of every helm run (pure).
 //!
-//! Nothing secret is ever an argument: values travel as standard input and credentials as files, so an argv is safe to
-//! log. Nothing that comes from outside can act as a flag: whatever is put into an argv has a type that was checked once,
-//! and neither a name nor an absolute path can start with `-`.
+//! No argument is secret, so an argv can be logged: values are passed on standard input and credentials in files. No input can act as a
+//! flag: everything in an argv has a type that was validated, and neither names nor absolute paths start with `-`.
 
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
 use super::source::ChartSource;
 use crate::runtime::{account::AccountName, key::is_label};
 
-/// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, the run.
+/// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, and the run.
 pub(crate) const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
 pub(crate) const HOLDER_LABEL: &str = "apps.bnerd-operator.local/holder";
 pub(crate) const OPERATION_LABEL: &str = "apps.bnerd-operator.local/operation";
-/// The label of Helm's storage Secret that holds the revision the run was expected to make.
+/// Label of Helm's storage Secret with the revision that the run was expected to create.
 ///
-/// Helm hands the labels of a release on to later revisions: `upgrade` merges its own over those of the newest revision,
-/// `rollback` copies those of the revision it returns to. So after another Helm client's upgrade or rollback all of our labels
-/// are still there, and only this one tells: on a revision of ours it equals Helm's own `version` label.
+/// Helm copies labels to later revisions: `upgrade` merges its own into those of the newest revision, and `rollback` copies those of
+/// the revision it returns to. So all of our labels are still there after another Helm client's upgrade or rollback. Only on a
+/// revision of our own does this label equal Helm's `version` label.
 pub(crate) const REVISION_LABEL: &str = "apps.bnerd-operator.local/revision";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +48,7 @@ macro_rules! argument {
                 if valid(text) {
                     Ok(Self(text.to_owned()))
                 } else {
-                    // What is refused may be anything, a megabyte of it included.
+                    // Rejected text can be of any length.
                     Err(InvalidArgument { what: $what, text: text.chars().take(100).collect(), rule: $rule })
                 }
             }
@@ -74,7 +73,7 @@ argument!(
 );
 
 argument!(
-    /// A chart's name. The rule is Helm's for chart names, with a limit on the length.
+    /// A chart's name. The rule is Helm's, with an additional limit on the length.
     ChartName,
     "chart name",
     "it must consist of letters, digits, '.', '_' and '-', start with a letter or digit, and have at most 100 characters",
@@ -86,8 +85,8 @@ argument!(
 );
 
 argument!(
-    /// A label's value. The rule is Kubernetes', except that it may be neither empty nor `null`, by which
-    /// `helm upgrade --labels` removes a label.
+    /// A label's value. The rule is Kubernetes', except that it may be neither empty nor `null`, with which `helm upgrade --labels`
+    /// removes a label.
     LabelValue,
     "label value",
     "it must consist of letters, digits, '.', '_' and '-', start and end with a letter or digit, have at most 63 \
@@ -102,18 +101,18 @@ argument!(
     }
 );
 
-/// What the operator stamps on the storage Secret of a revision it makes.
+/// The labels on the storage Secret of a revision that the operator creates.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 #[display("{DIGEST_LABEL}={digest},{HOLDER_LABEL}={holder},{OPERATION_LABEL}={operation},{REVISION_LABEL}={revision}")]
 pub(crate) struct ReleaseLabels {
-    /// The digest of chart, values and flags. A whole SHA-256 in hexadecimal is one character too long for a label.
+    /// The digest of chart, values and flags, shortened: a SHA-256 in hexadecimal is one character too long for a label.
     pub digest: LabelValue,
     pub holder: LabelValue,
     pub operation: LabelValue,
     pub revision: u32,
 }
 
-/// It has no `Debug`, and neither has its command, so that nothing prints the values.
+/// Neither this nor its command implements `Debug`, so that nothing prints the values.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Upgrade {
     pub release: ReleaseName,
@@ -121,9 +120,9 @@ pub(crate) struct Upgrade {
     pub namespace: Namespace,
     /// The ServiceAccount of that namespace whose rights helm has.
     pub account: AccountName,
-    /// The packaged chart, an absolute path.
+    /// Absolute path of the packaged chart.
     pub chart: PathBuf,
-    /// The values, one document of JSON, in which nothing has another meaning to a reader of YAML.
+    /// The values: a JSON document that means the same when parsed as YAML.
     pub values: String,
     pub labels: ReleaseLabels,
 }
@@ -136,12 +135,12 @@ pub(crate) struct Uninstall {
     pub account: AccountName,
 }
 
-/// What is the same for every run of one operator.
+/// Flags that are the same for every run of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flags {
-    /// How many revisions Helm keeps of a release, at least 1.
+    /// How many revisions of a release Helm keeps, at least 1.
     pub history_max: u32,
-    /// How long Helm waits for one hook, in whole seconds.
+    /// Helm's timeout for each hook, in whole seconds.
     pub hook_timeout: Duration,
 }
 
@@ -154,7 +153,7 @@ pub(crate) enum Verb {
     Pull,
 }
 
-/// The argv of one helm run, and what it reads on standard input.
+/// The argv of a helm run, and its standard input.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct HelmCommand {
     verb: Verb,
@@ -167,10 +166,10 @@ impl HelmCommand {
         Self::new(Verb::Version).arg("--template").arg("{{.Version}}")
     }
 
-    /// Installs a release, or upgrades it.
+    /// Installs or upgrades a release.
     ///
-    /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set`
-    /// (it has a syntax of its own), no `--create-namespace` (the namespace is the tenant's, not the release's).
+    /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set` (it has its
+    /// own syntax), no `--create-namespace` (the namespace belongs to the tenant, not to the release).
     pub(crate) fn upgrade(request: &Upgrade, flags: Flags) -> Self {
         let Upgrade { release, namespace, account: _, chart, values, labels } = request;
         let mut command = Self::new(Verb::Upgrade)
@@ -178,33 +177,33 @@ impl HelmCommand {
             .arg(release.as_str())
             .arg(chart)
             .option("--namespace", namespace.as_str())
-            // Standard input, so that the values are never on disk: nothing to protect and nothing to clear away.
+            // On standard input, so that the values are never written to disk.
             .option("--values", "-")
-            // Helm keeps the values of the revision before when it is given none. What the spec says is all there is.
+            // Without values, Helm would reuse those of the previous revision. Only the spec counts.
             .arg("--reset-values")
             .option("--history-max", flags.history_max.to_string())
             .option("--timeout", go_duration(flags.hook_timeout))
             .option("--labels", labels.to_string())
-            // A chart's notes are text for a user at a terminal, and many of them print how to get a password.
+            // Notes are written for a user at a terminal, and many explain how to get a password.
             .arg("--hide-notes")
-            // That check is more than half of a run's cost, and an API server validates a server-side apply strictly anyway.
+            // This check takes more than half of a run's time, and the API server validates server-side apply strictly anyway.
             .arg("--disable-openapi-validation")
-            // What the chart says is put right, whichever client has changed it since; without, one `kubectl scale` would hold up
-            // every later upgrade. It needs server-side apply, also after a revision that another Helm client has made without.
+            // Overwrites changes of other clients; otherwise a single `kubectl scale` would block all later upgrades. This needs
+            // server-side apply, even after a revision that another Helm client has created without it.
             .arg("--server-side=true")
             .arg("--force-conflicts");
         command.stdin = Some(values.clone());
         command
     }
 
-    /// Uninstalls a release, its history included.
+    /// Uninstalls a release and its history.
     ///
-    /// Without `--ignore-not-found`: with it helm 4.3.1 reports success for *any* failure to read the release's history,
-    /// a 403 or a dead API server included (`if u.IgnoreNotFound { return nil, nil }` in `action/uninstall.go`). An absent
-    /// release is told by its message instead.
+    /// Without `--ignore-not-found`: with it, helm 4.3.1 reports success for *any* failure to read the release's history, including a
+    /// 403 or an unreachable API server (`if u.IgnoreNotFound { return nil, nil }` in `action/uninstall.go`). A missing release is
+    /// recognized by helm's message instead.
     ///
-    /// Background cascade: with foreground the objects linger, terminating, and a new release of the same name would adopt
-    /// them just before they vanish.
+    /// Background cascade: with foreground, the objects would linger in deletion, and a new release of the same name would adopt them
+    /// just before they vanish.
     pub(crate) fn uninstall(request: &Uninstall, flags: Flags) -> Self {
         let Uninstall { release, namespace, account: _ } = request;
         Self::new(Verb::Uninstall)
@@ -214,7 +213,7 @@ impl HelmCommand {
             .option("--timeout", go_duration(flags.hook_timeout))
     }
 
-    /// Pulls a packaged chart into a directory; `None` for a source that needs no helm.
+    /// Pulls a packaged chart into a directory; `None` for a source that does not need helm.
     pub(crate) fn pull(
         source: &ChartSource,
         chart: &ChartName,
@@ -250,13 +249,13 @@ impl HelmCommand {
         self.verb
     }
 
-    /// The arguments, without helm itself. Safe to log.
+    /// The arguments, without the program. They can be logged.
     pub(super) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>) {
         (self.args, self.stdin.map(String::into_bytes))
     }
 }
 
-/// The command as one would type it, the values left out.
+/// The command as typed in a shell, without the values.
 impl fmt::Display for HelmCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("helm")?;
@@ -272,7 +271,7 @@ impl fmt::Display for HelmCommand {
     }
 }
 
-/// Whole seconds, at least one: Helm takes 0 for no time at all.
+/// Whole seconds, at least one, because 0 means no timeout to Helm.
 fn go_duration(duration: Duration) -> String {
     format!("{}s", duration.as_secs().max(1))
 }

@@ -1,10 +1,10 @@
-//! What can go wrong with a helm run, for the caller.
+//! Errors of helm runs.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use super::{HelmFailure, ProcessError, Verb};
 
-/// A helm run did not do what it was for. Whatever it did nevertheless, Helm's storage tells.
+/// A helm run failed. Helm's storage shows what it did nevertheless.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HelmError {
     #[error("helm {verb} was not started, because of shutdown")]
@@ -17,13 +17,13 @@ pub(crate) enum HelmError {
     Cancelled { verb: Verb },
     #[error("helm {verb} was stopped, because it took longer than {}", seconds(*deadline))]
     Deadline { verb: Verb, deadline: Duration },
-    /// By another process, for example by the kernel for lack of memory.
+    /// By another process, such as the kernel when memory ran out.
     #[error("helm {verb} was killed by signal {signal}")]
     Killed { verb: Verb, signal: i32 },
-    /// It failed; the text is helm's own, redacted, one paragraph.
+    /// The text is helm's own, redacted, in one paragraph.
     #[error("{message}")]
     Failed { verb: Verb, failure: HelmFailure, message: String },
-    #[error("helm pull succeeded, but there is not exactly one file in its destination")]
+    #[error("helm pull succeeded, but its destination does not contain exactly one file")]
     NothingPulled,
 }
 
@@ -37,14 +37,14 @@ pub(crate) enum HelmUnavailable {
     TooOld { found: semver::Version, minimum: semver::Version },
     #[error("{} is not helm: asked for its version, it said {said:?}", path.display())]
     NotHelm { path: PathBuf, said: String },
-    #[error("helm does not answer: {} did not tell its version within {}", path.display(), seconds(*deadline))]
+    #[error("helm does not respond: {} did not print its version within {}", path.display(), seconds(*deadline))]
     Silent { path: PathBuf, deadline: Duration },
-    #[error("helm cannot be asked for its version: {source}")]
+    #[error("helm's version cannot be determined: {source}")]
     Run { source: Box<HelmError> },
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make a private directory in {}", path.display())]
+#[error("cannot create a private directory in {}", path.display())]
 pub(crate) struct SetupError {
     pub(super) path: PathBuf,
     pub(super) source: io::Error,

@@ -1,12 +1,12 @@
-//! The only way to the API server that a helm process has (effect).
+//! The only access that a helm process has to the API server (effect).
 //!
-//! helm gets a kubeconfig that names a cluster which exists in name only, `http://clientapp-operator`, and the gateway as the
-//! proxy to it, with a password for this one run. Go sends it as `Proxy-Authorization` with each request and puts it into no
-//! error message, which it would not spare a URL; and it sends none at all over plain HTTP that is a credential of the cluster's.
+//! helm's kubeconfig names a cluster that does not exist, `http://clientapp-operator`, and the gateway as its proxy, with a password
+//! for this run only. Go sends the password as `Proxy-Authorization` with each request and never includes it in an error message,
+//! unlike a password in a server's URL. Over plain HTTP, Go sends no other credential.
 //!
-//! What the run asks for is judged ([`rules`], pure), sent on over the operator's own connections in the name of the app's service
-//! account, and what it has written is remembered ([`record`]). A run that is asked to stop may still write how far it came, and
-//! one that is over nothing: whatever helm does then, and whichever process has become its parent, no request of it arrives.
+//! Each request is checked ([`rules`], pure) and forwarded over the operator's own connections, impersonating the app's ServiceAccount;
+//! writes are recorded ([`record`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
+//! do nothing: no request of it arrives, whatever the process or its descendants still do.
 
 mod body;
 mod discovery;
@@ -49,10 +49,10 @@ use self::{
 use super::command::{Namespace, ReleaseName};
 use crate::{lead::Lead, runtime::account::AccountName};
 
-/// The one name in the kubeconfigs written here, and the host of the cluster that exists in name only.
+/// Name of everything in the kubeconfigs, and host name of the cluster that does not exist.
 const NAME: &str = "clientapp-operator";
 
-/// It serves until it is dropped.
+/// Serves until dropped.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     address: SocketAddr,
@@ -65,12 +65,12 @@ struct Shared {
     #[debug(skip)]
     client: Client,
     lead: Lead,
-    /// By what their requests say in `Proxy-Authorization`.
+    /// By the value of `Proxy-Authorization`.
     #[debug(skip)]
     runs: Mutex<HashMap<String, Arc<Run>>>,
 }
 
-/// One helm process's way to the API server, which ends when this is dropped.
+/// A helm process's access to the API server, revoked when dropped.
 #[derive(derive_more::Debug)]
 pub(super) struct Pass {
     shared: Arc<Shared>,
@@ -85,12 +85,12 @@ impl Pass {
         self.kubeconfig.path()
     }
 
-    /// What ends all of the run's requests but those that say how far it came.
+    /// Ends all requests of the run except those that record its result.
     pub(super) fn stopping(&self) -> CancellationToken {
         self.run.stopping.clone()
     }
 
-    /// Ends the run's access, and returns what it has written. What is under way then is cut off, and not known.
+    /// Revokes the access, and returns what the run has written. The outcome of requests in flight is unknown.
     pub(super) fn end(self) -> Recorded {
         self.revoke();
         self.run.record().recorded()
@@ -120,11 +120,10 @@ impl Shared {
 }
 
 impl Gateway {
-    /// Opens one on a port of its own. `client` sends a request once, and waits for as long as the API server may take; nothing
-    /// passes any more when `lead` is over.
+    /// Opens a gateway on a port of its own. `client` must not retry or time out. Nothing passes once `lead` is over.
     ///
     /// # Errors
-    /// When there is no port to be had on the loopback.
+    /// If no port on the loopback interface is free.
     pub(crate) async fn open(client: Client, lead: Lead) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -133,7 +132,7 @@ impl Gateway {
         Ok(Self { address, shared, _server: AbortOnDropHandle::new(server) })
     }
 
-    /// Admits one run, with a kubeconfig for it in this directory.
+    /// Admits a run, with a kubeconfig for it in this directory.
     pub(super) fn admit(
         &self,
         dir: &Path,
@@ -152,11 +151,11 @@ impl Gateway {
             "clusters": [{"name": NAME, "cluster": {
                 "server": format!("http://{NAME}"), "proxy-url": format!("http://{NAME}:{password}@{}", self.address),
             }}],
-            // No namespace: every helm run names its own.
+            // No namespace: every helm run passes its own.
             "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": ""}}],
             "current-context": NAME,
         });
-        // tempfile makes files of mode 0600. JSON is YAML without its surprises.
+        // tempfile creates files with mode 0600. JSON is valid YAML without its pitfalls.
         let mut file = tempfile::Builder::new().prefix("kubeconfig-").tempfile_in(dir)?;
         file.write_all(kubeconfig.to_string().as_bytes())?;
         let run = Arc::new(Run {
@@ -173,16 +172,16 @@ impl Gateway {
     }
 }
 
-/// The connections end with it.
+/// The connections end when this future is dropped.
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // The process is out of descriptors for now.
+            // The process is temporarily out of file descriptors.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        // Else the end of an answer waits until helm's kernel acknowledges what came before, which takes it 40 ms.
+        // Otherwise the end of a response is delayed until helm's kernel acknowledges the data before, which takes 40 ms.
         let _ = stream.set_nodelay(true);
         let shared = shared.clone();
         let service = service_fn(move |request: Request<Incoming>| {
@@ -196,7 +195,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn handle(shared: &Shared, request: Request<Body>) -> Response {
     let Some(run) = shared.run(request.headers()) else {
-        return forward::refused(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "this is no helm run of the operator's");
+        return forward::refused(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "this is not a helm run of the operator");
     };
     let asked = match Asked::of(request.method(), request.uri()) {
         Ok(asked) => asked,

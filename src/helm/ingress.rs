@@ -1,4 +1,4 @@
-//! Which hosts an Ingress takes (pure).
+//! The hosts of Ingresses (pure).
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::storage::RESOURCE_POLICY;
 
-/// Other names of a host, by an annotation of ingress-nginx; what begins with `~` is a regular expression.
+/// Annotation of ingress-nginx with additional names of a host; a name that starts with `~` is a regular expression.
 const SERVER_ALIAS: &str = "nginx.ingress.kubernetes.io/server-alias";
 
 pub(crate) fn is_ingress(document: &Value) -> bool {
@@ -27,22 +27,22 @@ pub(crate) fn hosts(ingress: &Value) -> BTreeSet<String> {
     named.filter(|host| !host.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// Whether Helm leaves it when the release, or a later revision of it, has it no more.
+/// Whether Helm keeps it when a later revision, or no revision, contains it.
 fn stays(ingress: &Value) -> bool {
     let has = |annotation: &str| !ingress["metadata"]["annotations"][annotation].is_null();
     has("helm.sh/hook") || has(RESOURCE_POLICY)
 }
 
-/// Claims each host of an Ingress that is about to be written; or why it is not to be.
+/// Claims each host of an Ingress that is about to be written, or returns the reason why it must not be.
 pub(crate) fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
     if stays(ingress) {
-        let why = "an Ingress that is a hook, or marked to be kept, would have its hosts longer than its release";
+        let why = "an Ingress that is a hook, or is marked to be kept, would keep its hosts after its release is gone";
         return Err(why.to_owned());
     }
     hosts(ingress).iter().try_for_each(|host| claim(host))
 }
 
-/// Whether both take requests for one and the same host; `*.` at the beginning is any one label.
+/// Whether both match a common host; a leading `*.` stands for exactly one label.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let under = |wildcard: &str, host: &str| {
         let parent = wildcard.strip_prefix("*.");

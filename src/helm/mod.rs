@@ -1,10 +1,9 @@
-//! Running the helm 4 command line (effect, with pure parts that say so).
+//! Runs the helm 4 command line (effect, except where a module says that it is pure).
 //!
-//! Each module says in its first line what it knows, and whether it is pure: `command` makes the argv, `process` runs it,
-//! `gateway` is its way to the API server, `chart` pulls and checks, `parse` and `sentence` tell what helm said.
+//! `command` builds the arguments, `process` runs the child, `gateway` connects it to the API server, `chart` pulls and checks charts,
+//! `parse` and `sentence` interpret helm's output.
 //!
-//! An exit code of 0 is never proof of anything: `helm upgrade` and `uninstall` are followed by a look at Helm's storage,
-//! which is the caller's business.
+//! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
 use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathBuf, sync::Arc, time::Duration};
 
@@ -40,21 +39,21 @@ use process::{Limits, Program};
 
 use crate::runtime::account::AccountName;
 
-/// The oldest helm that will do: 4.0.0 renamed flags and made server-side apply the default.
+/// The oldest supported helm: 4.0.0 renamed flags and made server-side apply the default.
 const MINIMUM: semver::Version = semver::Version::new(4, 0, 0);
-/// How long helm may take to tell its version; it takes a fraction of a second.
+/// Timeout of `helm version`, which normally takes a fraction of a second.
 const CHECK_DEADLINE: Duration = Duration::from_secs(30);
-/// What is kept of each of helm's output streams, in bytes.
+/// Bytes kept of each output stream.
 const OUTPUT: usize = 64 << 10;
-/// The largest file helm may write, in bytes: a repository's index, which can be many times the largest chart.
+/// The largest file that helm may write, in bytes: a repository's index can be many times larger than the largest chart.
 const MAX_FILE: u64 = 256 << 20;
 
-/// How a run for a release collects garbage: rarely, which saves a quarter of its processor time and costs some 30 MiB, up to this
-/// much. A pull is another matter: it may have a large index in its memory.
+/// Garbage collection of runs for a release: rare, which saves a quarter of the CPU time and costs some 30 MiB, up to this limit. Pulls
+/// keep the default, because they may have a large index in memory.
 const GARBAGE: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "256MiB")];
 
-/// What of the operator's own environment helm gets: how to get out to a repository, and whom to trust there.
-/// `HELM_REGISTRY_CONFIG` names the file with the credentials of private registries.
+/// Variables that helm inherits from the operator: proxies and trusted certificates, to reach repositories. `HELM_REGISTRY_CONFIG`
+/// names the file with the credentials of private registries.
 const PASSED_ON: &[&str] = &[
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -69,25 +68,25 @@ const PASSED_ON: &[&str] = &[
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelmSettings {
-    /// The executable: a path, or a name to be looked up in `PATH`.
+    /// The executable: a path, or a name to look up in `PATH`.
     pub binary: PathBuf,
-    /// Where the private directory is made. It should be on a file system in memory, since kubeconfigs go there.
+    /// Parent of the private directory. It should be on an in-memory file system, because kubeconfigs are stored there.
     pub private_dir: PathBuf,
     pub flags: Flags,
-    /// How long one run may take, from its start.
+    /// Timeout of a run, from its start.
     pub deadline: Duration,
-    /// How long a run may go on after it has been asked to stop.
+    /// How long a run may take to exit after it was asked to stop.
     pub grace: Duration,
-    /// How much private memory one run may have, in bytes. An ordinary run takes less than 100 MiB.
+    /// Limit of a run's private memory, in bytes. An ordinary run needs less than 100 MiB.
     pub memory: u64,
 }
 
-/// The cache that helm fills.
+/// The chart cache, filled by helm.
 pub(crate) type ChartCache = chart::ChartCache<Helm>;
 
 /// The helm command line. Clones share the private directory, which is removed with the last of them.
 ///
-/// Each run ends when its token is cancelled, politely, and at once when its future is dropped.
+/// Cancelling its token stops a run gracefully; dropping its future kills it at once.
 #[derive(Debug, Clone)]
 pub(crate) struct Helm(Arc<Inner>);
 
@@ -99,9 +98,9 @@ struct Inner {
 }
 
 impl Helm {
-    /// Prepares the private directory. Helm itself is not touched: see [`Helm::check`].
+    /// Prepares the private directory. Helm itself is verified by [`Helm::check`].
     pub(crate) fn new(mut settings: HelmSettings) -> Result<Self, SetupError> {
-        // Resolved now, because helm's own PATH is not ours; if it cannot be, `check` says so.
+        // Resolved now, because helm gets another PATH. If this fails, `check` reports it.
         settings.binary = which::which(&settings.binary).unwrap_or(settings.binary);
         let setup = |source| SetupError { path: settings.private_dir.clone(), source };
         let private = PrivateDir::create(&settings.private_dir).map_err(setup)?;
@@ -139,7 +138,7 @@ impl Helm {
         judged(verb, deadline, finished)
     }
 
-    /// helm's way to the API server is open for exactly as long as it runs.
+    /// Runs helm with access to the API server, which ends with the run.
     async fn run_through(
         &self,
         gateway: &Gateway,
@@ -157,7 +156,7 @@ impl Helm {
         (result, pass.end())
     }
 
-    /// Whether there is a helm that can be used, and which.
+    /// Checks that helm can be used, and returns its version.
     pub(crate) async fn check(&self) -> Result<semver::Version, HelmUnavailable> {
         let path = || self.0.settings.binary.clone();
         let never = CancellationToken::new();
@@ -175,7 +174,8 @@ impl Helm {
         }
     }
 
-    /// Installs or upgrades a release, whose Ingresses may have the hosts that can be claimed; with it what helm has written, whatever has come of the run.
+    /// Installs or upgrades a release. Its Ingresses may have the hosts that `claim` grants. The second part of the result is what
+    /// helm has written, even if the run failed.
     pub(crate) async fn upgrade(
         &self,
         gateway: &Gateway,
@@ -188,7 +188,7 @@ impl Helm {
             .await
     }
 
-    /// Uninstalls a release. One that does not exist is uninstalled.
+    /// Uninstalls a release; one that does not exist counts as uninstalled.
     ///
     /// Helm's success does not mean that all objects are gone: see [`left_behind`].
     pub(crate) async fn uninstall(
@@ -222,21 +222,21 @@ impl Pull for Helm {
         let prepare = |source| HelmError::Prepare { verb, source };
         let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
         let command = HelmCommand::pull(source, chart, version, dir.path()).ok_or(HelmError::NothingPulled)?;
-        // Without access: a pull has no business with the cluster.
+        // Without access to the API server, which a pull does not need.
         self.run(command, None, self.0.settings.deadline, cancel).await?;
         let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
         Ok(Pulled { path, _dir: dir })
     }
 }
 
-/// The whole environment of every helm process, but for its kubeconfig.
+/// The environment of every helm process, except for KUBECONFIG.
 fn environment(
     private: &PrivateDir,
     ours: impl Fn(&str) -> Option<OsString>,
 ) -> std::io::Result<Vec<(OsString, OsString)>> {
     let mut env: Vec<(OsString, OsString)> = [
         ("HELM_DRIVER", "secret"),
-        // A plugin is a program that runs with all that helm has.
+        // A plugin would run with everything that helm has.
         ("HELM_NO_PLUGINS", "1"),
         ("NO_COLOR", "1"),
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -261,7 +261,7 @@ fn environment(
 
 fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished, HelmError> {
     match (finished.cause, finished.status.signal()) {
-        // Stopped, but it was through already: what it did is done.
+        // It was asked to stop, but had already succeeded.
         (_, None) if finished.status.success() => Ok(finished),
         (Cause::Cancelled, _) => Err(HelmError::Cancelled { verb }),
         (Cause::Deadline, _) => Err(HelmError::Deadline { verb, deadline }),
@@ -273,13 +273,13 @@ fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished
     }
 }
 
-/// Judges the answer of `helm version --template '{{.Version}}'`, which is `v4.3.1`, or `v4.3` of a build without a stamp.
+/// Parses the output of `helm version --template '{{.Version}}'`: `v4.3.1`, or `v4.3` from a build without a version stamp.
 fn usable(answer: &str, path: PathBuf) -> Result<semver::Version, HelmUnavailable> {
     let answer = answer.trim();
     let text = answer.strip_prefix('v').unwrap_or(answer);
     let version = text.parse::<semver::Version>().or_else(|_| format!("{text}.0").parse());
     match version {
-        // A pre-release of the minimum is as old as what came before it.
+        // A pre-release sorts before its release, so one of the minimum version is too old.
         Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
         Ok(found) => Ok(found),
         Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence::sentence(answer).chars().take(80).collect() }),

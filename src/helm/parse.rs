@@ -1,7 +1,7 @@
-//! What helm's standard error means, as one table (pure).
+//! Classifies helm's standard error with a table (pure).
 //!
-//! The exit code of helm is 0 or 1, so its words are all there is. They come second: what a release is, Helm's storage
-//! tells; the words say why.
+//! helm exits with 0 or 1, so its words are the only source of the reason. They never decide the state of a release: Helm's storage
+//! does.
 
 use super::{
     command::Verb::{self, Pull, Uninstall, Upgrade},
@@ -11,17 +11,17 @@ use HelmFailure::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HelmFailure {
-    /// Another install, upgrade or rollback holds the release, or has just made the revision this one was to make.
+    /// Another install, upgrade or rollback holds the release, or has just created the revision that this run was to create.
     Locked,
     NotFound,
-    /// The release has revisions, none of which was ever deployed or failed: an uninstall was interrupted.
+    /// All revisions of the release were neither deployed nor failed: an uninstall was interrupted.
     NoDeployedReleases,
     ChartNotFound,
-    /// The repository cannot be reached, or answers something that is not a repository or a chart.
+    /// The repository cannot be reached, or its response is not a repository or a chart.
     RepositoryUnavailable,
-    /// The chart cannot be loaded, its templates fail, or its schema refuses the values.
+    /// The chart cannot be loaded, its templates fail, or its schema rejects the values.
     ChartInvalid,
-    /// The API server refused a request for lack of permission; verb and resource as in RBAC, empty when the message has none.
+    /// The API server refused a request for lack of a right; verb and resource as in RBAC, empty if the message does not contain them.
     Forbidden {
         verb: String,
         resource: String,
@@ -29,37 +29,37 @@ pub(crate) enum HelmFailure {
     NamespaceTerminating,
     /// A quota or a limit range refused an object.
     Quota,
-    /// An admission plugin or webhook refused an object, or could not be asked.
+    /// An admission plugin or webhook refused an object, or could not be reached.
     Admission,
-    /// An object of the release, or a field of one, belongs to another release or field manager.
+    /// An object of the release, or one of its fields, belongs to another release or field manager.
     Conflict,
-    /// A field was to be changed that can only be set once.
+    /// An immutable field would change.
     Immutable,
     HookFailed,
     UnknownKind,
     InvalidObject,
     ReleaseTooLarge,
     Timeout,
-    /// The API server cannot be reached, or cannot answer now.
+    /// The API server cannot be reached, or cannot respond now.
     ApiUnavailable,
-    /// Helm hit the memory or file size limit it was started with.
+    /// helm hit its memory or file size limit.
     ResourceLimit,
     Other,
 }
 
-/// A class, the one command it is meant for (`None`: all of them), and the text that has to occur; `*` in it is any text.
+/// A class, the only command that it applies to (`None`: all), and the text to find; `*` matches any text.
 type Row = (HelmFailure, Option<Verb>, &'static str);
 
 const FORBIDDEN: HelmFailure = Forbidden { verb: String::new(), resource: String::new() };
 
-/// The first row that matches wins, so the specific ones come first; the comments say which order matters. Next to each
-/// text is where it comes from, as of helm 4.3.1 and Kubernetes 1.36.
+/// The first matching row wins, so specific rows come first; comments point out where the order matters. Next to each text is its
+/// source in helm 4.3.1 and Kubernetes 1.36.
 const TABLE: &[Row] = &[
-    // Helm's own words for its own state: nothing else contains them.
+    // Helm's own messages about its state are unambiguous.
     (Locked, None, "another operation (install/upgrade/rollback) is in progress"), // action.go errPending
     (Locked, None, "release: already exists"), // driver.go: lost the race for the Secret
     (Locked, None, "cannot reuse a name that is still in use"), // install.go: another Helm client installed just now
-    // The whole phrase, since it counts as success: purging the history can fail with "release: not found", too.
+    // The whole phrase, because it counts as success: purging the history can fail with "release: not found", too.
     (NotFound, Some(Uninstall), "uninstall: Release not loaded: *: release: not found"), // uninstall.go
     (NoDeployedReleases, None, "has no deployed releases"),                              // driver.go
     (ResourceLimit, None, "fatal error: out of memory"),
@@ -67,8 +67,8 @@ const TABLE: &[Row] = &[
     (ResourceLimit, None, "cannot allocate memory"),
     (ResourceLimit, None, "SIGXFSZ"),
     (ResourceLimit, None, "file too large"),
-    // A pull speaks to the repository alone: here everything about the network is the repository's. An index that is
-    // not there comes before a chart that is not there, because both are a 404.
+    // A pull only talks to the repository, so network errors are the repository's. A missing index comes before a missing chart,
+    // because both are a 404.
     (RepositoryUnavailable, Some(Pull), "is not a valid chart repository or cannot be reached"), // chartrepo.go
     (ChartNotFound, Some(Pull), "no chart version found"),
     (ChartNotFound, Some(Pull), "no chart name found"),
@@ -93,7 +93,7 @@ const TABLE: &[Row] = &[
     (RepositoryUnavailable, Some(Pull), "x509: "),
     (RepositoryUnavailable, Some(Pull), "repo not found"), // chart_downloader.go: an index points to a file
     (RepositoryUnavailable, Some(Pull), "scheme \""),
-    // Before Conflict, Timeout and ApiUnavailable: a hook's or a webhook's failure quotes what its cause was.
+    // Before Conflict, Timeout and ApiUnavailable, because the failure of a hook or webhook quotes its cause.
     (HookFailed, None, "failed pre-install:"),       // install.go
     (HookFailed, None, "failed post-install:"),      // install.go
     (HookFailed, None, "pre-upgrade hooks failed:"), // upgrade.go
@@ -103,7 +103,7 @@ const TABLE: &[Row] = &[
     (Admission, None, "failed calling webhook"),
     (Admission, None, "failed to call webhook"),
     (NamespaceTerminating, None, "because it is being terminated"), // apiserver, admission/plugin/namespace/lifecycle
-    // All of these are "… is forbidden: …", a permission being only one of the reasons.
+    // All of these read "… is forbidden: …"; a missing right is only one of the reasons.
     (Quota, None, "exceeded quota:"),
     (Quota, None, "failed quota:"),
     (Quota, None, "maximum cpu usage"),
@@ -115,9 +115,9 @@ const TABLE: &[Row] = &[
     (FORBIDDEN, None, "Unauthorized"),
     (FORBIDDEN, None, "the server has asked for the client to provide credentials"),
     (Admission, None, "is forbidden: "), // pod security and other plugins
-    // Before ChartInvalid: a template that looks something up fails for the API server's sake.
+    // Before ChartInvalid: a `lookup` in a template fails because of the API server.
     (ApiUnavailable, None, "error calling lookup: "),
-    // Before everything else that the API server says, because a template's error may quote anything.
+    // Before the other messages of the API server, because a template's error may quote anything.
     (ChartInvalid, None, "parse error at ("),                    // engine.go
     (ChartInvalid, None, "parse error in ("),                    // engine.go
     (ChartInvalid, None, "execution error at ("),                // engine.go: `fail` and `required`
@@ -157,7 +157,7 @@ const TABLE: &[Row] = &[
     (Conflict, None, "Apply failed with "),
     (Conflict, None, "cannot be imported into the current release"),
     (Conflict, None, "conflict occurred while applying"),
-    // Before InvalidObject: what may not change is reported as an invalid object, too.
+    // Before InvalidObject, because a change of an immutable field is also reported as an invalid object.
     (Immutable, None, "field is immutable"),
     (Immutable, None, "Forbidden: updates to statefulset spec"),
     (Immutable, None, "is immutable after creation"),
@@ -165,7 +165,7 @@ const TABLE: &[Row] = &[
     (Immutable, None, "can not be less than previous value"),
     (Immutable, None, "can not be less than status.capacity"),
     (Immutable, None, "at least one field was changed: apiVersion, kind or name"), // kube/client.go
-    // Before InvalidObject: a Secret that is too large is an invalid Secret.
+    // Before InvalidObject, because a Secret that is too large is an invalid Secret.
     (ReleaseTooLarge, None, "Too long: may not be more than 1048576"),
     (ReleaseTooLarge, None, "Too long: must have at most 1048576"),
     (ReleaseTooLarge, None, "request is too large"),
@@ -177,9 +177,9 @@ const TABLE: &[Row] = &[
     (InvalidObject, None, "\" is invalid: "),
     (InvalidObject, None, "failed to create typed patch object"), // server-side apply
     (InvalidObject, None, "in body must be of type"),
-    // Before Timeout: this is the API server's, though some of it is about time.
+    // Before Timeout: these are errors of the API server, though some mention time.
     (ApiUnavailable, None, "kubernetes cluster unreachable"), // kube/client.go: whatever happened to the first request
-    (ApiUnavailable, None, "the API server cannot be asked: "), // gateway/forward.rs
+    (ApiUnavailable, None, "the API server cannot be reached: "), // gateway/forward.rs
     (ApiUnavailable, None, "connection refused"),
     (ApiUnavailable, None, "connection reset by peer"),
     (ApiUnavailable, None, "no route to host"),
@@ -205,7 +205,7 @@ const TABLE: &[Row] = &[
     (Timeout, None, "Client.Timeout exceeded"),
 ];
 
-/// The class of a failure and one redacted sentence about it, from a helm command's standard error.
+/// The class of a failure and one redacted sentence about it, from helm's standard error.
 pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     let error = error_text(stderr);
     let failure = TABLE
@@ -214,15 +214,15 @@ pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
         .map_or(Other, |(failure, ..)| failure.clone());
     let failure = if failure == FORBIDDEN { forbidden(&error) } else { failure };
     let sentence = sentence(&error);
-    (failure, if sentence.is_empty() { "helm failed without a word".to_owned() } else { sentence })
+    (failure, if sentence.is_empty() { "helm failed without a message".to_owned() } else { sentence })
 }
 
-/// Whether the parts of a text between its `*`s occur one after the other.
+/// Whether the parts of a text between its `*`s occur in this order.
 fn occurs(text: &str, error: &str) -> bool {
     text.split('*').try_fold(error, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
 }
 
-/// `… User "u" cannot VERB resource "RESOURCE" in API group "GROUP" …`, as Kubernetes' RBAC authorizer puts it.
+/// Parses `… User "u" cannot VERB resource "RESOURCE" in API group "GROUP" …` of Kubernetes' RBAC authorizer.
 fn forbidden(error: &str) -> HelmFailure {
     let part = |before: &str, after: &str| {
         let (_, rest) = error.split_once(before)?;
@@ -234,10 +234,10 @@ fn forbidden(error: &str) -> HelmFailure {
     }
 }
 
-/// The objects that `helm uninstall` left alone though the release contained them, as `Kind/name`.
+/// Objects of the release that `helm uninstall` did not delete, as `Kind/name`.
 ///
-/// It exits with 0 all the same: for an object that it takes for another release's, and for an object that it could not even read
-/// (`deleteRelease` in `action/uninstall.go`). Objects kept by the chart's `helm.sh/resource-policy` are not among them.
+/// It exits with 0 nevertheless, both for objects that it attributes to another release and for objects that it could not even read
+/// (`deleteRelease` in `action/uninstall.go`). Objects kept by the chart's `helm.sh/resource-policy` are not included.
 pub(crate) fn left_behind(stdout: &str) -> Vec<String> {
     stdout
         .lines()

@@ -1,4 +1,4 @@
-//! The directory that only this operator process and its helms use (effect).
+//! A directory for this operator process and its helm runs (effect).
 
 use std::{
     ffi::OsStr,
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 const PREFIX: &str = "clientapp-operator-";
 const LOCK: &str = "operator.lock";
 
-/// A directory of mode 0700 for kubeconfigs, helm's homes and pulled charts, removed when dropped.
+/// A directory of mode 0700 for kubeconfigs, helm's home directories and pulled charts, removed when dropped.
 ///
-/// What an operator that was killed left behind is removed by the next one: each directory is locked for as long as its
-/// process lives, and the kernel lets go of a lock when the process ends, however it ends.
+/// The next operator removes what a killed one has left: each directory is locked by its process, and the kernel releases the lock when
+/// the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct PrivateDir {
     dir: TempDir,
@@ -24,7 +24,7 @@ pub(super) struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Makes one in `parent`, which is made too when it does not exist, after removing the abandoned ones there.
+    /// Creates a directory in `parent`, which is created too if necessary, and removes abandoned ones there.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         remove_abandoned(parent)?;
@@ -40,7 +40,7 @@ impl PrivateDir {
         self.dir.path()
     }
 
-    /// The path of a directory within, which is made when it does not exist.
+    /// The path of a subdirectory, which is created if necessary.
     pub(super) fn subdir(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.path().join(name);
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
@@ -52,9 +52,9 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(parent)? {
         let entry = entry?;
         let ours = entry.file_type()?.is_dir() && entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        // One without a lock file is just being made, or is not of our making.
+        // Without a lock file, it is just being created, or is not an operator's.
         if ours && File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
-            // What is not ours to remove may stay: this is tidying up, and nothing depends on it.
+            // Best effort: nothing depends on the removal.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // `helm pull` writes under a temporary, hidden name first.
+        // `helm pull` first writes to a hidden temporary file.
         if entry.file_type()?.is_file() && !OsStr::as_encoded_bytes(&entry.file_name()).starts_with(b".") {
             files.push(entry.path());
         }

@@ -1,16 +1,16 @@
 //! One child process, from fork to reaping (effect; knows no helm).
 //!
-//! What holds for every run, whatever the child does and however the caller goes away:
+//! Guarantees for every run, whatever the child does and however the caller ends:
 //!
-//! - the child starts with nothing but the environment it is given, none of our descriptors, and limits;
-//! - its group is its own, so one signal reaches whatever it started in turn;
-//! - both of its pipes are read all the time, so it can never block on a full one, and what is kept of them is bounded;
-//! - it has one deadline; deadline and cancellation ask first (SIGTERM), and after a grace insist (SIGKILL);
-//! - it is always reaped, and nothing of its group outlives it;
-//! - it does not outlive us, not even when we are killed by SIGKILL (what it started in turn then may: the kernel does not
-//!   hand the parent-death signal on, so a wrapper around a program has to `exec` it).
+//! - the child inherits no environment and no file descriptors, and has resource limits;
+//! - it has its own process group, so one signal reaches all of its descendants;
+//! - both pipes are always drained, so it never blocks on a full pipe, and the output kept is bounded;
+//! - it has a deadline; deadline and cancellation send SIGTERM, and SIGKILL after a grace period;
+//! - it is always reaped, and no process of its group outlives it;
+//! - it does not outlive the operator, even if that is killed with SIGKILL. Its descendants may, because they do not inherit the
+//!   parent-death signal; so a wrapper around a program must `exec` it.
 
-// Here, and nowhere else, processes are started and their time is measured.
+// The only place that starts processes and measures their time.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -44,8 +44,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long the pipes may stay open after the whole group is dead. Only a descendant that left the group can hold one;
-/// its output is not worth waiting for.
+/// How long the pipes may stay open once the whole group is dead. Only a descendant that has left the group can hold one open, and its
+/// output does not matter.
 const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,27 +55,27 @@ pub(super) struct Program {
     /// The whole environment: nothing is inherited.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) dir: PathBuf,
-    /// The content of standard input; `None` is `/dev/null`.
+    /// The content of standard input; `/dev/null` if `None`.
     pub(super) stdin: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Wall time before the child is asked to stop.
+    /// Time until the child is asked to stop.
     pub(super) deadline: Duration,
-    /// Wall time between asking (SIGTERM) and insisting (SIGKILL).
+    /// Time from SIGTERM to SIGKILL.
     pub(super) grace: Duration,
-    /// How much is kept of each of stdout and stderr, in bytes: half from its beginning, half from its end.
+    /// Bytes kept of each of stdout and stderr: half from the beginning, half from the end.
     pub(super) output: usize,
-    /// Private memory of the child, in bytes (`RLIMIT_DATA`).
+    /// Limit of the child's private memory, in bytes (`RLIMIT_DATA`).
     pub(super) memory: u64,
-    /// The largest file the child may write, in bytes (`RLIMIT_FSIZE`).
+    /// Size limit of files that the child writes, in bytes (`RLIMIT_FSIZE`).
     pub(super) file: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Cause {
-    /// The child ended of its own accord, or another process killed it.
+    /// The child exited on its own, or another process killed it.
     #[default]
     Itself,
     Deadline,
@@ -86,11 +86,11 @@ pub(crate) enum Cause {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Finished {
     pub cause: Cause,
-    /// How it ended. A child that was asked to stop may still have exited with 0.
+    /// The exit status. A child that was asked to stop may still have exited with 0.
     pub status: ExitStatus,
-    /// What is kept of its standard output, invalid UTF-8 replaced.
+    /// Standard output, as far as it is kept, with invalid UTF-8 replaced.
     pub stdout: String,
-    /// What is kept of its standard error, invalid UTF-8 replaced.
+    /// Standard error, as far as it is kept, with invalid UTF-8 replaced.
     pub stderr: String,
     /// From just before the fork to the reaping.
     pub elapsed: Duration,
@@ -105,19 +105,19 @@ impl Finished {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProcessError {
-    /// There is no such file (or it is a script whose interpreter is missing).
+    /// The file does not exist, or it is a script whose interpreter is missing.
     #[error("there is no executable at {path}")]
     Missing { path: PathBuf, source: io::Error },
     #[error("{path} cannot be executed")]
     NotExecutable { path: PathBuf, source: io::Error },
-    /// The machine is out of something now (processes, descriptors, memory); later may be better.
+    /// The machine is out of processes, descriptors or memory; a later attempt may succeed.
     #[error("the machine lacks the resources to start {path}")]
     Exhausted { path: PathBuf, source: io::Error },
-    /// Starting failed otherwise, as with an argument that holds a NUL byte.
+    /// Any other failure to start, such as an argument with a NUL byte.
     #[error("{path} could not be started")]
     Spawn { path: PathBuf, source: io::Error },
-    /// The child ran, but its end could not be learnt. Its group has been killed.
-    #[error("the end of {path} could not be learnt")]
+    /// The child ran, but waiting for it failed. Its group has been killed.
+    #[error("waiting for {path} failed")]
     Lost { path: PathBuf, source: io::Error },
 }
 
@@ -134,8 +134,8 @@ impl ProcessError {
 
 /// Runs a program to its end.
 ///
-/// Cancelling `cancel` stops it politely; `stopping` is cancelled before it is asked to stop. Dropping the future kills its group at once, because no caller is left that could
-/// keep a second run from starting beside it.
+/// Cancelling `cancel` stops it gracefully; `stopping` is cancelled before SIGTERM is sent. Dropping the future kills the group at
+/// once, because no caller is left to keep a second run from starting at the same time.
 pub(super) async fn run(
     program: Program,
     limits: Limits,
@@ -167,7 +167,7 @@ pub(super) async fn run(
     Ok(Finished { cause, status, stdout: out.into_string(), stderr: err.into_string(), elapsed: begun.elapsed() })
 }
 
-/// Waits for the end, and brings it about when it has to be.
+/// Waits for the child to exit, and stops it when necessary.
 async fn live(
     group: &Group,
     ended: &mut Ended,
@@ -182,29 +182,29 @@ async fn live(
         () = sleep(limits.deadline) => Cause::Deadline,
     };
     stopping.cancel();
-    // SIGTERM, not SIGINT or SIGKILL: it is the signal at which a polite program still writes down how far it came.
-    // SIGCONT after it, because a stopped process handles SIGTERM only once it continues.
+    // SIGTERM, because it lets the program record how far it came. SIGCONT, because a stopped process handles SIGTERM only once it
+    // continues.
     group.signal(Signal::SIGTERM);
     group.signal(Signal::SIGCONT);
     if let Ok(status) = timeout(limits.grace, &mut *ended).await {
         return (cause, told(status));
     }
     group.signal(Signal::SIGKILL);
-    // No time limit: as long as the kernel has not let go of the child, it must not be reported as gone.
+    // No timeout: until the kernel has released the child, it must not be reported as gone.
     (cause, told(ended.await))
 }
 
 fn told(status: Result<io::Result<ExitStatus>, oneshot::error::RecvError>) -> io::Result<ExitStatus> {
-    status.unwrap_or_else(|_| Err(io::Error::other("the thread that waited for it is gone")))
+    status.unwrap_or_else(|_| Err(io::Error::other("the thread that waited for it has ended")))
 }
 
 type Ended = oneshot::Receiver<io::Result<ExitStatus>>;
 
-/// Forks on a thread of the child's own, which lives exactly as long as the child.
+/// Forks on a thread of its own, which lives exactly as long as the child.
 ///
-/// That is what makes the parent-death signal right: the kernel sends it when the *thread* that forked ends, not the
-/// process. A runtime's worker or blocking thread may retire at any time and would take the child with it; this one
-/// forks, waits, sweeps the group, reaps, and only then ends.
+/// The parent-death signal requires that: the kernel sends it when the *thread* that forked ends, not the process. Worker and blocking
+/// threads of a runtime may retire at any time, which would kill the child. This thread forks, waits, kills the rest of the group,
+/// reaps, and only then ends.
 async fn start(program: Program, limits: Limits) -> io::Result<(Group, Ended, pipe::Receiver, pipe::Receiver)> {
     let (started, start) = oneshot::channel();
     let (end, ended) = oneshot::channel();
@@ -217,11 +217,11 @@ async fn start(program: Program, limits: Limits) -> io::Result<(Group, Ended, pi
         let group = Group(Arc::new(Mutex::new(Some(Pid::from_raw(child.id().cast_signed())))));
         let pipes = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
         let remains = Group(Arc::clone(&group.0));
-        // Without a receiver the future was dropped: the group dies with the message.
+        // Without a receiver, the future was dropped: dropping the message kills the group.
         drop(started.send(Ok((group, pipes))));
         drop(end.send(remains.reap(&mut child)));
     })?;
-    let (group, pipes) = start.await.unwrap_or_else(|_| Err(io::Error::other("the thread that forks is gone")))?;
+    let (group, pipes) = start.await.unwrap_or_else(|_| Err(io::Error::other("the thread that forks has ended")))?;
     let receiver = |pipe: Option<OwnedFd>| pipe::Receiver::from_owned_fd(pipe.ok_or(io::ErrorKind::BrokenPipe)?);
     Ok((group, ended, receiver(pipes.0)?, receiver(pipes.1)?))
 }
@@ -242,10 +242,10 @@ fn command(program: &Program, limits: Limits) -> io::Result<Command> {
     Ok(command)
 }
 
-/// A file in memory with this content, at its beginning.
+/// An in-memory file with this content, positioned at its start.
 ///
-/// Not a pipe: a pipe needs a writer, which can die half way and leave a document that is cut off and still parses; nor a
-/// file with a name, which would have to be cleared away after a crash.
+/// A pipe needs a writer, which could die and leave a truncated document that still parses; a named file would have to be removed
+/// after a crash.
 fn anonymous_file(content: &[u8]) -> io::Result<Stdio> {
     let mut file = File::from(memfd_create(c"stdin", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(content)?;
@@ -253,55 +253,55 @@ fn anonymous_file(content: &[u8]) -> io::Result<Stdio> {
     Ok(file.into())
 }
 
-/// What the child does to itself between fork and exec.
+/// Runs in the child between fork and exec.
 #[allow(unsafe_code)]
 fn before_exec(command: &mut Command, limits: Limits) {
     let parent = Pid::this();
     let tie_and_limit = move || {
         setrlimit(Resource::RLIMIT_DATA, limits.memory, limits.memory)?;
         setrlimit(Resource::RLIMIT_FSIZE, limits.file, limits.file)?;
-        // A core dump would be a copy of the child's memory, credentials included, on disk.
+        // A core dump would write the child's memory to disk, including credentials.
         setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-        // SIGKILL, not SIGTERM: when we are gone, a successor may begin at any moment, and it must not meet a child that
-        // is still tidying up, or is deaf. What SIGTERM would have let it write down, the successor finds out anyway.
+        // SIGKILL, because a successor of this operator may start at any moment, and must not meet a child that is still cleaning up
+        // or ignores SIGTERM. The successor can determine what SIGTERM would have let the child record.
         set_pdeathsig(Signal::SIGKILL)?;
-        // Had we died before that call, no signal would ever come: the child would already have another parent.
+        // If the operator died before the call above, the signal would never come: the child would already have another parent.
         if getppid() != parent {
             return Err(io::Error::from(Errno::ESRCH));
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes four plain system calls
-    // (setrlimit, prctl, getppid) on values copied into it; it takes no lock and allocates nothing, on its error paths
-    // either, where an `io::Error` is made of a bare errno.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes four system calls (setrlimit,
+    // prctl, getppid) on values copied into it. It takes no locks and allocates nothing, even on its error paths, where an
+    // `io::Error` consists of an errno.
     unsafe {
         command.pre_exec(tie_and_limit);
     }
 }
 
-/// When memory runs out, the kernel should take the child and leave us: a lost run is repeated, a lost operator loses all
-/// of them. Best effort, and allowed to every process, because the value only goes up.
+/// When memory runs out, the kernel should kill the child rather than the operator: a lost run is repeated, a lost operator loses all
+/// runs. Best effort; every process may raise this value.
 fn prefer_as_oom_victim(child: &Child) {
     let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000");
 }
 
-/// The child's process group, until the child is reaped; killed when dropped before that.
+/// The child's process group, until the child is reaped; killed if dropped before.
 ///
-/// The lock makes sure that no signal is sent to a number which the kernel may have given to another group: the child is
-/// reaped, and the number let go, only while holding it.
+/// The lock keeps signals from reaching a process group that has reused the number: the child is reaped, which releases the number,
+/// only while the lock is held.
 struct Group(Arc<Mutex<Option<Pid>>>);
 
 impl Group {
     fn signal(&self, signal: Signal) {
         if let Some(leader) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It fails when no process is left in the group, which is as good.
+            // Fails if no process is left in the group, which is fine.
             let _ = killpg(leader, signal);
         }
     }
 
-    /// Waits for the leader's end, kills what it leaves behind, and reaps it.
+    /// Waits for the leader to exit, kills the rest of the group, and reaps the leader.
     fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
-        // WNOWAIT leaves a zombie, whose number still names the group while the rest of it is killed.
+        // WNOWAIT leaves a zombie, whose number still identifies the group while its other processes are killed.
         let leader = Pid::from_raw(child.id().cast_signed());
         while waitid(Id::Pid(leader), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
         let mut group = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +319,7 @@ impl Drop for Group {
 
 /// The beginning and the end of a stream, each at most half of the limit.
 ///
-/// The beginning, because an error starts with what failed; the end, because that is where a program says why.
+/// An error begins with what failed, and a program says last why it exits.
 struct Kept {
     half: usize,
     head: Vec<u8>,
@@ -332,7 +332,7 @@ impl Kept {
         Self { half: limit / 2, head: Vec::new(), tail: Vec::new(), dropped: 0 }
     }
 
-    /// Reads to the end. A read error ends the stream as its end does.
+    /// Reads to the end. A read error counts as the end.
     async fn fill(&mut self, mut stream: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 8 * 1024];
         while let Ok(read @ 1..) = stream.read(&mut chunk).await {
@@ -344,7 +344,7 @@ impl Kept {
         let (head, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
         self.head.extend_from_slice(head);
         self.tail.extend_from_slice(rest);
-        // Let the tail grow to twice its size before cutting it, so that each byte is moved about once.
+        // The tail grows to twice its size before it is cut, so that each byte is moved only about once.
         if self.tail.len() > 2 * self.half {
             self.cut();
         }

@@ -1,19 +1,19 @@
-//! What helm said, as one paragraph that is fit for a condition (pure).
+//! helm's output as one paragraph for a condition (pure).
 
-/// The longest sentence, in bytes.
+/// Maximum length of a sentence, in bytes.
 const LONGEST: usize = 1024;
-/// How much of a longer one's end is kept: errors are chains, and the cause comes last.
+/// How much is kept of the end of a longer one: errors are chains, and the cause comes last.
 const ENDING: usize = 384;
-/// From how many characters on a random-looking word may be a credential.
+/// Minimum length in characters of a random-looking word that is masked as a possible credential.
 const LONG_WORD: usize = 32;
 
 const MASK: &str = "***";
 
-/// The error in helm's standard error, as helm wrote it: without logs, warnings and the `Error: ` before it.
+/// The error in helm's standard error, without logs, warnings and the `Error: ` prefix.
 ///
-/// Helm is a cobra command: whatever made it fail is printed last, after `Error: `. Before that may come log lines
-/// (`level=…` of slog, `I0131 …` of klog, `2026/01/31 …` of Go's log) and lines that begin with `WARNING:`. Without an
-/// `Error: ` it crashed, and said why in the first paragraph; what follows are goroutines.
+/// Helm is a cobra command, so the error is printed last, after `Error: `. Log lines may precede it (`level=…` of slog, `I0131 …` of
+/// klog, `2026/01/31 …` of Go's log), and lines that start with `WARNING:`. Without an `Error: `, it has crashed: the first paragraph
+/// is the reason, and goroutines follow.
 pub(super) fn error_text(stderr: &str) -> String {
     let lines: Vec<_> = stderr.lines().map(str::trim_end).filter(|line| !is_noise(line)).collect();
     let text = match lines.iter().rposition(|line| line.starts_with("Error: ")) {
@@ -41,10 +41,10 @@ fn is_noise(line: &str) -> bool {
 
 /// The error as one redacted paragraph of at most about 1 KiB.
 ///
-/// Secrets have no business in helm's messages in the first place, since values hold only their names; this is the net
-/// below, because a message can quote whatever a chart or an admission webhook made up.
+/// helm's messages should not contain secrets, because values only name them. This is a safety net, because a message can quote
+/// anything that a chart or an admission webhook has made up.
 pub(crate) fn sentence(error: &str) -> String {
-    // Control characters become spaces; those that reorder or hide text on a screen vanish.
+    // Control characters become spaces; characters that reorder or hide text are removed.
     let visible = error.chars().filter(|char| !is_invisible(*char));
     let spaced: String = visible.map(|char| if char.is_control() { ' ' } else { char }).collect();
     let collapsed = spaced.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -64,30 +64,30 @@ fn shortened(text: String) -> String {
     format!("{} … {}", beginning.trim_end(), ending.trim_start())
 }
 
-/// What the next word may be, going by the one before it.
+/// What the next word may be, judging by the previous one.
 #[derive(Clone, Copy, PartialEq)]
 enum Next {
     Text,
     Credential,
-    /// After `password`: a credential in `password X` and `PASSWORD is X`, but none in `password is missing`.
+    /// After `password`: a credential in `password X` and `PASSWORD is X`, but not in `password is missing`.
     CredentialUnlessCommon,
 }
 
-/// How the name of a credential ends, in lower case and without separators.
+/// Endings of the names of credentials, in lower case and without separators.
 const TELLING: &str = "password passwd passphrase pwd token apikey accesskey secretkey clientsecret authorization";
 
-/// Between a telling name and the value.
+/// Words between such a name and the value.
 const LINKS: &str = "is was to";
 
-/// What follows a telling name in sentences about it. A word that is missing here is masked for nothing; one too many
-/// would be a password that is shown.
+/// Words that follow such a name in ordinary sentences. If one is missing here, it is masked needlessly; one too many would reveal a
+/// password.
 const COMMON: &str = "\
     a an and are as at authentication be by can cannot could does empty expired failed field file for from has \
     have in incorrect invalid key length mismatch missing must no not of on or policy required request review \
     set should that the too unset value when which will with wrong";
 
-/// The text with everything masked that looks like a credential: the userinfo of a URL, the value after a telling name,
-/// what follows `Bearer` or `Basic`, and long words that look random.
+/// Masks everything that looks like a credential: the userinfo of a URL, the value of a name that ends as in [`TELLING`], the word
+/// after `Bearer` or `Basic`, and long random-looking words.
 fn redacted(text: &str) -> String {
     let is_one_of = |words: &str, word: &str| words.split(' ').any(|known| word.eq_ignore_ascii_case(known));
     let mut result = String::with_capacity(text.len());
@@ -95,7 +95,7 @@ fn redacted(text: &str) -> String {
     for piece in text.split_inclusive(is_delimiter) {
         let word = piece.trim_end_matches(is_delimiter);
         let delimiter = &piece[word.len()..];
-        // `password: "x"` has a separator of its own and quotes between the name and the value.
+        // In `password: "x"`, a separate colon and quotes stand between the name and the value.
         if word.is_empty() || word == ":" || word == "=" {
             result.push_str(piece);
             if !word.is_empty() && next == Next::CredentialUnlessCommon {
@@ -143,7 +143,7 @@ fn is_separator(char: char) -> bool {
     ":@.".contains(char)
 }
 
-/// `name=value` or `name:value`; a word that is neither is all name.
+/// Splits `name=value` and `name:value`; any other word is only a name.
 fn named_value(word: &str) -> (&str, &str) {
     match word.find(['=', ':']) {
         Some(at) if !word[at..].starts_with("://") => (&word[..at], &word[at + 1..]),
@@ -167,7 +167,7 @@ fn without_userinfo(word: &str) -> String {
     word.to_owned()
 }
 
-/// A long run of base64 has upper case, lower case and digits; digests are in lower case, names have dashes or end earlier.
+/// Long base64 mixes upper case, lower case and digits. Digests are lower case; names contain dashes or are shorter.
 fn without_random(word: &str) -> String {
     let run = word.trim_end_matches(is_separator);
     let base64 = |extra: &[u8]| run.bytes().all(|byte| byte.is_ascii_alphanumeric() || extra.contains(&byte));

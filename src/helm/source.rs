@@ -6,13 +6,12 @@ use std::{
     str::FromStr,
 };
 
-/// Where charts come from, as given by `--chart-repository`.
+/// The source of charts, as given by `--chart-repository`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
 pub enum ChartSource {
     /// A chart repository: an `https://` URL without a trailing slash (`http://` for a loopback host).
     Repository(String),
-    /// The `oci://` URL under which an OCI registry has the charts, without a trailing slash. It is spoken to without TLS on a
-    /// loopback host, and on no other.
+    /// The `oci://` URL of the charts in an OCI registry, without a trailing slash. `plain_http` disables TLS, for loopback hosts only.
     #[display("{url}")]
     Registry { url: String, plain_http: bool },
     /// A directory of packaged charts, `<chart>-<version>.tgz`; an absolute path.
@@ -20,12 +19,14 @@ pub enum ChartSource {
     Directory(PathBuf),
 }
 
-/// What is wrong with one, without quoting it: it may contain a credential.
+/// Why a source is invalid. The text is not quoted, because it may contain credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
     #[error("a chart repository is an https:// or oci:// URL, or a directory; {reason}")]
     Malformed { reason: &'static str },
-    #[error("charts are fetched with TLS: http:// is for a registry or repository on this machine, and {host} is not")]
+    #[error(
+        "charts are fetched with TLS: http:// is only for a registry or repository on this machine, and {host} is not"
+    )]
     PlainHttp { host: String },
     #[error("a chart repository's URL must not hold credentials: it is logged and shown in status")]
     Credentials,
@@ -37,13 +38,13 @@ impl FromStr for ChartSource {
     fn from_str(text: &str) -> Result<Self, InvalidSource> {
         let malformed = |reason| Err(InvalidSource::Malformed { reason });
         if text.is_empty() {
-            return malformed("this is empty");
+            return malformed("this one is empty");
         }
         let Some((scheme, rest)) = text.split_once("://") else {
             return match std::path::absolute(text) {
-                // An `oci:registry` or a `nextcloud:5` is a slip, not the name of a directory.
+                // `oci:registry` or `nextcloud:5` is a typo rather than the name of a directory.
                 Ok(path) if !text.contains([':', '\0']) => Ok(Self::Directory(path)),
-                _ => malformed("this is neither"),
+                _ => malformed("this one is neither"),
             };
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -54,7 +55,7 @@ impl FromStr for ChartSource {
             return malformed("this one has a query, a fragment or an @");
         }
         if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['\\', '"', '\'', '<', '>', '`']) {
-            return malformed("this one has a character that does not belong into a URL");
+            return malformed("this one has a character that is not valid in a URL");
         }
         let Some(host) = host(authority) else { return malformed("this one has no valid host and port") };
         let path = path.trim_end_matches('/');
@@ -74,7 +75,7 @@ impl FromStr for ChartSource {
 }
 
 impl ChartSource {
-    /// The packaged chart's file, for a source that is a directory.
+    /// The path of a packaged chart, if the source is a directory.
     pub(super) fn file(&self, file_name: &str) -> Option<PathBuf> {
         match self {
             Self::Directory(path) => Some(Path::join(path, file_name)),

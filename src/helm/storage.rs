@@ -1,4 +1,4 @@
-//! What Helm stores of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
+//! Helm's record of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
 
 use std::{collections::BTreeSet, fmt::Display, io::Read as _};
 
@@ -7,19 +7,19 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Bytes of a revision, unpacked: several times what the largest charts come to. A Secret's one MiB could hold a thousand times as
-/// much, were a tenant to write it.
+/// Size limit of an unpacked revision, in bytes: several times that of the largest charts. A tenant could write a Secret of one MiB
+/// that unpacks to a thousand times its size.
 const LIMIT: u64 = 16 << 20;
 
-/// On what Helm leaves when the release has it no more (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
+/// Set on objects that Helm keeps when the release no longer contains them (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
 pub(crate) const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Stored {
-    /// The objects, as the chart rendered them: YAML documents.
+    /// The objects as rendered from the chart: YAML documents.
     #[serde(default)]
     pub manifest: String,
-    /// The chart's hooks, which are no part of the manifest.
+    /// The chart's hooks, which are not part of the manifest.
     #[serde(default)]
     pub hooks: Vec<Hook>,
     #[serde(default)]
@@ -28,13 +28,13 @@ pub(crate) struct Stored {
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Info {
-    /// When the release was installed, and when this revision of it was begun.
+    /// When the release was installed, and when this revision was begun.
     pub first_deployed: Option<String>,
     pub last_deployed: Option<String>,
 }
 
 impl Info {
-    /// Whether it is of an installation (helm.sh/helm/v4/pkg/action/install.go, `createRelease`).
+    /// Whether the revision is an installation (helm.sh/helm/v4/pkg/action/install.go, `createRelease`).
     pub(crate) fn is_installation(&self) -> bool {
         self.first_deployed.is_some() && self.first_deployed == self.last_deployed
     }
@@ -46,7 +46,7 @@ pub(crate) struct Hook {
     pub kind: String,
     #[serde(default)]
     pub name: String,
-    /// When helm runs it: `pre-install` and the like (helm.sh/helm/v4/pkg/release/v1/hook.go).
+    /// When helm runs it, such as `pre-install` (helm.sh/helm/v4/pkg/release/v1/hook.go).
     #[serde(default)]
     pub events: BTreeSet<String>,
     #[serde(default)]
@@ -56,13 +56,14 @@ pub(crate) struct Hook {
 /// The last run of a hook.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Run {
-    /// `Succeeded`, where it is through.
+    /// `Succeeded` once it is complete.
     #[serde(default)]
     pub phase: String,
 }
 
 impl Hook {
-    /// Whether it is not through, and helm runs it with an installation and not at the same point of an upgrade.
+    /// Whether it is incomplete and will not run again, because helm runs it during an installation but not at the same point of an
+    /// upgrade.
     pub(crate) fn is_left_out(&self) -> bool {
         let has = |event: &str| self.events.contains(event);
         let only = (has("pre-install") && !has("pre-upgrade")) || (has("post-install") && !has("post-upgrade"));
@@ -70,12 +71,12 @@ impl Hook {
     }
 }
 
-/// Reads what is stored under the key `release` of a storage Secret.
+/// Decodes the value of the key `release` in a storage Secret.
 pub(crate) fn read(payload: &[u8]) -> Result<Stored, String> {
     unpack(payload)
 }
 
-/// The same revision as failed, as helm itself would have recorded it on a polite signal.
+/// The same revision marked as failed, as helm itself records it on SIGTERM.
 pub(crate) fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
     let mut release: Value = unpack(payload)?;
     release["info"]["status"] = "failed".into();

@@ -1,6 +1,6 @@
-//! The facade against fake helms, which are shell scripts.
+//! The facade with fake helms, which are shell scripts.
 
-// The fake helms are scripts, which another process has to write.
+// Another process has to write the scripts.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -21,7 +21,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// A helm that is this script; it finds the test's directory in `$DIR`.
+    /// A helm that is this script, which finds the test's directory in `$DIR`.
     fn new(script: &str) -> Self {
         Self::with(script, |_| {})
     }
@@ -64,14 +64,14 @@ impl Bed {
     }
 }
 
-/// One with no API server behind it.
+/// A gateway without an API server.
 async fn gateway() -> Gateway {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     Gateway::open(kube::Client::try_from(config).unwrap(), Lead::assured()).await.unwrap()
 }
 
-/// Lets another process write the script: a descriptor of ours, open for writing, could be inherited by a fork of a test
-/// beside this one, and the kernel refuses to execute a file that is open for writing.
+/// Has another process write the script: a concurrent test may fork and inherit our open descriptor, and the kernel refuses to execute
+/// a file that is open for writing.
 fn install(path: &Path, script: &str) {
     let mut cat = Command::new("/bin/sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
@@ -124,7 +124,7 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     assert!(!env.contains("canary") && !env.contains("CARGO"), "{env}");
     let ls = bed.read("ls");
     assert!(ls.contains("drwx------") && ls.contains("-rw-------"), "{ls}");
-    // Access ends with the run.
+    // The access ends with the run.
     let kubeconfig = env.lines().find_map(|line| line.strip_prefix("KUBECONFIG=")).unwrap();
     assert!(!Path::new(kubeconfig).exists(), "{kubeconfig}");
 }

@@ -1,16 +1,16 @@
-//! The values document that helm reads, and what would reach a chart otherwise than it is written. Pure.
+//! The values document for helm, and a check for values that would not reach a chart unchanged. Pure.
 
 use serde_json::{Map, Value};
 
-/// A key may be this long, in characters of the document for helm, quotes included: a reader of YAML looks no further for the
-/// colon (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).
+/// Longest key in the document, in characters including quotes: a YAML parser does not search further for the colon
+/// (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).
 const MAX_KEY: usize = 1024;
 
-/// The document for helm, which reads YAML 1.1: JSON, in which every text is in quotes and every key a text. Characters are
-/// escaped that YAML takes for the end of a line, or refuses.
+/// The document for helm, which parses YAML 1.1. It is JSON, so every string and key is quoted. Characters that YAML rejects or treats
+/// as line breaks are escaped.
 #[must_use]
 pub fn document(values: &Value) -> String {
-    // Only inside of a text: JSON itself has none of them, but for line breaks.
+    // These occur in strings only: outside of them, JSON contains no control character but the line break.
     let odd = |char: char| char.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(char);
     let mut document = String::new();
     for char in format!("{values:#}\n").chars() {
@@ -22,7 +22,7 @@ pub fn document(values: &Value) -> String {
     document
 }
 
-/// The first value that would not reach the chart as it is written, in one sentence.
+/// The first value that would not reach the chart unchanged, in one sentence.
 #[must_use]
 pub(crate) fn unfit(values: &Map<String, Value>) -> Option<String> {
     values.iter().find_map(|(key, value)| unfit_entry(key, key, value))
@@ -39,7 +39,7 @@ fn unfit_entry(path: &str, key: &str, value: &Value) -> Option<String> {
 fn unfit_value(path: &str, value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => {
-            // helm reads every number as a 64-bit float (`LoadValues` in helm.sh/helm/v4/pkg/chart/v2/loader).
+            // helm parses every number as a 64-bit float (`LoadValues` in helm.sh/helm/v4/pkg/chart/v2/loader).
             let written = number.as_i128()?;
             let read = number.as_f64()? as i128;
             (written != read).then(|| {
@@ -70,7 +70,7 @@ mod tests {
         ] {
             let document = document(&value);
             assert_eq!(serde_json::from_str::<Value>(&document).unwrap(), value);
-            // What a reader of YAML refuses, or takes for the end of a line.
+            // Characters that YAML rejects or treats as line breaks.
             let odd = |char: &char| {
                 char.is_control() && *char != '\n' || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(*char)
             };

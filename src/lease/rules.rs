@@ -1,23 +1,23 @@
-//! When the lock may be taken, and what is written into it. **Pure.**
+//! When the lock may be taken, and the content of its record. **Pure.**
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
 
-/// The lock's own validity: not before may another operator lead.
+/// Validity of the lock: no other operator may lead before it has passed.
 pub(super) const DURATION: Duration = Duration::from_secs(7);
-/// No record keeps a standby waiting for longer, whatever it says.
+/// Upper limit of a standby's wait, whatever the record says.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The Lease in the eyes of a standby.
+/// A standby's view of the Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sight {
-    /// As it was last found; `None`: there is no Lease.
+    /// The record found last; `None` if there is no Lease.
     record: Option<LeaseSpec>,
-    /// Since when it has not changed, by the standby's own clock.
+    /// When it last changed, by the standby's own clock.
     since: Duration,
-    /// For how long after that it is to be respected.
+    /// How long it is respected after that.
     valid: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Sight {
             return self;
         }
         let valid = match &record {
-            // Its holder has yet to find out.
+            // Deleted: its holder may not have noticed yet.
             None => self.valid,
             Some(spec) if holder(Some(spec)).is_none() => Duration::ZERO,
             Some(spec) => validity(spec),
@@ -41,7 +41,7 @@ impl Sight {
     }
 }
 
-/// Operators of other versions may give their locks other validities.
+/// Operators of other versions may use other durations.
 fn validity(spec: &LeaseSpec) -> Duration {
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, LONGEST)
@@ -51,7 +51,7 @@ pub(crate) fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
     spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// The record of a lock that `identity` takes, or renews.
+/// The record after `identity` takes or renews the lock.
 pub(crate) fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
     let renewed = holder(found) == Some(identity);
     let acquired = found.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
@@ -70,7 +70,7 @@ pub(crate) fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -
     }
 }
 
-/// The record of a lock that is free.
+/// The record of a released lock.
 pub(crate) fn released(found: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: None,
@@ -94,7 +94,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
 
-    /// A record as `holder` has renewed it at this second of *its* clock.
+    /// A record that `holder` has renewed at this second of *its* clock.
     fn by(holder: &str, renewed: i64) -> Option<LeaseSpec> {
         Some(taken(None, holder, wall(renewed)))
     }

@@ -1,4 +1,4 @@
-//! `adopt`: sets `spec.postgres.adopt` where there is something to take over.
+//! `adopt`: sets `spec.postgres.adopt` if there is data to adopt.
 
 use serde_json::json;
 
@@ -18,13 +18,13 @@ use crate::crd::{
 /// Whether a ClientApp can adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Adoption {
-    /// It can: what an earlier ClientApp has left holds it up.
+    /// Retained data of an earlier ClientApp is blocking it.
     Possible,
-    /// Nothing that was left holds it up.
+    /// No retained data is blocking it.
     Needless(String),
-    /// It does already, and is held up all the same.
+    /// It adopts already, and is blocked nevertheless.
     Refused(String),
-    /// The operator has not looked at its newest spec.
+    /// The operator has not processed its newest spec yet.
     Unknown,
 }
 
@@ -39,30 +39,30 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
         Adoption::Refused(why) => return Err(Error::Stalled(format!("{name}: {why}"))),
         Adoption::Unknown => {
             return Err(Error::Missing(format!(
-                "{name}: the operator has not yet reported whether an earlier ClientApp left data: try again in a moment"
+                "{name}: the operator has not yet reported whether there is data of an earlier ClientApp: try again in a moment"
             )));
         }
     }
     let object = patch(session, &before, json!({"spec": {"postgres": {"adopt": true}}})).await?;
-    let sentence = format!("clientapp/{name} adopts the data that an earlier ClientApp of its name left");
+    let sentence = format!("clientapp/{name} adopts the data retained from an earlier ClientApp of its name");
     wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
-/// Judges by what the operator has said of the newest spec. **Pure.**
+/// Decides by what the operator has reported about the newest spec. **Pure.**
 pub(crate) fn judge(app: &ClientApp) -> Adoption {
     let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let released = find(conditions, kind::RELEASED);
     let Some(released) = released.filter(|found| found.observed_generation == app.metadata.generation) else {
         return Adoption::Unknown;
     };
-    // The data themselves, or a Secret that may open some.
+    // Retained data, or a Secret that may belong to some.
     let held = matches!(Reason::parse(&released.reason), Some(Reason::DataRetained | Reason::SecretNotOurs));
     match (held, app.spec.postgres.adopt) {
         (true, true) => Adoption::Refused(released.message.clone()),
         (true, false) => Adoption::Possible,
         (false, true) => Adoption::Needless("spec.postgres.adopt is already true".to_owned()),
         (false, false) => Adoption::Needless(format!(
-            "no data of an earlier ClientApp stands in its way; the operator says: {}",
+            "no data of an earlier ClientApp is blocking it; the operator says: {}",
             list::sentence(app)
         )),
     }

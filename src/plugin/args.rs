@@ -1,4 +1,4 @@
-//! What is typed after `kubectl clientapp`. Pure.
+//! The command line of `kubectl clientapp`. Pure.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::goal::Goal;
 use crate::crd::DeletionPolicy;
 
-/// What every command takes, apart from its own.
+/// Help heading of the options that every command has.
 const GLOBAL: &str = "Global options";
 
-/// Value of `restore --from`.
+/// Default of `restore --from`.
 pub(crate) const LATEST: &str = "latest";
 
 const EXAMPLES: &str = "\
@@ -50,16 +50,16 @@ pub(crate) struct Cli {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
-    /// Namespace; by default the one of the context.
+    /// Namespace; defaults to the one of the context.
     #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) namespace: Option<String>,
-    /// Context of the kubeconfig; by default the current one.
+    /// Context of the kubeconfig; defaults to the current context.
     #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) context: Option<String>,
-    /// Kubeconfig; by default $KUBECONFIG or ~/.kube/config.
+    /// Kubeconfig; defaults to $KUBECONFIG or ~/.kube/config.
     #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// `table` for people; `json` or `yaml` for the objects themselves.
+    /// `table` for humans; `json` or `yaml` for the objects themselves.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, help_heading = GLOBAL, hide_possible_values = true)]
     pub(crate) output: Output,
     /// Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
@@ -69,11 +69,11 @@ pub(crate) struct Global {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
+    /// For humans.
     Table,
-    /// The objects.
+    /// The objects themselves.
     Json,
-    /// The objects.
+    /// The objects themselves.
     Yaml,
 }
 
@@ -101,7 +101,7 @@ Examples:
     List(List),
     /// Show a ClientApp, everything that belongs to it, and what it is waiting for.
     Status(Named),
-    /// Wait until a ClientApp is ready, gone, or has a condition.
+    /// Wait until a ClientApp is ready, is gone, or has a condition.
     #[command(after_help = "\
 Examples:
   kubectl clientapp wait acme
@@ -116,23 +116,23 @@ Exit codes:
     /// Change the version of a ClientApp's chart.
     #[command(after_help = "Example:\n  kubectl clientapp upgrade acme 5.5.3 --wait")]
     Upgrade(Upgrade),
-    /// List the revisions of a ClientApp's Helm release, by their labels only.
+    /// List the revisions of a ClientApp's Helm release, from their labels only.
     History(Named),
     /// Suspend a ClientApp: the operator changes nothing until it is resumed.
     Suspend(Named),
     /// Resume a suspended ClientApp.
     Resume(Named),
-    /// Retry now what failed, without waiting for the next attempt.
+    /// Retry now, instead of waiting for the next attempt.
     Retry(Awaited),
-    /// Adopt the data that an earlier ClientApp of the same name left.
+    /// Adopt the data retained from an earlier ClientApp of the same name.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
     Adopt(Awaited),
     /// Back up a ClientApp's database now: a dump, or a PerconaPGBackup.
     #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
     Backup(Awaited),
-    /// List the backups of a ClientApp's database, and what drills say of dumps.
+    /// List the backups of a ClientApp's database, and the results of restore drills.
     Backups(Backups),
-    /// Replace a ClientApp's database by one of its backups.
+    /// Replace a ClientApp's database with one of its backups.
     #[command(after_help = "\
 Examples:
   kubectl clientapp backups acme
@@ -141,8 +141,8 @@ Examples:
   kubectl clientapp restore acme --store --no-backup --wait    # and so is the volume with the dumps: the latest in the bucket
   kubectl clientapp restore acme --time 2026-01-31T12:00:00Z --wait    # of a PerconaPGCluster
 
-What is in the database now is backed up first. A restore from a dump that was cut off is carried on by the same command; one of a
-PerconaPGCluster goes on by itself.")]
+The current content of the database is backed up first. To resume an interrupted restore from a dump, run the same command again; the
+restore of a PerconaPGCluster continues by itself.")]
     Restore(Restore),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
@@ -187,37 +187,37 @@ pub(crate) struct Waiting {
 pub(crate) struct Create {
     /// Name of the ClientApp, and of its Helm release.
     pub(crate) name: String,
-    /// DNS name that it is served under, unique in the cluster.
+    /// DNS name that the app is served under, unique in the cluster.
     #[arg(long, value_name = "NAME")]
     pub(crate) hostname: String,
-    /// IngressClass; without it there is no Ingress.
+    /// IngressClass; without it, no Ingress is created.
     #[arg(long, value_name = "NAME")]
     pub(crate) ingress_class: Option<String>,
     /// Exact version of the chart.
     #[arg(long, value_name = "VERSION")]
     pub(crate) chart_version: Option<String>,
-    /// Profile whose defaults it takes.
+    /// Profile to take defaults from.
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Image in place of the chart's own.
+    /// Image to use instead of the chart's own.
     #[arg(long)]
     pub(crate) image: Option<String>,
     /// Number of app pods.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) replicas: Option<i32>,
-    /// No Redis of its own.
+    /// Do not deploy Redis.
     #[arg(long)]
     pub(crate) no_redis: bool,
-    /// No database of its own.
+    /// Do not create a database.
     #[arg(long, conflicts_with_all = ["postgres_version", "storage", "standalone", "postgres_secret"])]
     pub(crate) no_postgres: bool,
-    /// A Postgresql of the operator instead of a PerconaPGCluster.
+    /// Use a Postgresql of the operator instead of a PerconaPGCluster.
     #[arg(long, conflicts_with = "postgres_secret")]
     pub(crate) standalone: bool,
     /// Secret with the credentials of an existing database: the keys `host`, `user`, `password` and `dbname`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["postgres_version", "storage"])]
     pub(crate) postgres_secret: Option<String>,
-    /// Adopt the data that an earlier ClientApp of this name left.
+    /// Adopt the data retained from an earlier ClientApp of this name.
     #[arg(long)]
     pub(crate) adopt: bool,
     /// Major version of PostgreSQL.
@@ -229,16 +229,16 @@ pub(crate) struct Create {
     /// Size of the volume for the app's files.
     #[arg(long)]
     pub(crate) size: Option<String>,
-    /// What becomes of database and volumes when it is deleted: `Delete` or `Retain`.
+    /// What happens to the database and the volumes on deletion: `Delete` or `Retain`.
     #[arg(long, value_name = "POLICY", ignore_case = true, hide_possible_values = true)]
     pub(crate) deletion_policy: Option<DeletionPolicy>,
-    /// YAML file with further values for the chart; `-` for standard input.
+    /// YAML file with additional values for the chart; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) values: Option<PathBuf>,
-    /// Create the namespace, unless it exists.
+    /// Create the namespace if it does not exist.
     #[arg(long)]
     pub(crate) create_namespace: bool,
-    /// Print the object instead of creating it, once the API server has checked it.
+    /// Print the object, checked by the API server, instead of creating it.
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -275,7 +275,7 @@ pub(crate) struct Upgrade {
     /// Name of the ClientApp.
     pub(crate) name: String,
     /// Exact version of the chart.
-    // Under another id than --version, which this command has too as a part of the operator's.
+    // clap's id `version` is taken by --version, which every command inherits.
     #[arg(id = "to", value_name = "VERSION")]
     pub(crate) version: String,
     /// Back up the database before this and every later upgrade.
@@ -300,7 +300,7 @@ pub(crate) struct Awaited {
 pub(crate) struct Backups {
     /// Name of the ClientApp.
     pub(crate) name: String,
-    /// List those in the bucket of `spec.postgres.backup.store`, with its credentials.
+    /// List the dumps in the bucket of `spec.postgres.backup.store`, with its credentials.
     #[arg(long)]
     pub(crate) store: bool,
 }
@@ -309,19 +309,19 @@ pub(crate) struct Backups {
 pub(crate) struct Restore {
     /// Name of the ClientApp.
     pub(crate) name: String,
-    /// Name of a backup. `latest` is the newest dump with something in it; of a PerconaPGCluster, all that was archived.
+    /// Name of a backup. `latest` means the newest dump with data or, for a PerconaPGCluster, the newest archived state.
     #[arg(long, value_name = "BACKUP", default_value = LATEST)]
     pub(crate) from: String,
     /// Take the dump from the bucket of `spec.postgres.backup.store`.
     #[arg(long)]
     pub(crate) store: bool,
-    /// Secret with the secret key of age that opens it, under `identity`.
+    /// Secret with the secret age key to decrypt the dump, under the key `identity`.
     #[arg(long, value_name = "SECRET", requires = "store")]
     pub(crate) identity_secret: Option<String>,
-    /// The time that a PerconaPGCluster is to be as of, such as 2026-01-31T12:00:00Z.
+    /// Point in time to restore a PerconaPGCluster to, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub(crate) time: Option<Timestamp>,
-    /// Do not back up what is in the database now: it is lost.
+    /// Do not back up the current content of the database first: it is lost.
     #[arg(long)]
     pub(crate) no_backup: bool,
     /// Do not ask for confirmation.
@@ -366,7 +366,7 @@ pub(crate) struct Delete {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| "expected a time such as 90s, 10m or 1h30m".to_owned())
+    parsed.ok_or_else(|| "expected a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
 #[cfg(test)]

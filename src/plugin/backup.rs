@@ -1,4 +1,4 @@
-//! `backup` and `backups`: dumps of an app's database, asked for and listed; of a PerconaPGCluster, by [`percona`].
+//! `backup` and `backups`: requests and lists dumps of an app's database; for a PerconaPGCluster, see [`percona`].
 
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
@@ -18,14 +18,14 @@ use crate::{
     runtime::key::Key,
 };
 
-/// The Postgresql that an app has its database from, if there is one.
+/// The Postgresql that provides an app's database, if there is one.
 pub(crate) async fn database(session: &Session, app: &str) -> Result<Option<Postgresql>, Error> {
     let name = Key::new(&session.namespace, app).database();
     let found = session.api::<Postgresql>().get_opt(&name).await;
     found.map_err(Error::api(format!("read Postgresql {}/{name}", session.namespace)))
 }
 
-/// The same; without one, the reason.
+/// The same, or an error with the reason why there is none.
 pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, Error> {
     if let Some(found) = database(session, app).await? {
         return Ok(found);
@@ -33,7 +33,7 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
     let stored = session.app(app).await?;
     Err(Error::Missing(match (stored.app.spec.postgres.enabled, stored.app.spec.postgres.provider) {
         (true, PostgresProvider::Standalone) => {
-            format!("{app} has no Postgresql yet: look at `kubectl clientapp status {app}`")
+            format!("{app} has no Postgresql yet: check `kubectl clientapp status {app}`")
         }
         _ => format!("{app} has no database of its own"),
     }))
@@ -49,7 +49,9 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
         .and_then(|status| status.backup)
         .is_some_and(|backup| backup.state == BackupState::Running)
     {
-        return Err(Error::Stalled(format!("{name} is being backed up before an upgrade: that backup goes first")));
+        return Err(Error::Stalled(format!(
+            "{name} is being backed up before an upgrade: wait until that backup is complete"
+        )));
     }
     let Some(found) = found else { return percona::back_up(session, printer, name, waiting).await };
     let request = request(Session::now());
@@ -67,7 +69,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
     printer.object(&database, &sentence)
 }
 
-/// The word that asks for a dump.
+/// The value of `spec.backup.request`.
 fn request(now: Timestamp) -> String {
     now.strftime("by-hand-%Y%m%dt%H%M%Sz").to_string()
 }
@@ -76,19 +78,19 @@ fn name_of(database: &Postgresql) -> &str {
     database.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Asks this very Postgresql for a dump.
+/// Requests a dump. The uid in the patch keeps it off a Postgresql that was recreated since.
 async fn ask(session: &Session, database: &Postgresql, request: &str) -> Result<Postgresql, Error> {
     let asked = change(session, database, json!({"backup": {"request": request}})).await;
     asked.map_err(Error::api(format!("ask Postgresql {}/{} for a dump", session.namespace, name_of(database))))
 }
 
-/// Merges into the spec of this very Postgresql.
+/// Patches the spec, unless the Postgresql was recreated since.
 pub(crate) async fn change(session: &Session, database: &Postgresql, spec: Value) -> kube::Result<Postgresql> {
     let patch = json!({"metadata": {"uid": database.metadata.uid}, "spec": spec});
     session.api::<Postgresql>().patch(name_of(database), &patching(), &Patch::Merge(&patch)).await
 }
 
-/// Waits until the dump that was asked for has ended.
+/// Waits until the requested dump has ended.
 async fn ended(
     session: &Session,
     database: &Postgresql,
@@ -106,7 +108,7 @@ async fn ended(
         Ok(Ok(found)) => found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?,
         Ok(Err(error)) => return Err(Error::Missing(format!("watch {what}: {error}"))),
         Err(_) => {
-            let last = "`kubectl describe` it to see how far it is";
+            let last = "`kubectl describe` it to see its progress";
             return Err(Error::Timeout(format!(
                 "timed out after {} waiting for the dump of {what}: {last}",
                 span_of(timeout)
@@ -120,7 +122,7 @@ async fn ended(
     }
 }
 
-/// Dumps now what is in the database, and waits for it.
+/// Dumps the current content of the database, and waits for the dump to end.
 pub(crate) async fn dump(
     session: &Session,
     database: &Postgresql,
@@ -139,12 +141,11 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     let database: Postgresql = tamed(&found).map_err(|error| Error::Output(error.to_string()))?;
     let summary = database.status.and_then(|status| status.backup).unwrap_or_default();
     if summary.dumps.is_empty() && printer.output == args::Output::Table {
-        printer.note(&format!("{name} has no dump yet: `kubectl clientapp backup {name}` makes one"));
+        printer.note(&format!("{name} has no dump yet: `kubectl clientapp backup {name}` creates one"));
     }
     printer.objects(&summary.dumps, || render(&summary, Session::now()))
 }
 
-/// **Pure.**
 fn render(summary: &BackupSummary, now: Timestamp) -> String {
     let rows = summary.dumps.iter().map(|dump| {
         let age = paint(FAINT, age(began(&dump.name), now));
@@ -156,8 +157,7 @@ fn render(summary: &BackupSummary, now: Timestamp) -> String {
     if let Some(drill) = &summary.drill {
         let ago = |time: &Option<Time>| time.as_ref().map(|time| format!("{} ago", age(Some(time.0), now)));
         if let (Some(dump), Some(ago)) = (&drill.dump, ago(&drill.last_success)) {
-            let tables =
-                drill.tables.map_or_else(String::new, |tables| format!(", {tables} tables with something in them"));
+            let tables = drill.tables.map_or_else(String::new, |tables| format!(", {tables} non-empty tables"));
             text += &format!("{} {dump} was restored in a drill {ago}{tables}\n", paint(GOOD, "proven:"));
         }
         let failed_last = drill
@@ -171,7 +171,7 @@ fn render(summary: &BackupSummary, now: Timestamp) -> String {
     text
 }
 
-/// When a dump began, by its name.
+/// When a dump began, according to its name.
 fn began(dump: &str) -> Option<Timestamp> {
     let stamp = dump.split_once('-').map_or(dump, |(stamp, _)| stamp);
     strtime::parse("%Y%m%dT%H%M%SZ", stamp)
@@ -204,7 +204,7 @@ mod tests {
         NAME                     SIZE         TABLES   AGE
         20260131T030000Z-x7k2p   117.74 MiB   42       60m
         20260130T030000Z-aaaaa   900 B        0        25h
-        proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 tables with something in them
+        proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 non-empty tables
         ");
         let mut failed = summary;
         failed["drill"]["lastFailure"] = json!("2026-01-31T03:30:00Z");
@@ -213,7 +213,7 @@ mod tests {
         NAME                     SIZE         TABLES   AGE
         20260131T030000Z-x7k2p   117.74 MiB   42       60m
         20260130T030000Z-aaaaa   900 B        0        25h
-        proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 tables with something in them
+        proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 non-empty tables
         in doubt: the drill 30m ago failed: dump x is damaged; see `kubectl logs job/acme-pg-drill-1`
         ");
         assert_eq!(of(json!({})), "");

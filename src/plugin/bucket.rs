@@ -1,4 +1,4 @@
-//! Dumps in a bucket, as the user's machine sees them, with the credentials that the cluster has for it. An **effect** that reads.
+//! Dumps in a bucket, read from the user's machine with the credentials that the cluster uses. An **effect** that reads.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,16 +26,16 @@ use crate::{
     },
 };
 
-/// A user waits no longer for a bucket that does not answer.
+/// Short, because a user is waiting.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where the dumps of an app's database go.
+/// The bucket and path that the dumps of an app's database are uploaded to.
 pub(crate) fn of(session: &Session, app: &ClientApp, identity: Option<&str>) -> Result<DumpStore, Error> {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let store = app.spec.postgres.backup.as_ref().and_then(|backup| backup.store.clone());
     let Some(store) = store else {
         return Err(Error::Missing(format!(
-            "the dumps of {name} go to no bucket: spec.postgres.backup.store is not set"
+            "the dumps of {name} are not uploaded to a bucket: spec.postgres.backup.store is not set"
         )));
     };
     let path = store.path(&session.namespace, &Key::new(&session.namespace, name).database());
@@ -43,7 +43,7 @@ pub(crate) fn of(session: &Session, app: &ClientApp, identity: Option<&str>) -> 
     Ok(DumpStore { bucket: store.bucket, path, identity_secret, size: None })
 }
 
-/// Reads what is in the bucket.
+/// Reads the dumps in the bucket.
 async fn read(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
     let given = &store.bucket;
     let credentials = secret(session, &given.credentials_secret.name).await?;
@@ -73,7 +73,7 @@ async fn read(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
 }
 
 fn unusable(store: &DumpStore, problem: impl std::fmt::Display) -> Error {
-    Error::Missing(format!("what is in {} is not seen from here: {problem}", store.bucket.endpoint))
+    Error::Missing(format!("cannot read the bucket at {} from here: {problem}", store.bucket.endpoint))
 }
 
 async fn secret(session: &Session, name: &str) -> Result<BTreeMap<String, ByteString>, Error> {
@@ -84,11 +84,11 @@ async fn secret(session: &Session, name: &str) -> Result<BTreeMap<String, ByteSt
 
 fn text(data: &BTreeMap<String, ByteString>, secret: &str, key: &str) -> Result<String, Error> {
     let value = data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
-    value.ok_or_else(|| Error::Missing(format!("Secret {secret} has no text under {key}")))
+    value.ok_or_else(|| Error::Missing(format!("Secret {secret} has no text under the key {key}")))
 }
 
-/// Nothing is taken away for a dump that is not in the bucket, that no key at hand opens, or that goes for the one which is made of
-/// what is in the database now: `more` are made.
+/// Nothing may be deleted for a dump that is not in the bucket, that the given key does not decrypt, or that the retention rules would
+/// remove once the current content is dumped: `more` dumps are made.
 pub(crate) async fn holds(
     session: &Session,
     app: &ClientApp,
@@ -102,7 +102,7 @@ pub(crate) async fn holds(
         Some(IdentitySecret { name, key }) => {
             let text = text(&secret(session, name).await?, name, key)?;
             let identity = Identity::parse(&text);
-            Some(identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is no secret key of age")))?)
+            Some(identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is not an age secret key")))?)
         }
     };
     let key = identity.as_ref().map(Identity::recipient);
@@ -111,7 +111,7 @@ pub(crate) async fn holds(
     usable(&found, from, key.as_deref(), keep, (more, Session::now())).map_err(Error::Stalled)
 }
 
-/// Why a dump is not to be counted on. `keep`: what goes for so many more, from now on. **Pure.**
+/// Why a restore cannot rely on a dump. The rules in `keep` are applied as if `more` dumps followed. **Pure.**
 fn usable(
     found: &Catalog,
     from: &str,
@@ -131,15 +131,12 @@ fn usable(
     match (&chosen.recipient, key) {
         (Some(recipient), None) => {
             return Err(format!(
-                "dump {} is encrypted for {recipient}: put the secret key into a Secret, under identity, and name it with --identity-secret",
+                "dump {} is encrypted for {recipient}: store the secret key in a Secret, under the key identity, and pass its name with --identity-secret",
                 chosen.name
             ));
         }
         (Some(recipient), Some(key)) if recipient != key => {
-            return Err(format!(
-                "dump {} is encrypted for {recipient}, and the given key is that of {key}",
-                chosen.name
-            ));
+            return Err(format!("dump {} is encrypted for {recipient}, but the given key is for {key}", chosen.name));
         }
         _ => {}
     }
@@ -151,7 +148,7 @@ fn usable(
             Name::parse(&at.strftime("%Y%m%dT%H%M%SZ-now").to_string())
         })
         .collect();
-    // What is named later stands for none.
+    // As in `store`, a dump that is named later replaces none.
     all.retain(|candidate| of_now.last().is_none_or(|newest| candidate.name <= *newest));
     all.extend(of_now.into_iter().map(|name| catalog::candidate(&name, &About { tables: 1, ..chosen.about.clone() })));
     let count = |count: i32| u32::try_from(count).unwrap_or_default();
@@ -164,7 +161,7 @@ fn usable(
     match keep::kept(&all, rules).contains(&chosen.name) {
         true => Ok(()),
         false => Err(format!(
-            "what is dumped now would take dump {} out of the bucket: raise spec.postgres.backup.store.keep first",
+            "dumping the current content would remove dump {} from the bucket: raise spec.postgres.backup.store.keep first",
             chosen.name
         )),
     }
@@ -229,10 +226,10 @@ mod tests {
             ("a key that is not needed", b, Some("age1x"), None, None),
             ("the latest", "latest", Some("age1x"), None, None),
             ("no key", "latest", None, None, Some("--identity-secret")),
-            ("another key", c, Some("age1y"), None, Some("the given key is that of age1y")),
+            ("another key", c, Some("age1y"), None, Some("the given key is for age1y")),
             ("it is not there", "20250101T000000Z-a", None, None, Some("there is no dump 20250101T000000Z-a")),
             ("it stays beside the one of now and the last one", b, None, last(4), None),
-            ("it would go for the last one", b, None, last(3), Some("out of the bucket")),
+            ("it would go for the last one", b, None, last(3), Some("from the bucket")),
         ] {
             let now = "2026-01-04T00:00:00Z".parse().unwrap();
             match (usable(&found, from, key, keep.as_ref(), (2, now)), expected) {

@@ -1,4 +1,4 @@
-//! `upgrade`, `suspend`, `resume` and `retry`: one field of one ClientApp.
+//! `upgrade`, `suspend`, `resume` and `retry`: each changes one field of a ClientApp.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &arg
         take_back(session, &before, version, waiting.timeout).await?;
         first.insert("allow".to_owned(), json!(given));
     } else if standing != given {
-        // Without --allow an earlier one is taken back: it was for another change.
+        // An earlier --allow was for another change, so without the flag it is withdrawn.
         first.insert("allow".to_owned(), json!(given));
     }
     let (object, sentence) = if from == version && first.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &arg
     wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
-/// Takes an earlier `--allow` for this version back, and waits until the operator has seen that: the next one is another.
+/// Withdraws an earlier `--allow` for this version, and waits until the operator has seen that, so that the next one counts as new.
 async fn take_back(session: &Session, before: &Stored, version: &str, timeout: Duration) -> Result<(), Error> {
     let name = before.object.name_any();
     patch(session, before, json!({"spec": {"upgrade": {"allow": null}}})).await?;
@@ -55,7 +55,7 @@ async fn take_back(session: &Session, before: &Stored, version: &str, timeout: D
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(Error::Missing(format!("watch {}: {error}", described(&session.namespace, &name)))),
         Err(_) => Err(Error::Timeout(format!(
-            "timed out after {} waiting for {name}: the operator has not yet seen that an earlier --allow was withdrawn; run the command again once the operator runs",
+            "timed out after {} waiting for {name}: the operator has not yet seen that an earlier --allow was withdrawn; make sure that the operator is running, and run the command again",
             super::text::span_of(timeout)
         ))),
     }
@@ -80,15 +80,15 @@ pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args:
             .object(&before.object, &format!("clientapp/{name} unchanged: it is ready, so there is nothing to retry"));
     }
     let failed = before.app.status.as_ref().and_then(|status| status.last_attempt.as_ref());
-    // Where helm has no part in it, any change makes the operator look again.
+    // If helm has not failed, any change triggers a reconcile.
     let mark = failed.map_or_else(|| Session::now().to_string(), annotation::retry_after);
     let object = patch(session, &before, json!({"metadata": {"annotations": {annotation::RETRY: mark}}})).await?;
-    // Only an attempt that is held back is followed by another one.
+    // Only an attempt that is scheduled for a retry is followed by another.
     let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(annotation::retry_after);
     wait::asked(session, printer, &object, &format!("clientapp/{name}: retry requested"), waiting, but).await
 }
 
-/// Merges, into this very object.
+/// Merges a patch, unless the object was recreated since.
 pub(crate) async fn patch(session: &Session, before: &Stored, mut patch: Value) -> Result<DynamicObject, Error> {
     let name = before.object.name_any();
     patch["metadata"]["uid"] = json!(before.object.metadata.uid);

@@ -1,4 +1,4 @@
-//! Completion of what is being typed after `kubectl clientapp`: kubectl asks a program `kubectl_complete-clientapp`.
+//! Shell completion of `kubectl clientapp`: kubectl calls the program `kubectl_complete-clientapp`.
 
 use std::ffi::OsString;
 
@@ -7,10 +7,10 @@ use kube::{ResourceExt, api::ListParams};
 
 use super::{args::Cli, session::Session};
 
-/// Tells kubectl that these are no files (cobra's `ShellCompDirectiveNoFileComp`).
+/// Tells kubectl not to complete file names (cobra's `ShellCompDirectiveNoFileComp`).
 const NO_FILES: &str = ":4";
 
-/// Answers kubectl: a line for each word that fits, then what the shell may add. The last word is the one being typed.
+/// Answers kubectl: a line for each candidate, then the directive. The last word is the one being typed.
 pub(crate) async fn answer(words: &[OsString]) -> String {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (typed, before) = words.split_last().map_or(("", &[][..]), |(typed, before)| (typed.as_str(), before));
@@ -29,9 +29,9 @@ pub(crate) async fn answer(words: &[OsString]) -> String {
     fitting.chain([format!("{NO_FILES}\n")]).collect()
 }
 
-/// The names of the ClientApps where those flags point to. A user who cannot list them has to type them.
+/// The names of the ClientApps in the cluster and namespace of these flags. Empty if the user may not list them.
 async fn names(before: &[String]) -> Vec<String> {
-    // The flags that matter are those that `list` has too; the rest of the line may be half of one.
+    // `list` has every flag that matters; the rest of the line may be incomplete.
     let mut line = vec!["kubectl-clientapp".to_owned(), "list".to_owned()];
     for (index, word) in before.iter().enumerate() {
         let flag = word.split('=').next().unwrap_or_default();

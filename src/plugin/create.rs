@@ -1,4 +1,4 @@
-//! `create`: a ClientApp from flags.
+//! `create`: builds a ClientApp from flags.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -26,7 +26,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
         match session.apps().create(&params, &typed).await {
             Ok(_) => {}
             Err(error) if args.create_namespace && lacks_namespace(&error) => printer.note(&format!(
-                "there is no namespace {} yet, in which the API server could check the ClientApp",
+                "namespace {} does not exist yet, so the API server could not check the ClientApp",
                 session.namespace
             )),
             Err(error) => return Err(refused(session, &what, error)),
@@ -34,7 +34,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
         if printer.output == Output::Table {
             printer.output = Output::Yaml;
         }
-        // As it was asked for: what the API server adds is not the user's to keep.
+        // As requested: defaults set by the API server do not belong in the user's file.
         return printer.object(&object, "");
     }
     if args.create_namespace {
@@ -61,7 +61,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
 fn refused(session: &Session, what: &str, error: kube::Error) -> Error {
     if lacks_namespace(&error) {
         let namespace = &session.namespace;
-        return Error::Missing(format!("{what}: there is no namespace {namespace}: add --create-namespace"));
+        return Error::Missing(format!("{what}: namespace {namespace} does not exist: add --create-namespace"));
     }
     Error::api(what)(error)
 }
@@ -71,7 +71,7 @@ fn lacks_namespace(error: &kube::Error) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
 }
 
-/// The object, with nothing in it that was not asked for: what is absent follows the definition and the Profile. **Pure.**
+/// The object with the given fields only: the others follow the CRD's defaults and the Profile. **Pure.**
 pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<String, Value>>) -> Value {
     let part = |fields: &[(&str, Option<Value>)]| {
         let given = fields.iter().filter_map(|(key, value)| Some(((*key).to_owned(), value.clone()?)));
@@ -124,7 +124,7 @@ fn values(path: &std::path::Path) -> Result<Map<String, Value>, Error> {
     match yaml::read(&text.map_err(|error| failed(error.to_string()))?).map_err(failed)? {
         Value::Null => Ok(Map::new()),
         Value::Object(values) => Ok(values),
-        _ => Err(failed("values are a mapping of keys, as for `helm install --values`".to_owned())),
+        _ => Err(failed("values must be a YAML mapping, as for `helm install --values`".to_owned())),
     }
 }
 

@@ -36,17 +36,17 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::D
     let what = format!("delete {}", described(&session.namespace, &args.name));
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
     let deleted = session.apps().delete(&args.name, &params).await;
-    // Or gone: another client was faster.
+    // Or another client has deleted it in the meantime.
     unless_gone(deleted).map_err(Error::api(what))?;
     if !args.wait {
         return printer.out(&format!("clientapp/{} is being deleted\n", args.name));
     }
-    // Deleted is deleted: there is no object to print.
+    // There is no object left to print.
     printer.output = args::Output::Table;
     wait::until(session, printer, &args.name, &Goal::Deleted { uid }, args.timeout).await
 }
 
-/// Whether the namespace was made for an app; `None`: the user may not know.
+/// Whether the operator created the namespace for an app; `None` if the user may not read it.
 async fn namespace_made(session: &Session) -> Option<bool> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     let namespace = namespaces.get_metadata(&session.namespace).await.ok()?;
@@ -54,7 +54,7 @@ async fn namespace_made(session: &Session) -> Option<bool> {
     Some(labels.contains_key(label::INSTANCE) && labels.get(label::MANAGED_BY).is_some_and(|by| by == label::OPERATOR))
 }
 
-/// What is lost and what is kept, piece by piece. **Pure.**
+/// What is deleted and what is kept, item by item. **Pure.**
 pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Option<bool>) -> String {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let policy = app.spec.deletion_policy;
@@ -77,17 +77,17 @@ pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Opti
     text
 }
 
-/// Whether there is a user to ask.
+/// Whether a user can be asked.
 pub(crate) fn can_agree(what: &str) -> Result<(), Error> {
     match stdin().is_terminal() && stderr().is_terminal() {
         true => Ok(()),
         false => Err(Error::Usage(format!(
-            "not a terminal, so the {what} cannot be confirmed: pass --yes to go on without confirmation"
+            "not a terminal, so the {what} cannot be confirmed: pass --yes to skip the confirmation"
         ))),
     }
 }
 
-/// Has the user type the app's name.
+/// Asks the user to type the app's name.
 pub(crate) fn agreed(name: &str, otherwise: &str) -> Result<(), Error> {
     let mut terminal = stderr();
     let _ = write!(terminal, "Type the name to confirm: ");

@@ -1,4 +1,4 @@
-//! Why a command could not do what it was asked for, for the person who typed it. Pure.
+//! Errors of the commands, worded for the user. Pure.
 
 use kube::{Resource as _, core::Status};
 
@@ -14,12 +14,12 @@ pub(crate) enum Error {
     Api { operation: String, source: Box<kube::Error> },
     #[error("there is no ClientApp {name} in namespace {namespace}{hint}")]
     NotFound { name: String, namespace: String, hint: String },
-    /// It went away, or is about to.
+    /// It was deleted, or is being deleted.
     #[error("{0}")]
     Gone(String),
     #[error("{0}")]
     Timeout(String),
-    /// Nothing goes on until a user or a cluster admin changes something.
+    /// Nothing happens until a user or a cluster admin changes something.
     #[error("{0}")]
     Stalled(String),
     #[error("{0}")]
@@ -28,8 +28,8 @@ pub(crate) enum Error {
     File { path: String, problem: String },
     #[error("write the answer: {0}")]
     Output(String),
-    /// The reader of the answer has gone; no failure.
-    #[error("the answer is not read")]
+    /// The reader of standard output has closed it, which is not a failure.
+    #[error("standard output was closed")]
     Closed,
 }
 
@@ -51,11 +51,11 @@ impl Error {
     }
 }
 
-/// What a failed request means for the user who made it.
+/// What a failed request means for the user.
 pub(crate) fn sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => match status.code {
-            401 => "the cluster does not accept your credentials: log in again, or choose another --context".to_owned(),
+                        401 => "the cluster rejects your credentials: log in again, or choose another --context".to_owned(),
             403 => format!("{}; ask a cluster admin for this right", status.message.trim_end()),
             404 if kind_is_missing(status) => {
                 "this cluster does not know the kind: run `clientapp-operator crds | kubectl apply -f -` as cluster admin, or choose another --context"
@@ -65,22 +65,22 @@ pub(crate) fn sentence(error: &kube::Error) -> String {
             _ => status.message.trim_end().to_owned(),
         },
         kube::Error::Service(_) | kube::Error::HyperError(_) => {
-            format!("the cluster does not answer ({}): is it up, and is this the right --context?", deepest(error))
+                        format!("the cluster does not respond ({}): is it running, and is this the right --context?", deepest(error))
         }
         other => deepest(other),
     }
 }
 
-/// The server has no such path, rather than no such object.
+/// The server does not serve this resource, as opposed to a missing object.
 pub(crate) fn kind_is_missing(status: &Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && !named
 }
 
-/// The refusal of an object, field by field.
+/// A rejected object, field by field.
 fn refusal(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    // It follows from the others.
+    // This one only follows from the others.
     let causes = causes.filter(|cause| !cause.message.contains("some validation rules were not checked"));
     let mut told: Vec<String> = Vec::new();
     for cause in causes {
@@ -96,14 +96,14 @@ fn refusal(status: &Status) -> String {
     if told.is_empty() { status.message.clone() } else { told.join("; ") }
 }
 
-/// A cause without the words that every one begins with: `Invalid value: "…": ` and the type of a whole object.
+/// A cause without its prefix: `Invalid value: "…": ` or the type of a whole object.
 fn plain(message: &str) -> &str {
     let Some(value) = message.strip_prefix("Invalid value: ") else { return message };
     let quoted = value.strip_prefix('"').and_then(|rest| rest.split_once("\": "));
     quoted.or_else(|| value.split_once(": ")).map_or(value, |(_, rest)| rest)
 }
 
-/// The first cause of an error: what is above it only says that there is one.
+/// The innermost cause, because the outer ones only say that there is one.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -112,7 +112,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// What might have been meant by a name that is not there. **Pure.**
+/// Suggestions for a name that does not exist. **Pure.**
 pub(crate) fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
     let elsewhere: Vec<&str> =
         there.iter().filter(|(_, other)| other == name).map(|(namespace, _)| namespace.as_str()).collect();
@@ -134,7 +134,7 @@ pub(crate) fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> S
     let similar: Vec<&str> = similar.into_iter().take(3).map(|(_, name)| name).collect();
     match similar.is_empty() {
         false => format!("; did you mean {}?", similar.join(", ")),
-        true => "; `kubectl clientapp list` shows those that are there".to_owned(),
+        true => "; `kubectl clientapp list` shows the existing ones".to_owned(),
     }
 }
 
@@ -184,6 +184,6 @@ mod tests {
         assert_eq!(hint("initech", "a", &there), "; there is one in namespace b: add -n b");
         let everywhere = ["a", "b", "c"].map(|namespace| (namespace.to_owned(), "acme".to_owned()));
         assert_eq!(hint("acme", "d", &everywhere), "; there is one in 3 namespaces: add -n a, -n b, …");
-        assert_eq!(hint("zzz", "a", &there), "; `kubectl clientapp list` shows those that are there");
+        assert_eq!(hint("zzz", "a", &there), "; `kubectl clientapp list` shows the existing ones");
     }
 }

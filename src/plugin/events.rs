@@ -1,4 +1,4 @@
-//! `events`: what was told about a ClientApp.
+//! `events`: the events about a ClientApp.
 
 use std::pin::pin;
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::E
     if !args.watch {
         return Ok(());
     }
-    // The watch begins with a list of its own: what is in there already is not told twice.
+    // The watch starts with a list of its own; events printed above are skipped.
     let told = |event: &Event| (event.uid(), event.resource_version());
     let mut seen: std::collections::HashSet<_> = events.iter().map(told).collect();
     let mut stream = pin!(watcher(api, watcher::Config::default().fields(&fields)));
@@ -56,7 +56,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::E
     Ok(())
 }
 
-/// When it was told last: an event that comes again and again is counted in a series.
+/// When it occurred last: repeated events are counted in a series.
 fn last_seen(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().map(|series| series.last_observed_time.0);
     let first = event.event_time.as_ref().map(|time| time.0);

@@ -1,14 +1,14 @@
-//! What a ClientApp is waited to come to, as it is typed. Pure.
+//! The value of `wait --for`. Pure.
 
 use std::str::FromStr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// What the attempt `but` came to does not count (as [`crate::crd::annotation::retry_after`] names it): another is to follow it.
+    /// The result of the attempt `but` does not count (in the form of [`crate::crd::annotation::retry_after`]): another follows it.
     Ready {
         but: Option<String>,
     },
-    /// Gone; an object of the same name with another uid is a new one.
+    /// An object of the same name with another uid is a new one.
     Deleted {
         uid: Option<String>,
     },

@@ -1,4 +1,4 @@
-//! `history`: the revisions of a release, by the labels of Helm's storage Secrets. Their payloads are never read.
+//! `history`: the revisions of a release, from the labels of Helm's storage Secrets. Their payloads are never read.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::secrets::{RevisionMeta, revision};
 
-/// As much of a digest as tells it from others.
+/// Characters of a digest that distinguish it from others.
 const DIGEST: usize = 12;
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
@@ -35,7 +35,7 @@ pub(crate) fn render(secrets: &[PartialObjectMeta<Secret>], now: Timestamp) -> S
 }
 
 fn row(revision: &RevisionMeta, now: Timestamp) -> Vec<String> {
-    // Helm hands labels on: only those that were stamped for this very revision are its own.
+    // Helm copies labels to the next revision; only labels stamped for this revision are its own.
     let own = revision.digest.as_ref().filter(|_| revision.stamped == Some(revision.revision));
     let status = match revision.status.as_str() {
         "deployed" => GOOD,

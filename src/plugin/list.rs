@@ -1,4 +1,4 @@
-//! `list`: the ClientApps of a namespace or of all, in one request.
+//! `list`: the ClientApps of a namespace, or of all, in one request.
 
 use std::{collections::HashMap, pin::pin};
 
@@ -23,9 +23,9 @@ use crate::crd::{
 
 const HEADER: [&str; 9] =
     ["NAMESPACE", "NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"];
-/// Longer sentences are cut: `status` has them whole.
+/// Longer messages are cut; `status` shows them in full.
 const SENTENCE: usize = 60;
-/// What a narrow terminal leaves of a sentence or a hostname.
+/// Minimum length of a message or hostname on a narrow terminal.
 const LEAST: usize = 4;
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::List) -> Result<(), Error> {
@@ -47,19 +47,19 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::L
     printer.objects(&found, || render(&found, args.all_namespaces, Session::now(), width))
 }
 
-/// One object after the other: those that are there, and each that changes.
+/// Prints a row for each existing object, then one for each change.
 async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List, what: &str) -> Result<(), Error> {
     let (all, width) = (args.all_namespaces, printer.width());
     let row = |object: &DynamicObject| row(object, all, Session::now());
     let config = watcher::Config { label_selector: args.selector.clone(), ..watcher::Config::default() };
     let mut stream = pin!(watcher(api, config));
-    // By uid; none before the first list. A watch that breaks off begins with another list.
+    // By uid; `None` before the first list. A watch that breaks starts with another list.
     let mut known: Option<HashMap<_, DynamicObject>> = None;
     let mut listed = Vec::new();
     // Later rows are aligned with those of the first list.
     let mut rows = Vec::new();
     while let Some(change) = stream.next().await {
-        // With each, whether it is gone.
+        // Each object, and whether it was deleted.
         let changes: Vec<(DynamicObject, bool)> = match change {
             Ok(watcher::Event::Init) => {
                 listed.clear();
@@ -97,7 +97,7 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
                 vec![(object, true)]
             }
             Err(watcher::Error::InitialListFailed(error)) if known.is_none() => return Err(Error::api(what)(error)),
-            // A user who may list may not always watch.
+            // A user with the right to list may lack the right to watch.
             Err(watcher::Error::WatchStartFailed(error @ kube::Error::Api(_))) => {
                 return Err(Error::api(format!("{what} as they change"))(error));
             }
@@ -125,7 +125,7 @@ pub(crate) fn render(objects: &[DynamicObject], all: bool, now: Timestamp, width
     fitted(&rows, all, width)
 }
 
-/// A table whose rows are a line each on a terminal of this width, if cutting hostnames and sentences can make them so.
+/// A table whose rows take one line each on a terminal of this width, if cutting hostnames and messages makes that possible.
 fn fitted(rows: &[Vec<String>], all: bool, width: Option<usize>) -> String {
     let draw = |most: Option<usize>| {
         let cut = |row: &Vec<String>| {
@@ -145,7 +145,7 @@ fn fitted(rows: &[Vec<String>], all: bool, width: Option<usize>) -> String {
     draw(limits.get(limits.partition_point(is_too_wide)).copied().unwrap_or(Some(LEAST)))
 }
 
-/// Columns of text that may be cut, from the right.
+/// Columns that may be cut, counted from the right.
 const STATUS: usize = 1;
 const HOSTNAME: usize = 3;
 
@@ -181,20 +181,20 @@ fn understood(app: &ClientApp) -> [String; 6] {
     [verdict_cell(ready), revision, spec.chart_version.clone(), spec.hostname.clone(), database, sentence(app)]
 }
 
-/// What there is to say of an app in one sentence: why it is not ready, else that it is. **Pure.**
+/// The state of an app in one sentence: the reason why it is not ready, or that it is. **Pure.**
 pub(crate) fn sentence(app: &ClientApp) -> String {
     let status = app.status.clone().unwrap_or_default();
     let Some(ready) = find(&status.conditions, kind::READY) else {
-        return "the operator has not looked at it yet".to_owned();
+        return "the operator has not processed it yet".to_owned();
     };
     let seen = |generation: Option<i64>| generation >= app.metadata.generation;
     if !seen(status.observed_generation) && !seen(ready.observed_generation) {
-        return "the operator has not looked at the newest change yet".to_owned();
+        return "the operator has not processed the latest change yet".to_owned();
     }
     let working = find(&status.conditions, kind::RECONCILING).filter(|working| working.status == "True");
     match working {
         _ if ready.status != "True" => ready.message.clone(),
-        // An upgrade leaves the app serving.
+        // During an upgrade the app keeps serving, so it stays ready.
         Some(working) => working.message.clone(),
         None => ready.reason.clone(),
     }

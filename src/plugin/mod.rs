@@ -1,8 +1,8 @@
-//! `kubectl clientapp`: this binary under the name `kubectl-clientapp`. Plain requests to the API server with the rights
-//! of the user's kubeconfig; the operator has no part in it.
+//! `kubectl clientapp`: this binary under the name `kubectl-clientapp`. It sends plain requests to the API server with the rights of
+//! the user's kubeconfig; the operator is not involved.
 //!
-//! `args` is what is typed, `session` the cluster and the terminal; each command has a module with a pure half that renders
-//! or judges.
+//! `args` defines the command line, `session` the cluster and the terminal; each command has a module with a pure half that renders or
+//! decides.
 
 mod adopt;
 pub(crate) mod args;
@@ -36,12 +36,12 @@ use self::{
     text::{BAD, harmless, paint},
 };
 
-/// Under this name the binary is the plugin; kubectl looks for it.
+/// The name under which kubectl finds the plugin.
 const NAME: &str = "kubectl-clientapp";
-/// Under this name it completes the plugin's command line; kubectl asks it.
+/// The name under which kubectl looks for a program that completes the plugin's command line.
 const COMPLETER: &str = "kubectl_complete-clientapp";
 
-/// Does what the command line asks for, if the binary was called by one of the plugin's names.
+/// Runs the plugin, if the binary was called by one of its names.
 pub(crate) fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let program = line.next()?;
     let name = Path::new(&program).file_name()?.to_str()?;
@@ -57,7 +57,7 @@ pub(crate) fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCod
     }
 }
 
-/// Does what the command line asks for, and says in words for the person who typed it why it cannot.
+/// Runs the command, and prints an error for the user if it fails.
 pub(crate) fn main(cli: &Cli) -> ExitCode {
     let mut printer = Printer::new(cli.global.output, cli.global.color);
     finish(&mut printer, async |printer| run(cli, printer).await)
@@ -67,7 +67,7 @@ fn finish(printer: &mut Printer, work: impl AsyncFnOnce(&mut Printer) -> Result<
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(|error| Error::Output(error.to_string())).and_then(|runtime| {
         let result = runtime.block_on(work(printer));
-        // A name may still be being looked up.
+        // A DNS lookup may still be running; waiting for it would delay the exit.
         runtime.shutdown_background();
         result
     });

@@ -1,4 +1,4 @@
-//! `password`: the administrator's credentials, for `$(…)` and for people.
+//! `password`: the administrator's credentials, for `$(…)` and for humans.
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let name = stored.app.status.and_then(|status| status.admin_secret_name);
     let name = name.or(stored.app.spec.admin_secret).ok_or_else(|| {
         Error::Missing(format!(
-            "ClientApp {} has no administrator yet: `kubectl clientapp status {0}` shows what it waits for",
+            "ClientApp {} has no administrator yet: `kubectl clientapp status {0}` shows what it is waiting for",
             args.name
         ))
     })?;

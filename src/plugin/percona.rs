@@ -1,5 +1,5 @@
-//! `backup`, `backups` and `restore` of an app whose database is a PerconaPGCluster: they make PerconaPGBackups and PerconaPGRestores,
-//! which Percona carries out, and tell how those get on.
+//! `backup`, `backups` and `restore` of an app whose database is a PerconaPGCluster. They create PerconaPGBackups and
+//! PerconaPGRestores, which the Percona operator carries out, and report their progress.
 
 use std::{pin::pin, time::Duration};
 
@@ -38,12 +38,12 @@ use self::history::{SUCCEEDED, completed, is_of};
 
 const FAILED: &str = "Failed";
 
-/// Whether an app's database is one.
+/// Whether an app's database is a PerconaPGCluster.
 pub(crate) fn has_cluster(app: &ClientApp) -> bool {
     app.spec.postgres.enabled && app.spec.postgres.provider == PostgresProvider::Percona
 }
 
-/// An app's cluster, and what was made for it.
+/// An app's cluster, its backups and its restores.
 struct Seen {
     cluster: PerconaPGCluster,
     backups: Vec<PerconaPGBackup>,
@@ -59,7 +59,7 @@ pub(crate) async fn back_up(
     let cluster = cluster(session, app).await?;
     let backup = asked(session, app, &cluster, &[TYPE_FULL]).await?;
     let name = backup.name_any();
-    let sentence = format!("perconapgbackup/{name} backs the database of {app} up");
+    let sentence = format!("perconapgbackup/{name} backs up the database of {app}");
     if !waiting.wait {
         return printer.object(&backup, &sentence);
     }
@@ -75,7 +75,7 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str) ->
     let backups: Vec<PerconaPGBackup> = tamed(&seen.backups).map_err(|error| Error::Output(error.to_string()))?;
     if backups.is_empty() && printer.output == args::Output::Table {
         let why = may_back_up(app, &seen.cluster).err();
-        let why = why.unwrap_or_else(|| format!("`kubectl clientapp backup {app}` makes one"));
+        let why = why.unwrap_or_else(|| format!("`kubectl clientapp backup {app}` creates one"));
         printer.note(&format!("{app} has no backup yet: {why}"));
     }
     printer.objects(&seen.backups, || render(&seen.cluster, &backups, &seen.restores, Session::now()))
@@ -91,8 +91,9 @@ pub(crate) async fn restore(
     let found = seen(session, app).await?;
     let spec = may_restore(app, &found, args, Session::now()).map_err(Error::Stalled)?;
     if !no_backup {
-        may_back_up(app, &found.cluster)
-            .map_err(|why| Error::Stalled(format!("{why}; with --no-backup, what is in the database now is lost")))?;
+        may_back_up(app, &found.cluster).map_err(|why| {
+            Error::Stalled(format!("{why}; with --no-backup, the current content of the database is lost"))
+        })?;
     }
     if !yes {
         can_agree("restore")?;
@@ -100,33 +101,32 @@ pub(crate) async fn restore(
         agreed(app, "nothing restored")?;
     }
     if !no_backup {
-        printer.note("backing up what is in the database now");
-        // No full one: it would push the oldest out, perhaps the very one that is restored.
+        printer.note("backing up the current content of the database");
+        // Not a full backup: it would expire the oldest one, which may be the one to restore.
         let backup = asked(session, app, &found.cluster, &[]).await?.name_any();
         backed_up(session, printer, &backup, waiting.timeout).await?;
-        printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` brings it back"));
+        printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` would bring it back"));
     }
     let restore = create(session, PerconaPGRestore::new("", spec), &found.cluster.name_any()).await?;
     let name = restore.name_any();
     let sentence = format!("perconapgrestore/{name} restores the database of {app} {}", state_of(args));
     if !waiting.wait {
-        printer.note(&format!("when it is over, `kubectl clientapp backup {app}` backs up what was restored"));
+        printer.note(&format!("once it is complete, `kubectl clientapp backup {app}` backs up the restored database"));
         return printer.object(&restore, &sentence);
     }
     printer.note(&sentence);
     restored(session, printer, &restore, waiting.timeout).await?;
     if let Err(error) = back_up_restored(session, printer, app, waiting.timeout).await {
-        printer
-            .note(&format!("what was restored is not backed up: {error}; `kubectl clientapp backup {app}` does that"));
+        printer.note(&format!("the restored database is not backed up: {error}; run `kubectl clientapp backup {app}`"));
     }
     wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), waiting, None).await
 }
 
-/// So that the next restore need not begin before this one.
+/// So that a later restore need not start from a backup of before this one.
 async fn back_up_restored(session: &Session, printer: &mut Printer, app: &str, timeout: Duration) -> Result<(), Error> {
     let cluster = cluster(session, app).await?;
     let backup = asked(session, app, &cluster, &[]).await?.name_any();
-    printer.note(&format!("perconapgbackup/{backup} backs up what was restored"));
+    printer.note(&format!("perconapgbackup/{backup} backs up the restored database"));
     backed_up(session, printer, &backup, timeout).await.map(drop)
 }
 
@@ -135,7 +135,7 @@ async fn cluster(session: &Session, app: &str) -> Result<PerconaPGCluster, Error
     let found = session.api::<PerconaPGCluster>().get_opt(&name).await;
     let found = found.map_err(Error::api(format!("read PerconaPGCluster {}/{name}", session.namespace)))?;
     found.ok_or_else(|| {
-        Error::Missing(format!("{app} has no PerconaPGCluster yet: look at `kubectl clientapp status {app}`"))
+        Error::Missing(format!("{app} has no PerconaPGCluster yet: check `kubectl clientapp status {app}`"))
     })
 }
 
@@ -152,31 +152,31 @@ async fn seen(session: &Session, app: &str) -> Result<Seen, Error> {
     Ok(Seen { cluster, backups, restores })
 }
 
-/// Whether Percona would carry a backup out now, and the repository it goes to; else why not. **Pure.**
+/// The repository for a backup if the Percona operator would carry one out now, or the reason why it would not. **Pure.**
 fn may_back_up(app: &str, cluster: &PerconaPGCluster) -> Result<String, String> {
     let name = cluster.name_any();
     let backups = &cluster.spec.backups;
     let Some(repository) = backups.repositories().last().map(ToString::to_string) else {
         return Err(format!(
-            "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of {app}, and it does from then on"
+            "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of {app} to start keeping them"
         ));
     };
     if backups.is_restoring() {
         return Err(format!(
-            "PerconaPGCluster {name} is being restored: `kubectl get perconapgrestores` shows how far it is"
+            "PerconaPGCluster {name} is being restored: `kubectl get perconapgrestores` shows the progress"
         ));
     }
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     match conditions.into_iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True") {
         true => Ok(repository),
-        // Percona lets one that comes too early fail for good.
+        // A backup requested too early fails for good.
         false => Err(format!(
-            "PerconaPGCluster {name} is not ready for a backup: `kubectl describe perconapgcluster {name}` says what its condition {READY_FOR_BACKUP} waits for"
+            "PerconaPGCluster {name} is not ready for a backup: `kubectl describe perconapgcluster {name}` shows why, in the condition {READY_FOR_BACKUP}"
         )),
     }
 }
 
-/// Whether the restore that is asked for can begin, and as which; else why not. **Pure.**
+/// The spec of the requested restore, or the reason why it cannot start. **Pure.**
 fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> Result<PerconaPGRestoreSpec, String> {
     let Seen { cluster, backups, restores } = seen;
     let name = cluster.name_any();
@@ -191,21 +191,21 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
     if let Some(running) = restores.iter().find(runs) {
         let running = running.name_any();
         return Err(format!(
-            "{app} is being restored already: `kubectl get perconapgrestore {running}` shows how far that is"
+            "{app} is already being restored: `kubectl get perconapgrestore {running}` shows the progress"
         ));
     }
     if cluster.spec.backups.is_restoring() {
-        return Err(format!("PerconaPGCluster {name} is being restored already"));
+        return Err(format!("PerconaPGCluster {name} is already being restored"));
     }
     if let Some(running) = backups.iter().find(|backup| !matches!(state(backup), SUCCEEDED | FAILED)) {
         let running = running.name_any();
         return Err(format!(
-            "PerconaPGBackup {running} is under way, and a restore would end it: wait for it, or delete it"
+            "PerconaPGBackup {running} is still running, and a restore would abort it: wait until it ends, or delete it"
         ));
     }
     let usable = |backup: &&PerconaPGBackup| state(backup) == SUCCEEDED && is_in(cluster, backup);
     if !backups.iter().any(|backup| usable(&backup)) {
-        return Err(format!("{app} has no backup that could be restored: {lists}"));
+        return Err(format!("{app} has no backup that can be restored: {lists}"));
     }
     let spec = |repository: String, options| PerconaPGRestoreSpec {
         pg_cluster: name.clone(),
@@ -214,7 +214,7 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
     };
     if args.time.is_none() && args.from == LATEST && !args.no_backup {
         return Err(
-            "the newest state would be the one of now: name a backup with --from or a time with --time, or add --no-backup"
+            "the newest state is the current one: name a backup with --from or a time with --time, or add --no-backup"
                 .to_owned(),
         );
     }
@@ -223,25 +223,26 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
         let to = args.time.unwrap_or(now);
         let Some(first) = bases.iter().map(|(end, _)| *end).min() else {
             return Err(format!(
-                "{app} has no backup in {newest} that leads to what is in the database now, since an earlier restore has undone them: {lists}, for --from"
+                "{app} has no backup in {newest} that the current content of the database is based on, since an earlier restore has undone them: choose one with --from; {lists}"
             ));
         };
         if to < first {
-            return Err(format!(
-                "{to} is before the backups of {app}, the first of which was complete at {first}: {lists}"
-            ));
+            return Err(format!("{to} is before the first backup of {app}, which was complete at {first}: {lists}"));
         }
         if to > now {
-            return Err(format!("{to} is yet to come"));
+            return Err(format!("{to} is in the future"));
         }
         if !history::is_on(&line, to) {
-            return Err(format!("{to} was undone by an earlier restore, and is reached no more{}", sentence(&ranges)));
+            return Err(format!(
+                "{to} was undone by an earlier restore and cannot be reached any more{}",
+                sentence(&ranges)
+            ));
         }
         let reached = |time: Timestamp| ranges.iter().any(|(from, to)| *from <= time && time <= *to);
         if let Some(time) = args.time.filter(|time| !ranges.is_empty() && !reached(*time)) {
-            return Err(format!("what is archived is not known to reach {time}{}", sentence(&ranges)));
+            return Err(format!("the archive is not known to reach {time}{}", sentence(&ranges)));
         }
-        // pgBackRest itself would take the last one before that time, also where an earlier restore has undone it.
+        // On its own, pgBackRest would take the last backup before that time, even if an earlier restore has undone it.
         let base = bases.into_iter().filter(|(end, _)| *end <= to).max().map(|(_, label)| label);
         let mut options = args.time.map_or_else(Vec::new, up_to_time);
         options.extend(base.map(|label| format!("--set={label}")));
@@ -254,11 +255,11 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
     match label.filter(|_| usable(&backup)) {
         Some(label) => Ok(spec(repository(backup), up_to_backup(&label))),
         None if state(backup) == SUCCEEDED && !is_of(cluster, &backup.metadata) => Err(format!(
-            "backup {} is older than PerconaPGCluster {name}, and not in its repositories: it was of an earlier one of that name",
+            "backup {} is older than PerconaPGCluster {name}, and not in its repositories: it was made from an earlier cluster of that name",
             args.from
         )),
         None if state(backup) == SUCCEEDED => Err(format!(
-            "backup {} is not in a repository of PerconaPGCluster {name}: make a new ClientApp with spec.postgres.percona.dataSource of the one it is in",
+            "backup {} is not in a repository of PerconaPGCluster {name}: create a new ClientApp whose spec.postgres.percona.dataSource is the repository with the backup",
             args.from
         )),
         None => Err(format!("backup {} has failed: {lists}", args.from)),
@@ -268,21 +269,21 @@ fn may_restore(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> 
 /// What is lost and what is kept. **Pure.**
 fn consequence(args: &args::Restore) -> String {
     let now = match args.no_backup {
-        true => "What is in the database now is LOST: it is not backed up first.",
-        false => "What is in the database now is backed up first.",
+        true => "The current content of the database is LOST: it is not backed up first.",
+        false => "The current content of the database is backed up first.",
     };
     format!(
-        "This restores the database of {} {}. {now}\nThe app's files stay as they are now. Until it is over, the app has no database.",
+        "This restores the database of {} {}. {now}\nThe app's files stay as they are. During the restore the app has no database.",
         args.name,
         state_of(args)
     )
 }
 
-/// The state to which it is restored, in a sentence.
+/// The state to restore, worded as the end of a sentence.
 fn state_of(args: &args::Restore) -> String {
     match (args.time, args.from.as_str()) {
         (Some(time), _) => format!("to its state at {time}"),
-        (None, LATEST) => "to the newest state that was archived".to_owned(),
+        (None, LATEST) => "to the newest archived state".to_owned(),
         (None, from) => format!("to its state in backup {from}"),
     }
 }
@@ -296,26 +297,26 @@ fn repository(backup: &PerconaPGBackup) -> String {
     backup.spec.repo_name.clone().unwrap_or_default()
 }
 
-/// Up to which time a database can be restored, as far as Percona has seen that.
+/// The latest time that a database can be restored to, as far as the Percona operator has observed it.
 fn restorable(backup: &PerconaPGBackup) -> Option<Timestamp> {
     let text = backup.status.as_ref()?.result.latest_restorable_time.as_ref()?;
     strtime::parse("%Y-%m-%d %H:%M:%S%.f%z", text).ok()?.to_timestamp().ok()
 }
 
-/// Whether a backup is in one of the repositories that the cluster has now: one of its name may have had another, and a volume has gone
-/// with it.
+/// Whether a backup is in one of the cluster's current repositories. An earlier cluster of the same name may have had others, and its
+/// volume is gone.
 fn is_in(cluster: &PerconaPGCluster, backup: &PerconaPGBackup) -> bool {
     let told = backup.status.as_ref().and_then(|status| status.result.destination.clone()).unwrap_or_default();
     let here = cluster.spec.backups.destination(&repository(backup)).is_some_and(|place| told == place);
     here && (!told.is_empty() || is_of(cluster, &backup.metadata))
 }
 
-/// How a time can be restored.
+/// What a point-in-time restore can reach.
 struct Reach {
-    /// The backups in the newest repository from which what is in the database now can be reached: when each was complete, and its label.
+    /// Backups in the newest repository that the current content of the database is based on: the time of completion and the label.
     bases: Vec<(Timestamp, String)>,
     line: history::Line,
-    /// The times that can be restored to, as far as Percona has seen that; none if it has not.
+    /// The times that can be restored to, as far as the Percona operator has observed; empty if it has not.
     ranges: history::Line,
 }
 
@@ -340,13 +341,12 @@ fn reach(
     Reach { bases, line, ranges }
 }
 
-/// What follows a refusal.
+/// Ends a message of refusal.
 fn sentence(ranges: &history::Line) -> String {
     let each: Vec<_> = ranges.iter().map(|(from, to)| format!("between {from} and {to}")).collect();
     if each.is_empty() { String::new() } else { format!(": name a time {}", each.join(", or ")) }
 }
 
-/// **Pure.**
 fn render(
     cluster: &PerconaPGCluster,
     backups: &[PerconaPGBackup],
@@ -381,7 +381,7 @@ fn render(
     text
 }
 
-/// Asks for a backup.
+/// Requests a backup.
 async fn asked(
     session: &Session,
     app: &str,
@@ -399,7 +399,7 @@ async fn asked(
     create(session, PerconaPGBackup::new("", spec), &prefix).await
 }
 
-/// Creates an object, under a name that says when.
+/// Creates an object whose name contains the time.
 async fn create<K>(session: &Session, mut object: K, prefix: &str) -> Result<K, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -410,7 +410,7 @@ where
 {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let what = format!("create a {} in namespace {}", K::kind(&()), session.namespace);
-    // Two may be asked for within a second.
+    // Two may be requested within the same second.
     object.meta_mut().generate_name = Some(format!("{prefix}-{}-", Session::now().strftime("%Y%m%dt%H%M%Sz")));
     object.meta_mut().name = None;
     session.api::<K>().create(&params, &object).await.map_err(Error::api(what))
@@ -426,7 +426,7 @@ async fn backed_up(
         SUCCEEDED => Step::Over,
         FAILED => {
             let why = backup.status.as_ref().and_then(|status| status.error.clone());
-            let why = why.unwrap_or_else(|| "look at the log of the Job that it names".to_owned());
+            let why = why.unwrap_or_else(|| "check the log of the Job that it names".to_owned());
             Step::Failed(format!("PerconaPGBackup {name} has failed: {why}"))
         }
         state => Step::Waiting(state.to_owned()),
@@ -450,7 +450,7 @@ async fn restored(
     {
         SUCCEEDED => Step::Over,
         FAILED => Step::Failed(format!(
-            "PerconaPGRestore {name} has failed, and the database may be half restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup, or the same again, with --no-backup"
+            "PerconaPGRestore {name} has failed, and the database may be partially restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup, or retry this one, with --no-backup"
         )),
         "" => Step::Waiting("Waiting".to_owned()),
         state => Step::Waiting(state.to_owned()),
@@ -463,14 +463,14 @@ async fn restored(
     followed(session, printer, cluster, timeout, serves).await.map(|_| ())
 }
 
-/// How far an object is.
+/// The progress of an object.
 enum Step {
     Over,
     Failed(String),
     Waiting(String),
 }
 
-/// Follows an object until it is over, and tells each state on the way.
+/// Follows an object until it is over, and reports each state on the way.
 async fn followed<K>(
     session: &Session,
     printer: &mut Printer,
@@ -515,7 +515,7 @@ where
     match tokio::time::timeout(timeout, follow).await {
         Ok(ended) => ended,
         Err(_) => Err(Error::Timeout(format!(
-            "timed out after {} waiting for {what}, which goes on: `kubectl get` it to see how far it is",
+            "timed out after {} waiting for {what}; it continues in the background, check with `kubectl get`",
             span_of(timeout)
         ))),
     }

@@ -1,8 +1,8 @@
-//! `restore`: an app's database is recreated from a dump, in its place; a PerconaPGCluster is restored by [`percona`].
+//! `restore`: recreates an app's database from a dump; for a PerconaPGCluster, see [`percona`].
 //!
-//! What is there is dumped first, so that each step can be taken back by another restore. What is to go is put down by uid before
-//! anything goes ([`rules`]), and every step is taken only if it still has to be: a restore that was cut off is carried on by the same
-//! command.
+//! The current content is dumped first, so that every step can be undone by another restore. What will be deleted is recorded by uid
+//! before anything is ([`rules`]), and each step is skipped if it is done already: running the same command again resumes an
+//! interrupted restore.
 
 mod rules;
 
@@ -47,14 +47,14 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let stored = session.app(name).await?;
     if percona::has_cluster(&stored.app) {
         if *store {
-            return Err(Error::Usage(
-                "Percona restores from the cluster's own repository: leave --store out".to_owned(),
-            ));
+            return Err(Error::Usage("Percona restores from the cluster's own repository: omit --store".to_owned()));
         }
         return percona::restore(session, printer, args, &stored).await;
     }
     if time.is_some() {
-        return Err(Error::Usage("a dump is of one time: name one with --from instead of --time".to_owned()));
+        return Err(Error::Usage(
+            "a dump cannot be restored to a point in time: name a dump with --from instead of --time".to_owned(),
+        ));
     }
     if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
         return backup::needed(session, name).await.map(|_| ());
@@ -72,7 +72,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         let sentence = format!("clientapp/{name} has its database from dump {} of {}", wanted.from, wanted.place());
         return printer.object(&stored.object, &sentence);
     }
-    // The one of now, and the last one.
+    // The dump made now, and the last one before the Postgresql is deleted.
     let more = if way == Way::Replace && !no_backup { 2 } else { 0 };
     there_are_dumps(session, &stored.app, found.as_ref(), &wanted, more).await?;
     if !*yes {
@@ -84,7 +84,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     let timeout = waiting.timeout;
     let begun = match (way, found, begun) {
         (Way::Replace, Some(found), _) => take_away(session, printer, args, &found, &wanted).await?,
-        // The one before is gone, or on its way.
+        // The previous Postgresql is gone, or is being deleted.
         (Way::GoOn, found, Some(begun)) => {
             let begun = Begun { wanted: wanted.clone(), ..begun };
             let stored = session.app(name).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
             }
             begun
         }
-        // Nothing is there that could be lost.
+        // There is nothing to lose.
         _ => {
             let stored = session.app(name).await?;
             let begun =
@@ -117,7 +117,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         false => stored.object,
     };
     let made = hand_over(session, &database, &begun, timeout).await?;
-    // What follows is the operator's. Until it is over, the same command goes on with it, and begins no other.
+    // The operator does the rest. Until it is done, the same command resumes this restore and starts no other.
     let stored = session.app(name).await?;
     let begun = Begun { made: Some(made.clone()), ..begun };
     annotate(session, &stored, Some(&begun)).await?;
@@ -130,13 +130,13 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
-/// Puts down what has been begun, or that nothing is any more.
+/// Records the restore in progress, or clears the record.
 async fn annotate(session: &Session, stored: &Stored, begun: Option<&Begun>) -> Result<(), Error> {
     let begun = begun.map(|begun| json!(begun).to_string());
     patch(session, stored, json!({"metadata": {"annotations": {annotation::RESTORING: begun}}})).await.map(drop)
 }
 
-/// Dumps what is there, and takes it away; what is to go is put down first, so that nothing else goes.
+/// Dumps the current content and deletes the Postgresql. What will be deleted is recorded first, so that nothing else is.
 async fn take_away(
     session: &Session,
     printer: &mut Printer,
@@ -147,7 +147,7 @@ async fn take_away(
     let args::Restore { name, no_backup, waiting, .. } = args;
     let (database, timeout) = (found.name_any(), waiting.timeout);
     let claims = volumes(session, &database).await?;
-    // All of the rights, before the first step.
+    // Checks all rights before the first step.
     may_delete(&session.api::<Postgresql>(), found).await?;
     for claim in &claims {
         may_delete(&session.api(), claim).await?;
@@ -155,7 +155,7 @@ async fn take_away(
     may_hand_over::<PersistentVolumeClaim>(session, &[names::backup(&database)]).await?;
     may_hand_over::<Secret>(session, &names::secrets(&database)).await?;
     if !*no_backup {
-        printer.note("dumping what is in the database now");
+        printer.note("dumping the current content of the database");
         let dumped = backup::dump(session, found, timeout).await?;
         still_stays(&dumped, wanted).map_err(Error::Stalled)?;
         if let Some(place) = &wanted.store {
@@ -172,9 +172,9 @@ async fn take_away(
     };
     let stored = session.app(name).await?;
     patch(session, &stored, begun.patch(true)).await?;
-    printer.note(&format!("clientapp/{name} is suspended while postgresql/{database} is taken away"));
-    // Its volumes go one by one below, and the dumps stay, whatever its own policy was. What clients have written since the dump is in
-    // a last one, which is made when they are out.
+    printer.note(&format!("clientapp/{name} is suspended while postgresql/{database} is deleted"));
+    // Its volumes are deleted one by one below, and the dumps are kept, whatever its deletion policy was. A last dump, made once
+    // clients are disconnected, has what they wrote since the first one.
     let mut last = json!({"onDelete": !no_backup});
     if *no_backup
         && found.spec.backup.as_ref().is_none_or(|backup| backup.schedule.is_none() && backup.request.is_none())
@@ -186,13 +186,13 @@ async fn take_away(
     Ok(begun)
 }
 
-/// Changes the spec of this very Postgresql, if it is there.
+/// Changes the spec, unless the Postgresql is gone or was recreated since.
 async fn change(session: &Session, database: &Postgresql, spec: Value) -> Result<(), Error> {
     let changed = unless_gone(backup::change(session, database, spec).await).map(drop);
     changed.map_err(Error::api(format!("change Postgresql {}/{}", session.namespace, database.name_any())))
 }
 
-/// Deletes this very Postgresql, and waits until it is gone; or says what its deletion waits for.
+/// Deletes the Postgresql and waits until it is gone. On a timeout, the error says what the deletion is waiting for.
 async fn delete_database(session: &Session, database: &Postgresql, timeout: Duration) -> Result<(), Error> {
     let api = session.api::<Postgresql>();
     let why = match delete_this(&api, database, timeout).await {
@@ -205,11 +205,11 @@ async fn delete_database(session: &Session, database: &Postgresql, timeout: Dura
     let Some(ready) = find(&conditions, kind::READY).filter(|ready| ready.status != "True") else {
         return Err(Error::Timeout(why));
     };
-    let without = "with --no-backup there is no last dump, and what is in the database is lost";
+    let without = "with --no-backup there is no last dump, and the content of the database is lost";
     Err(Error::Timeout(format!("{why}; postgresql/{name}: {}; {without}", ready.message)))
 }
 
-/// Nothing is taken away for dumps that are not there. `more`: so many are made of what is there now.
+/// Nothing may be deleted for dumps that do not exist. `more` dumps are made of the current content.
 async fn there_are_dumps(
     session: &Session,
     app: &ClientApp,
@@ -228,14 +228,14 @@ async fn there_are_dumps(
         None => "does not exist",
         Some(found) if found.metadata.deletion_timestamp.is_some() => "is being deleted",
         Some(found) if listed.is_some() && listed != found.metadata.uid.as_ref() => {
-            "is another one now than that with the dumps"
+            "is not the one that the dumps were written to"
         }
         Some(_) => return Ok(()),
     };
     Err(Error::Stalled(format!("{what}, the volume with the dumps, {why}: nothing is restored")))
 }
 
-/// Of the servers' volumes, those that are to go, once they are no Postgresql's any more.
+/// The volumes to delete, once no Postgresql owns them any more.
 async fn old_volumes(session: &Session, database: &str, begun: &Begun) -> Result<Vec<PersistentVolumeClaim>, Error> {
     let listed = session.api::<PersistentVolumeClaim>().list(&left_by(database)).await;
     let listed =
@@ -246,14 +246,14 @@ async fn old_volumes(session: &Session, database: &str, begun: &Begun) -> Result
     match other.first() {
         None => Ok(old),
         Some(other) => Err(Error::Stalled(format!(
-            "PersistentVolumeClaim {}/{} is in the way, which an earlier Postgresql {database} has left, and was not dumped: hand it over as the condition of postgresql/{database} says, and restore then; or delete it yourself",
+            "PersistentVolumeClaim {}/{} is in the way: it was left by an earlier Postgresql {database} and is not in the dump. Hand it over as the condition of postgresql/{database} says and then restore, or delete it yourself",
             session.namespace,
             other.name_any()
         ))),
     }
 }
 
-/// The volumes of a Postgresql's servers. The one with dumps is none of them.
+/// The volumes of a Postgresql's servers, without the volume for dumps.
 async fn volumes(session: &Session, database: &str) -> Result<Vec<PersistentVolumeClaim>, Error> {
     let labelled = ListParams::default().labels(&format!("{}={database}", label::POSTGRESQL));
     let listed = session.api::<PersistentVolumeClaim>().list(&labelled).await;
@@ -272,11 +272,11 @@ fn left_by(database: &str) -> ListParams {
     ListParams::default().labels(&format!("{}={database},{}={kind}", label::RETAINED_FROM, label::RETAINED_KIND))
 }
 
-/// Gives the next Postgresql the dumps and Secrets that the one before has left, and returns its uid. Only one that is made from this very
-/// dump gets them: without them no other makes an empty database.
+/// Hands the dumps and Secrets of the previous Postgresql over to the next one, and returns its uid. Only a Postgresql that is made
+/// from this dump receives them; any other, being without them, stalls instead of creating an empty database.
 async fn hand_over(session: &Session, database: &str, begun: &Begun, timeout: Duration) -> Result<String, Error> {
     let made = |found: Option<&Postgresql>| found.is_some_and(|found| is_made_for(found, begun));
-    let what = "there again, to be made from the dump";
+    let what = "there again, restoring the dump";
     let found = awaited(&session.api::<Postgresql>(), database, what, made, timeout).await?;
     let uid = found.and_then(|found| found.metadata.uid).unwrap_or_default();
     give::<PersistentVolumeClaim>(session, database, &uid).await?;
@@ -284,8 +284,8 @@ async fn hand_over(session: &Session, database: &str, begun: &Begun, timeout: Du
     Ok(uid)
 }
 
-/// Waits until the database serves what the dump has, and the app's status says so. What is told until the next Postgresql has what
-/// the one before has left is no answer.
+/// Waits until the restored database serves and the app's status says so. Until the Postgresql has received what the previous one has
+/// left, a stall with `NotOurs` is not final.
 async fn restored(session: &Session, name: &str, made: &str, wanted: &Restore, timeout: Duration) -> Result<(), Error> {
     let database = Key::new(&session.namespace, name).database();
     let stalled = |found: &Postgresql| {
@@ -319,7 +319,8 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     let api: Api<K> = session.api();
-    let what = || Error::api(format!("hand over what Postgresql {}/{database} has left", session.namespace));
+    let what =
+        || Error::api(format!("hand over what the previous Postgresql {}/{database} has left", session.namespace));
     for left in api.list_metadata(&left_by(database)).await.map_err(what())? {
         let patch = json!({"metadata": {"uid": left.uid(), "labels": {label::POSTGRESQL_UID: uid}}});
         let given = api.patch_metadata(&left.name_any(), &patching(), &Patch::Merge(&patch)).await;
@@ -328,7 +329,7 @@ where
     Ok(())
 }
 
-/// Whether the user may delete it: the API server is asked, and nothing is deleted.
+/// Asks the API server whether the user may delete an object, with a dry run.
 async fn may_delete<K>(api: &Api<K>, object: &K) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -340,7 +341,7 @@ where
     unless_gone(asked).map(drop).map_err(Error::api(format!("ask whether {} {name} may be deleted", K::kind(&()))))
 }
 
-/// Whether the user may give the next Postgresql what this one leaves: the API server is asked, and nothing is changed.
+/// Asks the API server whether the user may hand these objects over to the next Postgresql, with a dry run.
 async fn may_hand_over<K>(session: &Session, names: &[String]) -> Result<(), Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -354,7 +355,7 @@ where
     Ok(())
 }
 
-/// Deletes this very object, and waits until it is gone.
+/// Deletes this object, unless it was recreated since, and waits until it is gone.
 async fn delete_this<K>(api: &Api<K>, object: &K, timeout: Duration) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -384,7 +385,7 @@ where
         Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(Error::Missing(format!("watch {object}: {error}"))),
         Err(_) => Err(Error::Timeout(format!(
-            "timed out after {} waiting until {object} is {what}: run the same command again to go on",
+            "timed out after {} waiting until {object} is {what}: run the same command again to continue",
             span_of(timeout)
         ))),
     }

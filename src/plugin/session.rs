@@ -1,4 +1,4 @@
-//! The cluster as the user's kubeconfig reaches it, and the terminal. Effects.
+//! The cluster of the user's kubeconfig, and the terminal. Effects.
 
 use std::{
     io::{self, Write as _},
@@ -22,23 +22,22 @@ use super::{
 };
 use crate::{crd::ClientApp, yaml};
 
-/// Field manager of everything that is written.
+/// Field manager of everything that the plugin writes.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-clientapp";
 
-/// How an object is changed.
 pub(crate) fn patching() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// Between two tries of a watch that broke off.
+/// Delay before a broken watch is retried.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
-/// A ClientApp, as it is stored and as it is understood.
+/// A ClientApp, both as stored and as parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
-    /// As it is stored: for programs.
+    /// As stored: for programs.
     pub(crate) object: DynamicObject,
-    /// As it is understood: for people, and [`tamed`] for their terminals.
+    /// As parsed: for humans, and [`tamed`] for their terminals.
     pub(crate) app: ClientApp,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Reads the kubeconfig; asks the cluster nothing yet.
+    /// Reads the kubeconfig, and sends no request yet.
     pub(crate) async fn open(global: &Global) -> Result<Session, Error> {
         let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
         let file = match &global.kubeconfig {
@@ -62,7 +61,7 @@ impl Session {
                 .map_err(|error| Error::Kubeconfig(format!("--kubeconfig {}: {}", path.display(), cause(&error))))?,
             None => Kubeconfig::read().map_err(|error| {
                 Error::Kubeconfig(format!(
-                    "no cluster to ask: {}; name a kubeconfig with --kubeconfig or $KUBECONFIG",
+                    "no cluster: {}; name a kubeconfig with --kubeconfig or $KUBECONFIG",
                     cause(&error)
                 ))
             })?,
@@ -80,7 +79,7 @@ impl Session {
             })
         })?;
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        // Tried again in there, a request would take as long as the API server's Retry-After says, without a word.
+        // kube would retry silently, for as long as the API server's Retry-After says.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| {
             Error::Kubeconfig(format!("the kubeconfig cannot be used: {}", error::sentence(&error)))
@@ -88,7 +87,7 @@ impl Session {
         Ok(Session { client, namespace })
     }
 
-    /// The clock; what renders is given the time.
+    /// The clock; rendering code gets the time as a parameter.
     #[expect(clippy::disallowed_methods, reason = "the one clock of a command")]
     pub(crate) fn now() -> Timestamp {
         Timestamp::now()
@@ -118,7 +117,7 @@ impl Session {
         }
     }
 
-    /// The error for a name that is not there, with what might have been meant as far as the user may know.
+    /// The error for a name that does not exist, with suggestions as far as the user may list names.
     pub(crate) async fn not_found(&self, name: &str) -> Error {
         let params = ListParams::default();
         let there = match self.all_apps().list_metadata(&params).await {
@@ -139,12 +138,12 @@ fn listed(names: &[String]) -> String {
 fn cause(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
-        KubeconfigError::FindPath => "there is no kubeconfig".to_owned(),
+        KubeconfigError::FindPath => "no kubeconfig found".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// Where answers go: what was asked for to stdout, all else to stderr.
+/// Results go to stdout, everything else to stderr.
 pub(crate) struct Printer {
     stdout: AutoStream<io::Stdout>,
     stderr: AutoStream<io::Stderr>,
@@ -154,7 +153,7 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(output: Output, color: Color) -> Printer {
         let choice = match color {
-            // Looks at NO_COLOR and at what is behind the stream.
+            // Respects NO_COLOR and whether the stream is a terminal.
             Color::Auto => ColorChoice::Auto,
             Color::Always => ColorChoice::AlwaysAnsi,
             Color::Never => ColorChoice::Never,
@@ -163,28 +162,28 @@ impl Printer {
         Printer { stdout, stderr, output }
     }
 
-    /// Characters in a line of the terminal that answers go to; `None`: it is none.
+    /// Width of the terminal on stdout; `None` if it is not a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
         console::Term::stdout().size_checked().map(|(_, columns)| columns.into())
     }
 
-    /// What was asked for, with colours where there are any.
+    /// A result, with colours on a terminal.
     pub(crate) fn out(&mut self, text: &str) -> Result<(), Error> {
         written(self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()))
     }
 
-    /// What was asked for, byte by byte.
+    /// A result, byte for byte.
     pub(crate) fn raw(&mut self, text: &str) -> Result<(), Error> {
         let mut stdout = io::stdout();
         written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
     pub(crate) fn note(&mut self, line: &str) {
-        // A closed stderr is no failure.
+        // A closed stderr is not a failure.
         let _ = writeln!(self.stderr, "{line}");
     }
 
-    /// An object as it is, or a sentence about it where people read.
+    /// The object, or with table output a sentence about it.
     pub(crate) fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
         let text = match self.output {
             Output::Table => return self.out(&format!("{sentence}\n")),
@@ -196,7 +195,7 @@ impl Printer {
         self.raw(&text)
     }
 
-    /// Objects as they are, in a List as kubectl prints it, or a text about them where people read.
+    /// The objects in a List, as kubectl prints it, or with table output a text about them.
     pub(crate) fn objects(&mut self, objects: &[impl Serialize], text: impl FnOnce() -> String) -> Result<(), Error> {
         if self.output == Output::Table {
             return self.out(&text());

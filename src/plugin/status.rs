@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// What was seen, or in parentheses why it was not.
+/// What was read, or in parentheses the reason why it was not.
 pub(crate) type Look<T> = Result<T, String>;
 
 pub(crate) struct Belongings {
-    /// What its database is made from; `None`: it has none.
+    /// The resource that provides the database; `None` if there is none.
     pub(crate) database: Option<(String, Look<DynamicObject>)>,
     pub(crate) deployments: Look<Vec<DynamicObject>>,
     pub(crate) stateful_sets: Look<Vec<DynamicObject>>,
@@ -45,7 +45,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, name: &str) ->
     printer.out(&tree(session, &stored.app).await)
 }
 
-/// Everything that belongs to it, as far as the user may see it, and nothing that writes to the terminal.
+/// Everything that belongs to it, as far as the user may see it, without control characters for the terminal.
 pub(crate) async fn tree(session: &Session, app: &ClientApp) -> String {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let database = app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone()).zip(provider(app));
@@ -204,7 +204,7 @@ fn chart(app: &ClientApp, release: &Release) -> String {
     line
 }
 
-/// `None`: the database exists already.
+/// `None` for an external database.
 fn provider(app: &ClientApp) -> Option<&'static dyn Provider> {
     database::provider(app.spec.postgres.provider)
 }

@@ -1,4 +1,4 @@
-//! What people see, for objects that are given at a time that is given.
+//! What users see, for given objects at a given time.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -91,7 +91,7 @@ fn the_list() {
     let apps: Vec<DynamicObject> = apps.into_iter().map(built).collect();
     insta::assert_snapshot!(plain(&list::render(&apps, true, now(), None)));
     insta::assert_snapshot!(plain(&list::render(&apps[..1], false, now(), None)));
-    // What is true is green, what is not is red.
+    // Healthy states are green, others red.
     let coloured = list::render(&apps, false, now(), None);
     assert!(coloured.contains("\u{1b}[32mTrue\u{1b}[0m") && coloured.contains("\u{1b}[31mFalse\u{1b}[0m"));
 }
@@ -106,11 +106,11 @@ fn a_list_has_one_line_for_each_app_on_a_terminal() {
         let text = drawn(width);
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
-        // As much as there is room for.
+        // The available width is used.
         assert!(text.lines().any(|line| line.chars().count() + 2 > width), "{text}");
         assert!(text.contains("globex   False   -          5.9.3     globe"), "{text}");
     }
-    // Where not even that is enough, names stay whole.
+    // Where even that is too wide, names are not cut.
     assert!(
         drawn(20).contains("globex   False   -          5.9.3     glo…       none       hel…     2d"),
         "{}",
@@ -118,7 +118,7 @@ fn a_list_has_one_line_for_each_app_on_a_terminal() {
     );
 }
 
-/// A cluster whose objects have this in each field that is free text.
+/// A cluster whose objects have this text in every free-text field.
 fn cluster(evil: &str) -> Client {
     let mut app = serving();
     app["spec"]["postgres"] = json!({"provider": "standalone"});
@@ -257,7 +257,7 @@ fn who_can_adopt() {
         (
             "nothing is there",
             app(waiting(), false),
-            Adoption::Needless("no data of an earlier ClientApp stands in its way; the operator says: wait".to_owned()),
+            Adoption::Needless("no data of an earlier ClientApp is blocking it; the operator says: wait".to_owned()),
         ),
     ] {
         assert_eq!(adopt::judge(&app), judged, "{what}");

@@ -1,4 +1,4 @@
-//! Text for terminals: colours, ages, tables, trees. Pure; what is not a terminal has the colours stripped.
+//! Text for terminals: colours, ages, tables, trees. Pure; colours are stripped on output that is not a terminal.
 
 use std::{fmt::Display, io::Write as _};
 
@@ -21,12 +21,12 @@ pub(crate) fn paint(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Text without control characters.
+/// Replaces control characters.
 pub(crate) fn harmless(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// An object of the cluster, for people: its text was written by others, who shall not write to this terminal.
+/// An object of the cluster, for humans: its text is untrusted and must not control the terminal.
 pub(crate) fn tamed<K: DeserializeOwned>(object: &impl Serialize) -> serde_json::Result<K> {
     fn tame(value: &mut Value) {
         match value {
@@ -41,7 +41,7 @@ pub(crate) fn tamed<K: DeserializeOwned>(object: &impl Serialize) -> serde_json:
     serde_json::from_value(value)
 }
 
-/// The colour of a condition's status; `good` is the one that is as it should be.
+/// The colour of a condition's status; `good` is the healthy one.
 pub(crate) fn verdict(status: &str, good: &str) -> Style {
     match status {
         "Unknown" | "" => UNSURE,
@@ -50,7 +50,7 @@ pub(crate) fn verdict(status: &str, good: &str) -> Style {
     }
 }
 
-/// A time span in at most two units, as kubectl shows ages.
+/// A duration in at most two units, as kubectl shows ages.
 pub(crate) fn span(span: SignedDuration) -> String {
     let seconds = span.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -73,7 +73,7 @@ pub(crate) fn span_of(duration: std::time::Duration) -> String {
     span(SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))
 }
 
-/// How long ago something was; `<unknown>` where no time is given.
+/// How long ago something was; `<unknown>` without a time.
 pub(crate) fn age(then: Option<Timestamp>, now: Timestamp) -> String {
     then.map_or_else(|| "<unknown>".to_owned(), |then| span(now.duration_since(then)))
 }
@@ -87,20 +87,20 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// Between two columns of a table.
+/// Spaces between two columns of a table.
 const GAP: usize = 3;
 
-/// A table as kubectl prints them: columns as wide as they need to be.
+/// A table as kubectl prints it: columns as wide as they need to be.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<_> = header.iter().map(|title| paint(STRONG, title)).collect();
     columns(&[&[header], rows].concat(), GAP)
 }
 
-/// Rows whose columns are aligned with each other, a line each.
+/// Rows with aligned columns, one line each.
 pub(crate) fn columns(rows: &[Vec<String>], gap: usize) -> String {
     let lines: String = rows.iter().map(|row| row.join("\t") + "\n").collect();
     let mut writer = TabWriter::new(Vec::new()).minwidth(0).padding(gap).ansi(true);
-    // In memory, where writing does not fail.
+    // Writing to memory does not fail.
     let _ = writer.write_all(lines.as_bytes());
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(lines)
 }

@@ -1,4 +1,4 @@
-//! `wait`, and the waiting of other commands: what an app has to come to, and its progress meanwhile.
+//! `wait`, and the `--wait` of other commands: the goal, and progress until it is reached.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -30,13 +30,13 @@ use crate::crd::{
 pub(crate) enum Verdict {
     Reached(String),
     Waiting(String),
-    /// Nothing goes on until a user or a cluster admin changes something.
+    /// Nothing happens until a user or a cluster admin changes something.
     Stalled(String),
-    /// There is no such object any more, or will not be.
+    /// The object is gone, or is being deleted.
     Gone(String),
 }
 
-/// How far an app is; `None`: there is none. **Pure.**
+/// How far an app is; `None` if it does not exist. **Pure.**
 pub(crate) fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
     let going = app.is_some_and(|app| app.metadata.deletion_timestamp.is_some());
     match (goal, app) {
@@ -89,7 +89,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::W
     until(session, printer, &args.name, &args.goal, args.timeout).await
 }
 
-/// Tells what was asked of an app, and where the user wants that, waits until the app is ready.
+/// Reports what a command has requested and, with `--wait`, waits until the app is ready.
 pub(crate) async fn asked(
     session: &Session,
     printer: &mut Printer,
@@ -105,7 +105,7 @@ pub(crate) async fn asked(
     until(session, printer, &object.name_any(), &Goal::Ready { but }, waiting.timeout).await
 }
 
-/// Waits until an app has come to its goal, with its progress on stderr, and prints what it has come to.
+/// Waits until an app has reached its goal, with progress on stderr, and prints the result.
 pub(crate) async fn until(
     session: &Session,
     printer: &mut Printer,
@@ -117,7 +117,7 @@ pub(crate) async fn until(
     let ended = tokio::time::timeout(timeout, follow(session, printer, name, goal, &mut progress)).await;
     progress.clear();
     let (last, sentence) = ended.map_err(|_| {
-        let last = progress.last.as_deref().unwrap_or("the cluster has not answered");
+        let last = progress.last.as_deref().unwrap_or("the cluster has not responded");
         Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout)))
     })??;
     let sentence = format!("{name}: {sentence}");
@@ -168,7 +168,7 @@ async fn follow(
     Err(Error::Missing(format!("watch {described}: the watch ended")))
 }
 
-/// What will be refused again ends the waiting, and so does a cluster that never answered.
+/// Errors that a retry cannot fix end the wait, and so does a cluster that has never responded.
 pub(crate) fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Error> {
     let error = match error {
         watcher::Error::InitialListFailed(error)
@@ -180,7 +180,7 @@ pub(crate) fn failed(described: &str, error: watcher::Error, seen: bool) -> Resu
     if refused || !seen { Err(Error::api(format!("watch {described}"))(error)) } else { Ok(()) }
 }
 
-/// What happens meanwhile: one line that changes on a terminal, else one line for each change.
+/// Progress: one changing line on a terminal, otherwise a line for each change.
 struct Progress {
     name: String,
     bar: Option<ProgressBar>,
@@ -245,7 +245,7 @@ mod tests {
         json!({"observedGeneration": observed, "conditions": conditions})
     }
 
-    /// Its name.
+    /// The verdict's name.
     fn word(verdict: &Verdict) -> String {
         format!("{verdict:?}").split('(').next().unwrap_or_default().to_lowercase()
     }
@@ -256,7 +256,7 @@ mod tests {
         for (what, status, verdict) in [
             ("ready", conditions(2, &[("Ready", "True", "Ready", 2)]), "reached"),
             ("ready before the change", conditions(1, &[("Ready", "True", "Ready", 1)]), "waiting"),
-            // An upgrade under way leaves Ready as it was.
+            // During an upgrade, Ready keeps its status.
             (
                 "serving while it is upgraded",
                 conditions(1, &[("Ready", "True", "Ready", 1), ("Reconciling", "True", "Upgrading", 2)]),

@@ -1,8 +1,8 @@
-//! `store archive`: the files of volumes go into the bucket, each volume as one compressed archive, without a copy on the way. An
-//! **effect**.
+//! `store archive`: streams the files of volumes into the bucket, each volume as one compressed archive, without a temporary copy.
+//! An **effect**.
 //!
-//! The app may be at work on them. A file that grows is archived as long as it was, one that shrinks is filled up with zeros, and both
-//! are told; one that goes is left out. No link is followed.
+//! The app may be writing to them. A file that grows is cut off at its earlier length, one that shrinks is padded with zeros, and a
+//! file that disappears is left out. Links are not followed.
 
 use std::{
     io::{self, Read, Write},
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::runtime::{clock, key::hex, panic::joined};
 
-/// A volume, as it was before it is read.
+/// A volume, with counts taken before it is archived.
 #[derive(Clone, Debug)]
 struct Volume {
     name: String,
@@ -57,22 +57,22 @@ pub(super) async fn archive(bucket: &Bucket, args: &Archive, stop: &Cancellation
     report(args.report.as_deref(), &entry)?;
     for entry in push::later(&found, &name) {
         println!(
-            "{} is named later than now: it is not of these volumes, or of a time when a clock was wrong. It stands for no other, and stays",
+            "{} is named later than now: it belongs to other volumes, or a node's clock was wrong. It replaces no other archive and is kept",
             bucket.place(entry.name.as_str())
         );
     }
     found.entries.push(entry);
     let Some(keep) = args.keep else { return Ok(()) };
-    // Of the others it is not known here whether they are good.
+    // Only this archive is known to be good.
     let gone = push::gone(&found, &args.of, keep, &name, &[&name]);
     push::tidy(bucket, &found, &gone).await
 }
 
-/// By its beginning, as that of a dump, and the pod.
+/// Starts with the time, as the name of a dump does, and ends with the last part of the pod's name.
 fn name(now: Timestamp, pod: &str) -> Result<Name, Error> {
     let suffix = pod.rsplit('-').next().unwrap_or_default();
     let name = Name::parse(&format!("{}-{suffix}", now.strftime("%Y%m%dT%H%M%SZ")));
-    name.ok_or_else(|| Error::Settings(format!("{pod:?} is no name of a pod")))
+    name.ok_or_else(|| Error::Settings(format!("{pod:?} is not the name of a pod")))
 }
 
 fn volumes(directory: &Path) -> Result<Vec<Volume>, Error> {
@@ -90,7 +90,7 @@ fn volumes(directory: &Path) -> Result<Vec<Volume>, Error> {
     }
     volumes.sort_by(|one, other| one.name.cmp(&other.name));
     match volumes.is_empty() {
-        true => Err(Error::Settings(format!("{}: there is no volume", directory.display()))),
+        true => Err(Error::Settings(format!("{}: no volume found", directory.display()))),
         false => Ok(volumes),
     }
 }
@@ -133,10 +133,10 @@ async fn upload(
     stored
 }
 
-/// What is done with each entry of a directory: the directory, the entry's path below the volume, itself, and what it is.
+/// Visits an entry of a directory: the directory, the entry's path within the volume, the entry, and its metadata.
 type Look<'a> = &'a mut dyn FnMut(&Dir, &Path, &DirEntry, &Metadata) -> Result<(), Error>;
 
-/// Looks at all that is below a directory, a directory before what is in it.
+/// Visits everything below a directory, each directory before its contents.
 fn walk(root: &Path, look: Look<'_>) -> Result<(), Error> {
     let directory = Dir::open_ambient_dir(root, ambient_authority()).map_err(Error::file("read", root))?;
     below(&directory, root, Path::new(""), look)
@@ -163,7 +163,7 @@ fn below(directory: &Dir, root: &Path, path: &Path, look: Look<'_>) -> Result<()
     Ok(())
 }
 
-/// The app may take it away meanwhile.
+/// The app may delete a file while the archive is written.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -172,13 +172,13 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Writes all that is below a directory as one archive.
+/// Writes everything below a directory as one archive.
 fn pack(root: &Path, to: &mut dyn Write) -> Result<(), Error> {
     let mut archive = tar::Builder::new(GzEncoder::new(to, Compression::fast()));
     walk(root, &mut |directory, path, entry, metadata| {
         let mut header = header(metadata);
         let shown = root.join(path);
-        // What is written to the other end fails only where that has ended, and says why.
+        // Writing fails only if the upload has ended, which reports the reason.
         let written = if metadata.is_dir() {
             archive.append_data(&mut header, path, io::empty())
         } else if metadata.is_symlink() {
@@ -196,7 +196,7 @@ fn pack(root: &Path, to: &mut dyn Write) -> Result<(), Error> {
                 None => written,
             }
         } else {
-            // A socket or a pipe has no content.
+            // Sockets and pipes have no content.
             Ok(())
         };
         written.map_err(|_| Error::Cut)
@@ -221,7 +221,7 @@ fn header(metadata: &Metadata) -> Header {
     header
 }
 
-/// A file, as long as its header says.
+/// A file that yields exactly as many bytes as its header says.
 struct Exact<F> {
     file: F,
     left: u64,
@@ -232,7 +232,7 @@ impl<F: Read> Read for Exact<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let read = match self.file.read(&mut buffer[..most]) {
-            // It has become shorter.
+            // The file was truncated since.
             Ok(0) => {
                 buffer[..most].fill(0);
                 most

@@ -1,7 +1,7 @@
 //! The storage: one bucket, below one prefix. An **effect**.
 //!
-//! Whatever size an object has, a few parts of it are in memory. Each request is about one part, so that one that is lost is
-//! made again.
+//! However large an object is, only a few parts of it are in memory. A request covers one part, so a lost connection repeats only
+//! that part.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,22 +23,22 @@ use super::{
 };
 use crate::runtime::{key::hex, panic::joined};
 
-/// What is sent or read at once, at least: S3 takes no parts below 5 MiB but the last.
+/// Smallest part that is sent or read: S3 accepts parts below 5 MiB only at the end.
 const PART: u64 = 8 << 20;
-/// S3 takes no more parts of one object.
+/// S3's limit of parts of one object.
 const PARTS: u64 = 10_000;
-/// How many parts are on their way at the same time.
+/// How many parts are in flight at the same time.
 const AT_ONCE: usize = 3;
 const CONNECT: Duration = Duration::from_secs(10);
-/// What says that a dump is complete is far smaller.
+/// Limit of an entry's size, which is far smaller.
 const SMALL: u64 = 1 << 20;
-/// What a list may take in memory, about: that of dumps of every hour of ten years is half of it.
+/// Approximate memory limit for a listing; hourly dumps of ten years need half of it.
 const LIST: usize = 256 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
     storage: Arc<AmazonS3>,
-    /// For people.
+    /// For messages.
     name: String,
     prefix: String,
 }
@@ -51,19 +51,19 @@ pub(crate) struct Object {
     pub modified: Timestamp,
 }
 
-/// What an object consists of, as it is written.
+/// The pieces in which an object is written.
 pub(crate) enum Piece {
     Part(Vec<u8>),
-    /// Without it, what was written is not whole.
+    /// If it never comes, the object is incomplete and is not written.
     End,
 }
 
-/// Parts of what becomes so large are so large.
+/// The part size with which an object of this size stays within S3's limit of parts.
 pub(crate) fn part_size(whole: u64) -> u64 {
     PART.max((whole / (PARTS - 1) + 1).next_multiple_of(1 << 20))
 }
 
-/// What a bucket is reached with.
+/// How to reach a bucket.
 #[derive(Debug)]
 pub(crate) struct Access<'a> {
     pub endpoint: &'a Endpoint,
@@ -72,16 +72,16 @@ pub(crate) struct Access<'a> {
     pub region: &'a str,
     pub access_key_id: Hidden,
     pub secret_access_key: Hidden,
-    /// Certificates that are trusted beside the system's, in PEM, and where they are from.
+    /// PEM certificates that are trusted in addition to the system's, and where they come from.
     pub certificates: Option<(String, Vec<u8>)>,
-    /// How long a request that fails is tried again.
+    /// How long a failed request is retried.
     pub retry_timeout: Duration,
     /// How long one request may take.
     pub timeout: Duration,
 }
 
 impl Bucket {
-    /// With the credentials of the environment.
+    /// With the credentials from the environment.
     pub(super) fn open(place: &Place) -> Result<Bucket, Error> {
         let Place { endpoint, bucket, prefix, region, ca_file, retry_timeout, timeout } = place;
         let certificates = match ca_file {
@@ -102,7 +102,7 @@ impl Bucket {
     }
 
     pub(crate) fn connect(access: Access<'_>) -> Result<Bucket, Error> {
-        // Whatever other features a dependency switches on, TLS is ring's.
+        // Dependencies may enable other providers; ring is the one in use.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut options =
             ClientOptions::new().with_allow_http(true).with_timeout(access.timeout).with_connect_timeout(CONNECT);
@@ -124,18 +124,18 @@ impl Bucket {
             .with_region(access.region)
             .with_access_key_id(access.access_key_id.reveal())
             .with_secret_access_key(access.secret_access_key.reveal())
-            // In this form every storage knows the bucket, and a certificate for one host is enough.
+            // Every storage supports path-style requests, and a certificate for one host name is enough.
             .with_virtual_hosted_style_request(false)
-            // Not every storage has the other.
+            // Not every storage supports bulk deletion.
             .with_disable_bulk_delete(true)
             .with_client_options(options)
             .with_retry(retry)
             .build()
-            .map_err(|error| Error::Settings(format!("the storage cannot be used: {error}")))?;
+            .map_err(|error| Error::Settings(format!("cannot set up the storage client: {error}")))?;
         Ok(Bucket { storage: Arc::new(storage), name: access.bucket.to_owned(), prefix: access.prefix.0.clone() })
     }
 
-    /// An object, for people.
+    /// The URL of an object, for messages.
     pub(crate) fn place(&self, key: &str) -> String {
         format!("s3://{}/{}/{key}", self.name, self.prefix)
     }
@@ -173,7 +173,7 @@ impl Bucket {
         self.get_small(key).await.map_err(self.failed("read", key))
     }
 
-    /// A small object; `None`: it is not there.
+    /// A small object, or `None` if it does not exist.
     pub(crate) async fn get_opt(&self, key: &str) -> Result<Option<Bytes>, Error> {
         match self.get_small(key).await {
             Ok(text) => Ok(Some(text)),
@@ -184,7 +184,7 @@ impl Bucket {
 
     async fn get_small(&self, key: &str) -> object_store::Result<Bytes> {
         let found = self.storage.get(&self.path(key)).await?;
-        // What is longer is not what was written here.
+        // Entries are smaller, so this is something else. An empty text does not parse.
         if found.meta.size > SMALL {
             return Ok(Bytes::new());
         }
@@ -202,7 +202,7 @@ impl Bucket {
         }
     }
 
-    /// Writes an object of the pieces that come. It is there when all of them are, or not at all.
+    /// Writes an object from pieces. It exists only once all of them have arrived.
     pub(crate) async fn upload(
         &self,
         key: &str,
@@ -230,7 +230,7 @@ impl Bucket {
             Err(error) => Err(error),
         };
         if written.is_err() {
-            // Its parts would be paid for. Where this fails too, the bucket's lifecycle has to take them away.
+            // Stored parts cost money. If this fails too, a lifecycle rule of the bucket has to remove them.
             let _ = upload.abort().await;
         }
         written
@@ -243,14 +243,14 @@ impl Bucket {
         first: [Vec<u8>; 2],
         mut pieces: mpsc::Receiver<Piece>,
     ) -> Result<(), Error> {
-        let mut on_their_way = JoinSet::new();
+        let mut in_flight = JoinSet::new();
         for part in first {
-            on_their_way.spawn(upload.put_part(part.into()));
+            in_flight.spawn(upload.put_part(part.into()));
         }
         let mut ended = false;
-        while !ended || !on_their_way.is_empty() {
-            if ended || on_their_way.len() == AT_ONCE {
-                match on_their_way.join_next().await {
+        while !ended || !in_flight.is_empty() {
+            if ended || in_flight.len() == AT_ONCE {
+                match in_flight.join_next().await {
                     Some(Ok(sent)) => sent.map_err(self.failed("write", key))?,
                     Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
                     None => {}
@@ -258,14 +258,14 @@ impl Bucket {
                 continue;
             }
             match pieces.recv().await.ok_or(Error::Cut)? {
-                Piece::Part(part) => _ = on_their_way.spawn(upload.put_part(part.into())),
+                Piece::Part(part) => _ = in_flight.spawn(upload.put_part(part.into())),
                 Piece::End => ended = true,
             }
         }
         Ok(())
     }
 
-    /// How large an object is; `None`: it is not there.
+    /// The size of an object, or `None` if it does not exist.
     pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, Error> {
         match self.storage.head(&self.path(key)).await {
             Ok(found) => Ok(Some(found.size)),
@@ -274,7 +274,7 @@ impl Bucket {
         }
     }
 
-    /// Reads so much of an object, in order.
+    /// Reads the first `size` bytes of an object, in order.
     pub(crate) async fn download(&self, key: &str, size: u64, to: &mpsc::Sender<Bytes>) -> Result<(), Error> {
         let path = self.path(key);
         let ranges = (0..size).step_by(PART as usize).map(|start| start..size.min(start + PART));
@@ -286,7 +286,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// The sum of so much of an object, as it is read.
+    /// The checksum of the first `size` bytes of an object, as they are read.
     pub(crate) async fn sum(&self, key: &str, size: u64) -> Result<String, Error> {
         let (sender, mut parts) = mpsc::channel::<Bytes>(1);
         let summed = tokio::task::spawn_blocking(move || {

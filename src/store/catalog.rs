@@ -1,4 +1,4 @@
-//! The dumps in a bucket. Pure, but for [`read`] and [`one`], which read them.
+//! The dumps in a bucket. Pure, except for [`read`] and [`one`].
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use super::{
     keep::Candidate,
 };
 
-/// What this version writes and reads.
+/// The version of the entry format that is written and read.
 pub(crate) const FORMAT: u32 = 1;
-/// At the end of the name of each archive.
+/// Suffix of an archive's name.
 const ARCHIVE: &str = ".tar.gz";
-/// How many are read at the same time.
+/// How many entries are read at the same time.
 const AT_ONCE: usize = 8;
-/// No word that is written here is longer; and no problem is told at more length.
+/// Longest text accepted from an entry, and longest part of an error that is quoted.
 const LONGEST: usize = 256;
 
-/// What is written when all files of a dump are in the bucket, and were read back. It is public as the bucket is: names of
-/// databases and sums of what is encrypted are not in it.
+/// Written once all files of a dump are in the bucket and were read back. Every user with access to the bucket can read it, so it has
+/// no names of databases and no checksums of unencrypted data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub format: u32,
@@ -32,9 +32,9 @@ pub(crate) struct Entry {
     pub about: About,
     /// Of the files as they were dumped.
     pub bytes: u64,
-    /// The public key for which they are encrypted.
+    /// The public key that the files are encrypted for.
     pub recipient: Option<String>,
-    /// Where the files are.
+    /// The folder of this upload.
     pub folder: String,
     pub files: Vec<Stored>,
 }
@@ -62,12 +62,12 @@ impl Entry {
         self.files.iter().map(|file| self.key_of(file))
     }
 
-    /// Whether it has the files of volumes, and no database.
+    /// Whether it holds the files of volumes rather than a database.
     pub(crate) fn is_of_files(&self) -> bool {
         !self.files.is_empty() && self.files.iter().all(|file| volume(&file.name).is_some())
     }
 
-    /// The last words of a pod that has archived or restored it: name, bytes and number of files.
+    /// The termination message of the pod that has archived or restored it: name, bytes and number of files.
     pub(crate) fn words(&self) -> String {
         format!("{} {} {}", self.name, self.bytes, self.about.tables)
     }
@@ -82,19 +82,21 @@ impl Entry {
         let About { system, postgres, tables: _ } = &entry.about;
         let words = [system, postgres, &entry.folder, entry.recipient.as_ref().unwrap_or(system)];
         if words.iter().any(|word| word.len() > LONGEST) {
-            return Err("it has words that are too long".to_owned());
+            return Err("it has overlong texts".to_owned());
         }
         let folder = !entry.folder.is_empty() && entry.folder.bytes().all(|c| c.is_ascii_alphanumeric());
         match entry {
             Entry { format, .. } if format != FORMAT => {
-                Err(format!("it is of format {format}, which a newer version has written"))
+                Err(format!("its format is {format}, written by a newer version of the operator"))
             }
-            Entry { name: ref said, .. } if said != name => Err(format!("it speaks of {said}")),
+            Entry { name: ref said, .. } if said != name => Err(format!("it describes {said} instead")),
             entry if folder && entry.is_of_files() => Ok(entry),
             _ if !folder || !entry.files.iter().all(|file| dump::is_file(&file.name)) => {
-                Err("it names no dump's files".to_owned())
+                Err("it does not list the files of a dump".to_owned())
             }
-            _ if entry.files.iter().all(|file| file.name != dump::SUMS) => Err("it names no sums".to_owned()),
+            _ if entry.files.iter().all(|file| file.name != dump::SUMS) => {
+                Err(format!("it does not list {}", dump::SUMS))
+            }
             entry => Ok(entry),
         }
     }
@@ -104,12 +106,12 @@ pub(crate) fn candidate(name: &Name, about: &About) -> Candidate {
     Candidate { name: name.clone(), system: about.system.clone(), has_data: about.tables > 0 }
 }
 
-/// The name of the archive of a volume.
+/// The name of a volume's archive.
 pub(crate) fn archive(volume: &str) -> String {
     format!("{volume}{ARCHIVE}")
 }
 
-/// The volume that an archive is of. What a bucket says is not believed: such names become paths.
+/// The volume of an archive. A bucket's content is not trusted: these names become paths.
 pub(crate) fn volume(archive: &str) -> Option<&str> {
     let fits = |name: &&str| {
         name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -119,34 +121,34 @@ pub(crate) fn volume(archive: &str) -> Option<&str> {
     archive.strip_suffix(ARCHIVE).filter(fits)
 }
 
-/// The key of what says that a dump is complete.
+/// The key of a dump's entry.
 pub(crate) fn entry_key(name: &Name) -> String {
     format!("{name}.json")
 }
 
-/// The key of a file. Its suffix is for who opens it without the operator.
+/// The key of a file. Its suffix helps users who decrypt it without the operator.
 pub(crate) fn file_key(name: &Name, folder: &str, file: &str, encrypted: bool) -> String {
     format!("{name}/{folder}/{file}{}", if encrypted { ".age" } else { "" })
 }
 
-/// What is in the bucket.
+/// The dumps in the bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
-    /// Complete dumps, newest first, without their files: a user who may write to the bucket decides how many each has.
+    /// Complete dumps, newest first, without their files: any user with write access to the bucket decides how many each has.
     pub entries: Vec<Entry>,
     pub damaged: Vec<Damaged>,
-    /// Files of uploads that did not come to their end.
+    /// Files of incomplete uploads.
     pub loose: Vec<Object>,
 }
 
 impl Catalog {
-    /// The newest one with data; or where none has any, the newest one.
+    /// The newest dump with data or, if none has data, the newest.
     pub(crate) fn latest(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.about.tables > 0).or(self.entries.first())
     }
 }
 
-/// Reads them all. A few are in memory at the same time.
+/// Reads all entries, a few at a time to save memory.
 pub(crate) async fn read(bucket: &Bucket) -> Result<Catalog, Error> {
     let objects = bucket.list().await?;
     let names: Vec<_> = objects.iter().filter_map(|object| Name::parse(object.key.strip_suffix(".json")?)).collect();
@@ -165,7 +167,7 @@ async fn read_one(bucket: &Bucket, name: Name) -> Result<(Name, Result<Entry, St
     Ok((name, parsed))
 }
 
-/// Reads one; `None`: it is not there.
+/// Reads one entry, or `None` if it does not exist.
 pub(crate) async fn one(bucket: &Bucket, name: &Name) -> Result<Option<Entry>, Error> {
     let key = entry_key(name);
     let Some(text) = bucket.get_opt(&key).await? else { return Ok(None) };
@@ -173,9 +175,9 @@ pub(crate) async fn one(bucket: &Bucket, name: &Name) -> Result<Option<Entry>, E
     Entry::parse(&text, name).map(Some).map_err(damaged)
 }
 
-/// What is complete, and what only says so. **Pure.**
+/// Separates complete dumps from entries whose files are missing. **Pure.**
 struct Sorting {
-    /// What no entry has claimed so far.
+    /// Objects that no entry has claimed so far.
     objects: BTreeMap<String, (u64, Timestamp)>,
     catalog: Catalog,
 }
@@ -191,7 +193,7 @@ impl Sorting {
         let mut entry = match entry {
             Ok(entry) => entry,
             Err(problem) => {
-                // Whatever it was meant to say: what is there of it is left for who looks at it.
+                // The entry is unreadable, so its files are kept for the user to examine.
                 self.objects.retain(|key, _| !key.starts_with(&format!("{name}/")));
                 self.catalog.damaged.push((name, problem));
                 return;
@@ -202,7 +204,7 @@ impl Sorting {
             let found = self.objects.remove(&entry.key_of(file)).map(|(size, _)| size);
             if found != Some(file.size) {
                 missing.get_or_insert_with(|| match found {
-                    None => format!("{} is not there", entry.key_of(file)),
+                    None => format!("{} does not exist", entry.key_of(file)),
                     Some(size) => format!("{} has {size} bytes instead of {}", entry.key_of(file), file.size),
                 });
             }
@@ -218,7 +220,7 @@ impl Sorting {
         let Sorting { objects, mut catalog } = self;
         catalog.entries.sort_by(|one, other| other.name.cmp(&one.name));
         catalog.damaged.sort();
-        // Not what a user, or a Postgresql with a longer prefix, has put there.
+        // Objects of users, or of a Postgresql with a longer prefix, are not ours.
         let of_a_dump = |key: &str| key.split('/').next().and_then(Name::parse).is_some();
         let loose = objects.into_iter().filter(|(key, _)| of_a_dump(key));
         catalog.loose = loose.map(|(key, (size, modified))| Object { key, size, modified }).collect();

@@ -17,12 +17,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::runtime::key::hex;
 
-/// The file that names all others.
+/// The file that lists all others.
 pub(crate) const SUMS: &str = "SHA256SUMS";
-/// What is read of a file at once.
+/// Bytes read from a file at a time.
 const CHUNK: usize = 1 << 16;
 
-/// A dump's name: when it began, and what tells it from another of that second. By name is by time.
+/// A dump's name: its start time, and a suffix that distinguishes dumps of the same second. Sorted by name is sorted by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
@@ -33,7 +33,7 @@ impl Name {
         let fits =
             (1..64).contains(&suffix.len()) && suffix.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         let name = Name(text.to_owned());
-        // jiff reads more than `date` writes.
+        // jiff accepts more than `date` writes.
         (fits && name.try_time()?.strftime("%Y%m%dT%H%M%S").to_string() == text[..text.len() - suffix.len() - 2])
             .then_some(name)
     }
@@ -66,7 +66,7 @@ impl TryFrom<String> for Name {
     type Error = String;
 
     fn try_from(text: String) -> Result<Name, String> {
-        Name::parse(&text).ok_or_else(|| format!("{text:?} is no name of a dump"))
+        Name::parse(&text).ok_or_else(|| format!("{text:?} is not the name of a dump"))
     }
 }
 
@@ -76,19 +76,19 @@ impl From<Name> for String {
     }
 }
 
-/// What a dump's MANIFEST says of it.
+/// The content of a dump's MANIFEST.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
-    /// Identifier of the server.
+    /// The server's system identifier.
     pub system: String,
     /// Version of PostgreSQL.
     pub postgres: String,
-    /// Tables with something in them.
+    /// Number of tables that are not empty.
     pub tables: u64,
 }
 
 impl About {
-    /// A database may have a line break in its name: what is written before them is looked for from the beginning, and what is
+    /// The name of a database may contain line breaks. So lines written before the databases are searched from the start, and lines
     /// written after them from the end.
     pub(crate) fn parse(manifest: &str) -> Option<About> {
         let first = |word: &str| manifest.lines().find_map(|line| line.strip_prefix(word)).map(str::to_owned);
@@ -97,7 +97,7 @@ impl About {
     }
 }
 
-/// What says that it is a dump, and is not whole; and why.
+/// A dump that is incomplete, and the reason.
 pub(crate) type Damaged = (Name, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(crate) struct Dump {
 pub(crate) struct File {
     pub name: String,
     pub size: u64,
-    /// `None` of [`SUMS`] itself.
+    /// `None` for [`SUMS`] itself.
     pub sha256: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl Dump {
     }
 }
 
-/// The dumps in a directory, newest first, and what is wrong with those that are not whole.
+/// The dumps in a directory, newest first, and the damaged ones with the reason.
 pub(crate) fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<Damaged>)> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -139,17 +139,17 @@ pub(crate) fn all(directory: &Path) -> std::io::Result<(Vec<Dump>, Vec<Damaged>)
     Ok((whole, damaged))
 }
 
-/// A dump that is all there, as far as that costs nothing; or what is wrong with it.
+/// A dump that is complete as far as cheap checks can tell, or what is wrong with it.
 pub(crate) fn read(path: &Path, name: &Name) -> Result<Dump, String> {
     let text = |file: &str| fs::read_to_string(path.join(file)).map_err(|error| format!("{file}: {error}"));
-    let about = About::parse(&text("MANIFEST")?).ok_or("MANIFEST does not say what it is of")?;
+    let about = About::parse(&text("MANIFEST")?).ok_or("MANIFEST does not say which server it is from")?;
     let sums = sums(&text(SUMS)?)?;
     let size =
         |file: &str| fs::metadata(path.join(file)).map(|found| found.len()).map_err(|error| format!("{file}: {error}"));
     for line in text("SIZES")?.lines() {
         let (expected, file) = line.trim_start().split_once(' ').ok_or("SIZES cannot be read")?;
         if !sums.contains_key(file) || expected.parse() != Ok(size(file)?) {
-            return Err(format!("{file} has another size than SIZES says"));
+            return Err(format!("the size of {file} differs from the one in SIZES"));
         }
     }
     let listed = sums.into_iter().map(|(name, sum)| (name, Some(sum))).chain([(SUMS.to_owned(), None)]);
@@ -158,13 +158,13 @@ pub(crate) fn read(path: &Path, name: &Name) -> Result<Dump, String> {
     Ok(Dump { name: name.clone(), path: path.to_owned(), about, files })
 }
 
-/// What is wrong with a directory that should be this dump, sums included.
+/// Verifies a dump, checksums included.
 pub(crate) fn verify(path: &Path, name: &Name) -> Result<Dump, String> {
     let dump = read(path, name)?;
     for file in &dump.files {
         let found = sum_of(&dump.path.join(&file.name)).map_err(|error| format!("{}: {error}", file.name))?;
         if file.sha256.as_ref().is_some_and(|sum| *sum != found) {
-            return Err(format!("{} has another sum than {SUMS} says", file.name));
+            return Err(format!("the checksum of {} differs from the one in {SUMS}", file.name));
         }
     }
     Ok(dump)
@@ -180,7 +180,7 @@ fn sum_of(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// The sums by file, as `sha256sum` writes them.
+/// Checksums by file, in the format of `sha256sum`.
 fn sums(text: &str) -> Result<BTreeMap<String, String>, String> {
     let sums: Option<BTreeMap<_, _>> = text
         .lines()
@@ -192,10 +192,10 @@ fn sums(text: &str) -> Result<BTreeMap<String, String>, String> {
         })
         .collect();
     sums.filter(|sums| ["MANIFEST", "SIZES", "globals.sql"].iter().all(|file| sums.contains_key(*file)))
-        .ok_or_else(|| format!("{SUMS} cannot be read, or names no dump's files"))
+        .ok_or_else(|| format!("{SUMS} cannot be read, or does not list the files of a dump"))
 }
 
-/// Whether a dump has files of this name. What a bucket says is not believed: such names become paths.
+/// Whether a dump may contain a file of this name. A bucket's content is not trusted: these names become paths.
 pub(crate) fn is_file(name: &str) -> bool {
     let numbered =
         || name.strip_suffix(".dump").is_some_and(|oid| !oid.is_empty() && oid.bytes().all(|c| c.is_ascii_digit()));

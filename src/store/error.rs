@@ -1,4 +1,4 @@
-//! What can go wrong, in sentences for who reads the pod's last words. Pure.
+//! Errors of the store commands, worded for the termination message of the pod. Pure.
 
 use std::{
     error::Error as _,
@@ -9,7 +9,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use super::dump::Name;
 
-/// What is true of every upload that fails.
+/// Every failed upload ends with this.
 const LATER: &str = "The dump stays on its volume, and is uploaded with the next one";
 
 #[derive(Debug, thiserror::Error)]
@@ -18,50 +18,49 @@ pub(crate) enum Error {
     Settings(String),
     #[error("cannot {operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{} is no secret key of age: a line that begins with AGE-SECRET-KEY-1 is expected", .0.display())]
+    #[error("{} is not an age secret key: a line starting with AGE-SECRET-KEY-1 is expected", .0.display())]
     NoIdentity(PathBuf),
     #[error("cannot {operation} {place}: {}", told(source))]
     Storage { operation: &'static str, place: String, source: Box<object_store::Error> },
-    /// What was read is not what was written.
     #[error(
-        "{place} reads back as something else than was written there ({problem}): the storage, or what is between, changes data. {LATER}"
+        "{place} reads back differently from what was written ({problem}): the storage or the network changes data. {LATER}"
     )]
     NotAsWritten { place: String, problem: &'static str },
     #[error(
-        "{place} is damaged ({problem}): fetch another dump, or the version of this object from before if the bucket has versions"
+        "{place} is damaged ({problem}): fetch another dump or, if the bucket is versioned, an earlier version of this object"
     )]
     Damaged { place: String, problem: String },
-    #[error("{place} was not encrypted for this key, or is damaged at its beginning: {problem}")]
+    #[error("{place} was not encrypted for this key, or its header is damaged: {problem}")]
     WrongKey { place: String, problem: String },
-    #[error("dump {name} is encrypted for {recipient}: give the file with its secret key (--identity-file)")]
+    #[error("dump {name} is encrypted for {recipient}: pass the file with its secret key (--identity-file)")]
     KeyNeeded { name: Name, recipient: String },
     #[error("there is no complete dump in {}", .0.display())]
     NoDump(PathBuf),
-    #[error("there is no complete dump {which} in {place}: `store list` prints those that are there")]
+    #[error("there is no complete dump {which} in {place}: `store list` prints the available dumps")]
     NotThere { which: String, place: String },
     #[error("dump {name} in {} is damaged: {problem}", path.display())]
     DamagedHere { name: Name, path: PathBuf, problem: String },
-    #[error("{} is there, and is not the dump of that name ({problem}): move it away", path.display())]
+    #[error("{} exists, but is not the dump of that name ({problem}): move it away", path.display())]
     InTheWay { path: PathBuf, problem: String },
-    #[error("{0} has no files of volumes: it is the dump of a database, which `store fetch` fetches")]
+    #[error("{0} contains no volume files: it is a database dump, which `store fetch` downloads")]
     NoFiles(String),
-    #[error("{0} has files of volumes, which `store extract` puts back")]
+    #[error("{0} contains volume files, which `store extract` restores")]
     OfFiles(String),
-    #[error("{place} has files of a volume {name}, and there is no volume for them")]
+    #[error("{place} contains files of volume {name}, but there is no such volume here")]
     NoVolume { place: String, name: String },
-    #[error("volume {} is not empty: it is left as it is, and no file is restored over another", .0.display())]
+    #[error("volume {} is not empty: it is left as it is, because a restore never overwrites files", .0.display())]
     NotEmpty(PathBuf),
-    #[error("another process is at work on {}", .0.display())]
+    #[error("another process is using {}", .0.display())]
     Busy(PathBuf),
     #[error(
-        "there are more than {count} objects in {place}: have a lifecycle rule of the bucket, or spec.backup.store.keep, remove old ones"
+        "{place} contains more than {count} objects: remove old ones, with a lifecycle rule of the bucket or with spec.backup.store.keep"
     )]
     TooMany { place: String, count: usize },
     #[error("encryption: {0}")]
     Encrypt(String),
-    #[error("stopped before the end. {LATER}")]
+    #[error("stopped before it was complete. {LATER}")]
     Stopped,
-    /// The other end of a pipe within this process has ended, and says why.
+    /// The task at the other end of a channel within this process has ended. That task reports the reason.
     #[error("the other side has ended")]
     Cut,
 }
@@ -77,28 +76,28 @@ impl Error {
     }
 }
 
-/// What the storage said, and what to do. The library's own sentence would quote the answer's whole body, which repeats what was
-/// signed, and the URL.
+/// What the storage answered, and what to do about it. The library's own message would quote the whole response, which repeats the
+/// signed request and the URL.
 fn told(error: &object_store::Error) -> String {
     let said = error.to_string();
     let answer = answer(&said);
     match (status(error, &said), transport(error)) {
-        (Some(404), _) => format!("it is not there{answer}: is the bucket's name right?"),
+        (Some(404), _) => format!("not found{answer}: check the bucket's name"),
         (Some(401 | 403), _) => {
-            format!("the storage refuses it{answer}: look at the credentials, and at what they may do in the bucket")
+            format!("the storage denies access{answer}: check the credentials and their permissions in the bucket")
         }
         (Some(_), _) => format!("the storage fails{answer}: it may be full, overloaded or misconfigured. {LATER}"),
-        (None, Some(HttpErrorKind::Timeout)) => format!("the storage does not answer in time. {LATER}"),
+        (None, Some(HttpErrorKind::Timeout)) => format!("the storage did not answer in time. {LATER}"),
         (None, Some(HttpErrorKind::Connect)) => format!(
-            "the storage cannot be reached ({}): look at the endpoint, the network and, with https, the certificate",
+            "the storage cannot be reached ({}): check the endpoint, the network and, with https, the certificate",
             root(error)
         ),
         (None, Some(_)) => format!("the connection to the storage was lost ({}). {LATER}", root(error)),
-        (None, None) => format!("the storage does not speak as S3 does ({})", first_line(&root(error))),
+        (None, None) => format!("the storage does not behave like S3 ({})", first_line(&root(error))),
     }
 }
 
-/// The status of the answer. Of a list, the library has it in its sentence only.
+/// The status of the response. For a list request, the library reports it only in its message.
 fn status(error: &object_store::Error, said: &str) -> Option<u16> {
     use object_store::Error as Storage;
     match error {
@@ -109,7 +108,7 @@ fn status(error: &object_store::Error, said: &str) -> Option<u16> {
     }
 }
 
-/// Status and code of the answer, to be told. Nothing else of it: it quotes the request.
+/// Status and error code of the response, to be shown. Nothing else may be, because the rest quotes the request.
 fn answer(text: &str) -> String {
     let status = text.split_once("status code: ").map(|(_, rest)| rest.split(':').next().unwrap_or_default());
     let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
@@ -129,7 +128,7 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     None
 }
 
-/// The innermost reason.
+/// The innermost cause.
 fn root(error: &object_store::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {

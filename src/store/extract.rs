@@ -1,7 +1,7 @@
-//! `store extract`: the files of archives come back into volumes that are empty, all of them or none. An **effect**.
+//! `store extract`: restores the files of archives into empty volumes, all of them or none. An **effect**.
 //!
-//! What is unpacked is beside the files until all of it is there and was compared, so that what is cut off is begun again. A volume with
-//! something in it is left as it is.
+//! Files are unpacked into a directory of their own until all of them are there and verified, so an interrupted restore starts over.
+//! A volume that has other files is left as it is.
 
 use std::{
     fs,
@@ -20,31 +20,31 @@ use super::{
     settings::{Extract, Which},
 };
 
-/// What the names of our own files in a volume begin with.
+/// Prefix of the names of our own files in a volume.
 pub(super) const OURS: &str = ".clientapp-restore";
-/// The file system's own.
+/// Made by the file system itself.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";
 
-/// A volume to which files come back.
+/// A volume that files are restored to.
 struct Target<'a> {
     root: PathBuf,
     file: &'a catalog::Stored,
-    /// Of what is restored.
+    /// The archive's name.
     name: &'a Name,
 }
 
 impl Target<'_> {
-    /// The directory in which files are until all of them are there.
+    /// The directory to unpack into.
     fn partial(&self) -> PathBuf {
         self.root.join(format!("{OURS}.{}.partial", self.name))
     }
 
-    /// The same, when they are.
+    /// Its name once everything is unpacked and verified.
     fn whole(&self) -> PathBuf {
         self.root.join(format!("{OURS}.{}.whole", self.name))
     }
 
-    /// Says what was restored, and for what.
+    /// Records which restore has filled this volume, and with which archive.
     fn stamp(&self) -> PathBuf {
         self.root.join(format!("{OURS}d"))
     }
@@ -67,7 +67,7 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
             let unpack =
                 move |plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error| unpack(plain, &into).map_err(damaged);
             receive(bucket, &entry, target.file, args.identity.as_ref(), unpack).await?;
-            // Before they have their name, and long before the stamp says so.
+            // The data must be on disk before the rename says that they are complete.
             flushed(&target.root)?;
             fs::rename(&partial, target.whole()).map_err(failed)?;
         }
@@ -79,12 +79,12 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
     report(args.report.as_deref(), &entry)
 }
 
-/// Writes a pod's last words, if there is a file for them.
+/// Writes the pod's termination message, if there is a file for it.
 pub(super) fn report(to: Option<&Path>, entry: &Entry) -> Result<(), Error> {
     to.map_or(Ok(()), |to| fs::write(to, entry.words()).map_err(Error::file("write", to)))
 }
 
-/// The archive that an earlier pod has begun to put in its place: there may be a later one by now, and two do not mix.
+/// The archive that an earlier pod has started to move into place. The latest may be another one by now, and two must not mix.
 fn begun(volumes: &Path) -> Result<Option<Name>, Error> {
     let failed = |error| Error::file("read", volumes)(error);
     for volume in fs::read_dir(volumes).map_err(failed)? {
@@ -103,14 +103,14 @@ fn begun(volumes: &Path) -> Result<Option<Name>, Error> {
     Ok(None)
 }
 
-/// All that was written there is on the disk.
+/// Flushes everything written there to disk.
 fn flushed(root: &Path) -> Result<(), Error> {
     let failed = |error| Error::file("write", root)(error);
     let directory = fs::File::open(root).map_err(failed)?;
     nix::unistd::syncfs(directory).map_err(|error| failed(error.into()))
 }
 
-/// Each archive has its volume.
+/// Each archive needs its volume.
 fn targets<'a>(volumes: &Path, entry: &'a Entry, place: impl Fn() -> String) -> Result<Vec<Target<'a>>, Error> {
     let of = |file: &'a catalog::Stored| {
         let name = catalog::volume(&file.name).ok_or_else(|| Error::NoFiles(place()))?;
@@ -123,7 +123,7 @@ fn targets<'a>(volumes: &Path, entry: &'a Entry, place: impl Fn() -> String) -> 
     entry.files.iter().map(of).collect()
 }
 
-/// Whether an earlier pod has done it. What one has left half done is taken away; a volume with something else in it is no place for files.
+/// Whether an earlier pod has restored this volume. Removes what it left half unpacked; refuses a volume with other files in it.
 fn is_done(target: &Target<'_>, stamp: &str) -> Result<bool, Error> {
     let failed = |error| Error::file("read", &target.root)(error);
     let mut is_empty = true;
@@ -132,7 +132,7 @@ fn is_done(target: &Target<'_>, stamp: &str) -> Result<bool, Error> {
         let name = found.file_name();
         match name.to_str() {
             Some(LOST_AND_FOUND) => {}
-            // Of a pod that was cut off.
+            // Left by a pod that was interrupted.
             Some(name) if name.starts_with(OURS) && name.ends_with(".partial") => {
                 fs::remove_dir_all(found.path()).map_err(failed)?;
             }
@@ -140,7 +140,7 @@ fn is_done(target: &Target<'_>, stamp: &str) -> Result<bool, Error> {
             _ => is_empty = false,
         }
     }
-    // A stamp alone is of files that are gone since.
+    // A stamp in an otherwise empty volume belongs to files that were deleted since.
     let is_stamped = fs::read_to_string(target.stamp()).is_ok_and(|found| found == stamp);
     match is_empty || target.whole().exists() {
         true => Ok(false),
@@ -153,11 +153,11 @@ fn unpack(plain: &mut dyn Read, into: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(GzDecoder::new(plain));
     archive.set_preserve_permissions(true);
     archive.set_overwrite(false);
-    // It refuses paths and links that lead out.
+    // tar refuses paths and links that lead out of the directory.
     archive.unpack(into)
 }
 
-/// One by one; the stamp comes last, and what was cut off before it is gone on with.
+/// Moves the files one by one and writes the stamp last, so that an interrupted move continues.
 fn put_in_place(target: &Target<'_>, stamp: &str) -> Result<(), Error> {
     let whole = target.whole();
     let failed = |error| Error::file("write", &target.root)(error);
@@ -167,7 +167,7 @@ fn put_in_place(target: &Target<'_>, stamp: &str) -> Result<(), Error> {
     for found in fs::read_dir(&whole).map_err(failed)? {
         let found = found.map_err(failed)?;
         let place = target.root.join(found.file_name());
-        // The app was started meanwhile.
+        // The app was started in the meantime.
         if place.symlink_metadata().is_ok() {
             return Err(Error::NotEmpty(target.root.clone()));
         }

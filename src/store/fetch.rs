@@ -1,4 +1,4 @@
-//! `store fetch`: a dump comes back into a directory of its own, and has its name there only when all of it is right. An **effect**.
+//! `store fetch`: downloads a dump into a directory of its own, which gets the dump's name only once verified. An **effect**.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::runtime::panic::joined;
 
-/// What is written at once: as age decrypts.
+/// Bytes written at a time; the chunk size of age.
 const CHUNK: usize = 64 << 10;
 
 pub(super) async fn fetch(bucket: &Bucket, fetch: &Fetch) -> Result<(), Error> {
@@ -30,11 +30,11 @@ pub(super) async fn fetch(bucket: &Bucket, fetch: &Fetch) -> Result<(), Error> {
     let target = fetch.into.join(entry.name.as_str());
     if target.exists() {
         verify(&target, &entry.name).await.map_err(|problem| Error::InTheWay { path: target.clone(), problem })?;
-        println!("dump {} is in {} already", entry.name, target.display());
+        println!("dump {} is already in {}", entry.name, target.display());
         return Ok(());
     }
     let partial = Partial::new(&fetch.into, &entry.name)?;
-    // The smallest first: a wrong key shows at once.
+    // The smallest first, so that a wrong key is detected at once.
     let mut files: Vec<_> = entry.files.iter().collect();
     files.sort_by_key(|file| file.size);
     for file in files {
@@ -48,7 +48,7 @@ pub(super) async fn fetch(bucket: &Bucket, fetch: &Fetch) -> Result<(), Error> {
     if found.files.len() != entry.files.len() {
         return Err(Error::Damaged {
             place: place(),
-            problem: format!("{} does not name all of its files", dump::SUMS),
+            problem: format!("{} does not list all of its files", dump::SUMS),
         });
     }
     partial.complete(&target)?;
@@ -61,7 +61,7 @@ async fn verify(path: &Path, name: &Name) -> Result<dump::Dump, String> {
     joined(spawn_blocking(move || dump::verify(&path, &name))).await
 }
 
-/// The directory until it is complete; dropped before, it is gone. Its lock tells `dump.sh` that it was not left behind.
+/// The directory until it is complete; dropping it removes it. Its lock tells `dump.sh` that it is in use.
 struct Partial {
     path: PathBuf,
     directory: fs::File,
@@ -71,7 +71,7 @@ impl Partial {
     fn new(into: &Path, name: &Name) -> Result<Partial, Error> {
         let path = into.join(format!("{name}.partial"));
         if path.exists() {
-            // One that was killed has left it, or one is at it.
+            // Left by a fetch that was killed, or in use by a running fetch.
             let left = fs::File::open(&path).map_err(Error::file("open", &path))?;
             left.try_lock().map_err(|_| Error::Busy(path.clone()))?;
             fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
@@ -93,12 +93,12 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Of one that is complete there is nothing left of this name.
+        // A complete dump was renamed, so nothing has this name any more.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Writes a file of what comes.
+/// Writes a file from the stream.
 fn write(path: &Path, plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error) -> Result<(), Error> {
     let file = fs::File::options().write(true).create_new(true).mode(0o600).open(path);
     let mut file = file.map_err(Error::file("create", path))?;

@@ -1,7 +1,7 @@
 //! Which dumps stay in the bucket. **Pure.**
 //!
-//! As `dump.sh` does on the volume: a dump goes only for newer ones of the same server, and one with data only for others with
-//! data. What is damaged stands for nothing, and does not come here.
+//! The rules are those of `dump.sh` on the volume: a dump is removed only for newer ones of the same server, and a dump with data only
+//! for others with data. Damaged dumps replace nothing, and the caller leaves them out.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use jiff::civil::Date;
 
 use super::dump::Name;
 
-/// How many are kept of each age. The newest of a day, a week or a month stands for it.
+/// How many are kept for each period. A day, a week or a month is represented by its newest dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keep {
     pub last: u32,
@@ -18,19 +18,18 @@ pub(crate) struct Keep {
     pub monthly: u32,
 }
 
-/// How many are kept, each of another period.
+/// How many are kept, and the period that a date belongs to.
 type Rule = (u32, fn(Date) -> String);
 
-/// What is decided on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
     pub name: Name,
-    /// The server's identifier.
+    /// The server's system identifier.
     pub system: String,
     pub has_data: bool,
 }
 
-/// Those that stay.
+/// The dumps to keep.
 pub(crate) fn kept(all: &[Candidate], keep: Keep) -> BTreeSet<Name> {
     let servers: BTreeSet<_> = all.iter().map(|candidate| &candidate.system).collect();
     let of_each = servers.into_iter().flat_map(|server| {
@@ -49,17 +48,17 @@ pub(crate) fn kept(all: &[Candidate], keep: Keep) -> BTreeSet<Name> {
     of_each.collect()
 }
 
-/// Of the server of these dumps, those that go.
+/// The dumps of this server to remove.
 pub(crate) fn goes(all: &[Candidate], server: &str, keep: Keep) -> Vec<Name> {
     let kept = kept(all, keep);
     let goes = |candidate: &&Candidate| candidate.system == server && !kept.contains(&candidate.name);
     all.iter().filter(goes).map(|candidate| candidate.name.clone()).collect()
 }
 
-/// Of names from the newest to the oldest, those that one rule or another keeps.
+/// The names, given newest first, that any of the rules keeps.
 fn chosen<'a>(names: impl Iterator<Item = &'a Name> + Clone, keep: Keep) -> BTreeSet<&'a Name> {
     let Keep { last, daily, weekly, monthly } = keep;
-    // Whatever is asked for, the newest one stays.
+    // The newest is kept, whatever the rules say.
     let mut chosen: BTreeSet<_> = names.clone().take(last.max(1) as usize).collect();
     let rules: [Rule; 3] = [
         (daily, |date| date.to_string()),

@@ -1,19 +1,19 @@
-//! `clientapp-operator store`: the dumps of a `Postgresql` in S3-compatible storage. It runs in the Jobs that dump, beside the
-//! volume with the dumps, and reaches no cluster.
+//! `clientapp-operator store`: the dumps of a `Postgresql` in S3-compatible storage. It runs in the Jobs that dump, next to the
+//! volume with the dumps, and needs no access to the cluster.
 //!
 //! ```text
-//! <prefix>/20260101T030000Z-abcde.json                 says that the dump is complete, and what it consists of
-//! <prefix>/20260101T030000Z-abcde/<folder>/globals.sql its files; each upload has a folder of its own
+//! <prefix>/20260101T030000Z-abcde.json                 the entry: lists the files of a complete dump
+//! <prefix>/20260101T030000Z-abcde/<folder>/globals.sql a file of the dump; each upload has its own folder
 //! ```
 //!
-//! The first is written last. So half an upload is no dump, and two uploads of one dump do not mix.
+//! The entry is written last, so a partial upload is never taken for a dump, and two uploads of one dump do not mix.
 //!
 //! | module | | |
 //! |---|---|---|
-//! | [`settings`] | what is asked for, checked once | reads files |
+//! | [`settings`] | flags and environment, checked once | reads files |
 //! | [`dump`] | a dump on a volume | effect, reads only |
-//! | [`catalog`] | the dumps in a bucket | pure, and one effect that reads them |
-//! | [`mod@keep`] | which ones stay there | pure |
+//! | [`catalog`] | the dumps in a bucket | pure, except for reading the bucket |
+//! | [`mod@keep`] | which dumps are kept | pure |
 //! | [`seal`] | encryption | pure |
 //! | [`bucket`], [`mod@send`], [`mod@receive`] | the storage | effects |
 //! | [`mod@push`], [`mod@fetch`], [`mod@list`], [`mod@archive`], [`mod@extract`] | the commands | effects |
@@ -42,8 +42,8 @@ use self::{
 };
 use crate::shutdown;
 
-/// Runs one of the commands. What it has to say goes to standard output, and why it failed, in one line, to standard error: that is
-/// what the Job's pod says at its end.
+/// Runs one of the commands. The last line of standard error becomes the termination message of the Job's pod, so an error is a
+/// single line there; everything else goes to standard output.
 #[must_use]
 pub(crate) fn main(args: &StoreArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
@@ -51,7 +51,7 @@ pub(crate) fn main(args: &StoreArgs) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let ended = runtime.block_on(run(&args.command));
-    // A thread that waits for a lock, or reads a disk that hangs, is not waited for.
+    // A blocking thread may wait for a lock or for a disk that hangs; waiting for it would delay the exit.
     runtime.shutdown_background();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,8 +65,9 @@ fn failed(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 async fn run(command: &Command) -> Result<(), Error> {
-    // The first process of a container ignores what it does not ask for.
-    let stop = shutdown::on_signals().map_err(|error| Error::Settings(format!("signals cannot be caught: {error}")))?;
+    // The kernel drops signals that PID 1 of a container has not installed a handler for.
+    let stop =
+        shutdown::on_signals().map_err(|error| Error::Settings(format!("cannot install signal handlers: {error}")))?;
     match command {
         Command::Push(args) => {
             let (bucket, push) = (Bucket::open(&args.place)?, args.checked());
@@ -74,7 +75,7 @@ async fn run(command: &Command) -> Result<(), Error> {
         }
         Command::Fetch(args) => {
             let (bucket, fetch) = (Bucket::open(&args.place)?, args.checked()?);
-            // What is dropped half way takes along what it has written.
+            // Dropping the future removes the partial dump.
             stop.run_until_cancelled(fetch::fetch(&bucket, &fetch)).await.unwrap_or(Err(Error::Stopped))
         }
         Command::Archive(args) => {

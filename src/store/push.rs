@@ -1,4 +1,4 @@
-//! `store push`: what is on the volume and not in the bucket is uploaded and read back; then the bucket is tidied. An **effect**.
+//! `store push`: uploads the dumps that the bucket lacks and reads them back, then removes old ones from the bucket. An **effect**.
 
 use std::{
     fs,
@@ -24,23 +24,23 @@ use super::{
 };
 use crate::runtime::{clock, key::hex, panic::joined};
 
-/// What was left of an upload that has not come to its end is that of no upload any more: a Job ends far earlier.
+/// Age at which the files of an incomplete upload are removed: every Job ends far earlier.
 const LEFT: SignedDuration = SignedDuration::from_hours(24);
-/// What is read of a file at once: as age encrypts.
+/// Bytes read from a file at a time; the chunk size of age.
 const CHUNK: usize = 64 << 10;
 
 pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken) -> Result<(), Error> {
     let _lock = stop.run_until_cancelled(lock(&push.dumps)).await.unwrap_or(Err(Error::Stopped))?;
     let (whole, damaged) = dump::all(&push.dumps).map_err(Error::file("read", &push.dumps))?;
     for (name, problem) in damaged {
-        println!("dump {name} is damaged ({problem}), and is not uploaded");
+        println!("dump {name} is damaged ({problem}) and not uploaded");
     }
     let newest = whole.first().ok_or_else(|| Error::NoDump(push.dumps.clone()))?;
     let mut found = catalog::read(bucket).await?;
     for (name, problem) in &found.damaged {
         println!("{} is damaged ({problem})", bucket.place(name.as_str()));
     }
-    // The newest first: whatever becomes of the others.
+    // The newest first, because a later upload may fail.
     for dump in missing(&found, &whole, push.keep) {
         match upload(bucket, dump, push.recipient.as_ref(), stop).await {
             Ok(entry) => {
@@ -53,16 +53,16 @@ pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken)
                 found.entries.push(entry);
             }
             Err(Error::DamagedHere { problem, .. }) if dump != newest => {
-                println!("dump {} is damaged ({problem}), and is not uploaded", dump.name);
+                println!("dump {} is damaged ({problem}) and not uploaded", dump.name);
             }
-            // Another dump's Job has taken it away.
+            // The Job of another dump has removed it.
             Err(_) if dump != newest && !dump.path.exists() => {}
             Err(error) => return Err(error),
         }
     }
     for entry in later(&found, &newest.name) {
         println!(
-            "{} is named later than the newest dump on the volume: it is not of this volume, or of a time when a clock was wrong. It stands for no other, and stays",
+            "{} is named later than the newest dump on the volume: it was dumped from another volume, or a node's clock was wrong. It replaces no other dump and is kept",
             bucket.place(entry.name.as_str())
         );
     }
@@ -72,7 +72,7 @@ pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken)
     tidy(bucket, &found, &gone).await
 }
 
-/// Two that upload the same would do it twice. The lock is the directory's, and ends with the process.
+/// Two processes would upload the same dumps twice. The directory itself is locked, and the lock ends with the process.
 async fn lock(dumps: &Path) -> Result<fs::File, Error> {
     let path = dumps.to_owned();
     let locked = spawn_blocking(move || {
@@ -83,7 +83,7 @@ async fn lock(dumps: &Path) -> Result<fs::File, Error> {
     joined(locked).await
 }
 
-/// The dumps that the bucket lacks, or has damaged, and would keep: the newest in any case. **Pure.**
+/// The dumps that the bucket lacks or has damaged, and would keep; the newest in any case. **Pure.**
 fn missing<'a>(found: &Catalog, whole: &'a [Dump], keep: Option<Keep>) -> Vec<&'a Dump> {
     let there = |name: &Name| found.entries.iter().any(|entry| entry.name == *name);
     let lacking = whole.iter().filter(|dump| !there(&dump.name));
@@ -96,8 +96,8 @@ fn missing<'a>(found: &Catalog, whole: &'a [Dump], keep: Option<Keep>) -> Vec<&'
     lacking.filter(|dump| *dump == newest || kept.contains(&dump.name)).collect()
 }
 
-/// Those that go, of the server that `newest` is of. What is later than that stands for none, and what is known to be good here stays
-/// as if it were all there is: a user who may write to the bucket can put anything else there. **Pure.**
+/// The dumps to remove, of the server of `newest`. A dump that is named later replaces none, and those on the volume, known to
+/// be good, are kept as if there were no others: a user with write access to the bucket can put anything else there. **Pure.**
 pub(super) fn gone(found: &Catalog, server: &str, keep: Keep, newest: &Name, here: &[&Name]) -> Vec<Name> {
     let all = counted(found, newest);
     let known: Vec<_> = all.iter().filter(|candidate| here.contains(&&candidate.name)).cloned().collect();
@@ -105,31 +105,31 @@ pub(super) fn gone(found: &Catalog, server: &str, keep: Keep, newest: &Name, her
     keep::goes(&all, server, keep).into_iter().filter(|name| !stays.contains(name)).collect()
 }
 
-/// Those that a newer one may stand for, or that may stand for an older one.
+/// The dumps that count for the retention rules.
 fn counted(found: &Catalog, newest: &Name) -> Vec<Candidate> {
     found.entries.iter().filter(|entry| entry.name <= *newest).map(Entry::candidate).collect()
 }
 
-/// By name is by time: what is named later than the newest one was not made before it.
+/// Sorted by name is sorted by time, so these were not dumped before the newest one.
 pub(super) fn later<'a>(found: &'a Catalog, newest: &Name) -> impl Iterator<Item = &'a Entry> {
     found.entries.iter().filter(move |entry| entry.name > *newest)
 }
 
-/// Takes away what goes, and what uploads have left behind.
+/// Removes old dumps and the files of incomplete uploads.
 pub(super) async fn tidy(bucket: &Bucket, found: &Catalog, gone: &[Name]) -> Result<(), Error> {
     for name in gone {
         let Some(entry) = catalog::one(bucket, name).await? else { continue };
-        // Half of it is no dump.
+        // The entry first: a partially removed dump must not look complete.
         bucket.delete(&catalog::entry_key(name)).await?;
         for key in entry.keys() {
             bucket.delete(&key).await?;
         }
-        println!("removed {}: newer ones stand for it", bucket.place(name.as_str()));
+        println!("removed {}: newer dumps replace it", bucket.place(name.as_str()));
     }
     let old = clock::now() - LEFT;
     for object in found.loose.iter().filter(|object| object.modified < old) {
         bucket.delete(&object.key).await?;
-        println!("removed {}: its upload has not come to an end", bucket.place(&object.key));
+        println!("removed {}: its upload was never completed", bucket.place(&object.key));
     }
     Ok(())
 }
@@ -160,7 +160,7 @@ async fn upload(
     stored
 }
 
-/// Passes a file on, if it is as its sum says.
+/// Passes a file on, provided that its checksum matches.
 fn copy(dump: &Dump, file: &dump::File, to: &mut dyn Write) -> Result<(), Error> {
     let path = dump.path.join(&file.name);
     let mut source = fs::File::open(&path).map_err(Error::file("open", &path))?;
@@ -175,7 +175,7 @@ fn copy(dump: &Dump, file: &dump::File, to: &mut dyn Write) -> Result<(), Error>
         }
     }
     if file.sha256.as_ref().is_some_and(|sum| *sum != hex(&plain.finalize())) {
-        let problem = format!("{} has another sum than {} says", file.name, dump::SUMS);
+        let problem = format!("the checksum of {} differs from the one in {}", file.name, dump::SUMS);
         return Err(Error::DamagedHere { name: dump.name.clone(), path: dump.path.clone(), problem });
     }
     Ok(())
@@ -199,9 +199,9 @@ mod tests {
     const A: &str = "20260102T030000Z-a";
     const B: &str = "20260103T030000Z-b";
     const C: &str = "20260104T030000Z-c";
-    /// Of a node whose clock was ahead, or of a user who may write to the bucket.
+    /// From a node whose clock was ahead, or from a user with write access to the bucket.
     const AHEAD: &str = "99991231T000000Z-x";
-    /// Of such a user, in the place of the good ones.
+    /// From such a user, between the good ones.
     const BETWEEN: [&str; 2] = ["20260104T020000Z-x", "20260104T010000Z-x"];
 
     #[test]

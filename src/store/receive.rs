@@ -1,4 +1,4 @@
-//! One object of a bucket, read as it comes: decrypted if there is a key, and compared. An **effect**.
+//! Streams an object from the bucket: decrypts it if there is a key, and verifies it. An **effect**.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::runtime::{key::hex, panic::joined};
 
-/// What is asked for, where there is a key for it.
+/// The requested dump, provided that there is a key to read it.
 pub(crate) async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) -> Result<Entry, Error> {
     let (found, which) = match which {
         Which::Named(name) => (catalog::one(bucket, name).await?, name.to_string()),
@@ -35,8 +35,8 @@ pub(crate) async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Iden
     }
 }
 
-/// Has a file of an entry read to its end. Whether it is what was stored shows when all of it was read: what was made of it counts only
-/// then.
+/// Lets `read` consume a file of an entry. The checksum is known only at the end, so anything made from the data counts only once this
+/// returns.
 pub(crate) async fn receive<F>(
     bucket: &Bucket,
     entry: &Entry,
@@ -51,9 +51,9 @@ where
     let place = bucket.place(&key);
     let damaged = |problem| Error::Damaged { place: place.clone(), problem };
     match bucket.size(&key).await? {
-        None => return Err(damaged("it is not there".to_owned())),
+        None => return Err(damaged("it does not exist".to_owned())),
         Some(size) if size != file.size => {
-            return Err(damaged(format!("it has {size} bytes instead of {}", file.size)));
+            return Err(damaged(format!("its size is {size} bytes instead of {}", file.size)));
         }
         Some(_) => {}
     }
@@ -65,7 +65,7 @@ where
     drop(sender);
     let done = joined(done).await;
     match downloaded {
-        // It says why it has not gone on.
+        // The reader reports why it has stopped.
         Ok(()) | Err(Error::Cut) => done,
         Err(error) => Err(error),
     }
@@ -89,15 +89,15 @@ where
     })?;
     read(&mut plain, &damaged)?;
     drop(plain);
-    // Whatever is behind the end of what was read.
+    // The rest counts for the checksum.
     io::copy(&mut parts, &mut io::sink()).map_err(damaged)?;
     match hex(&parts.sum.finalize()) == stored.sha256 {
         true => Ok(()),
-        false => Err(Error::Damaged { place, problem: "its sum differs".to_owned() }),
+        false => Err(Error::Damaged { place, problem: "its checksum differs".to_owned() }),
     }
 }
 
-/// Parts as one file.
+/// The parts as one reader.
 struct Parts {
     parts: mpsc::Receiver<Bytes>,
     part: Bytes,

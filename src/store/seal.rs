@@ -1,5 +1,5 @@
-//! Encryption by age (age-encryption.org): for a public key, so that who dumps cannot read earlier dumps. `age --decrypt` opens a
-//! file as well. **Pure.**
+//! Encryption with age (age-encryption.org) for a public key, so a pod that dumps cannot read earlier dumps. `age --decrypt` opens the
+//! files too. **Pure.**
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ impl FromStr for Recipient {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Recipient, Self::Err> {
-        text.parse().map(Recipient).map_err(|_| "a public key of age is expected, as `age-keygen` prints it: age1…")
+        text.parse().map(Recipient).map_err(|_| "a public age key is expected, as `age-keygen` prints it: age1…")
     }
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Recipient {
     }
 }
 
-/// A secret key. It does not print.
+/// A secret key, which never prints.
 #[derive(Clone)]
 pub(crate) struct Identity(age::x25519::Identity);
 
@@ -51,13 +51,13 @@ impl Identity {
         lines.next()?.parse().ok().map(Identity)
     }
 
-    /// The public key that belongs to it.
+    /// The corresponding public key.
     pub(crate) fn recipient(&self) -> String {
         self.0.to_public().to_string()
     }
 }
 
-/// Writes encrypted, or as it is.
+/// Writes encrypted or plain.
 pub(crate) enum Sealed<W: Write> {
     Plain(W),
     For(Box<age::stream::StreamWriter<W>>),
@@ -71,7 +71,7 @@ impl<W: Write> Sealed<W> {
         Ok(Sealed::For(Box::new(encryptor.wrap_output(output).map_err(|error| encrypt(&error))?)))
     }
 
-    /// Without it, what is encrypted has no end.
+    /// Without it, encrypted data stay truncated.
     pub(crate) fn finish(self) -> io::Result<W> {
         match self {
             Sealed::Plain(output) => Ok(output),
@@ -96,14 +96,14 @@ impl<W: Write> Write for Sealed<W> {
     }
 }
 
-/// Why nothing is read.
+/// Why a file cannot be read.
 pub(crate) enum Closed {
-    /// It is of another key, or its beginning is damaged.
+    /// It is encrypted for another key, or its header is damaged.
     Key(String),
     Read(io::Error),
 }
 
-/// What is read is decrypted, if there is a key.
+/// Decrypts what is read, if there is a key.
 pub(crate) fn open<'a, R: Read + 'a>(input: R, identity: Option<&Identity>) -> Result<Box<dyn Read + 'a>, Closed> {
     let Some(Identity(identity)) = identity else { return Ok(Box::new(input)) };
     let closed = |error: age::DecryptError| match error {
@@ -114,7 +114,7 @@ pub(crate) fn open<'a, R: Read + 'a>(input: R, identity: Option<&Identity>) -> R
     Ok(Box::new(decryptor.decrypt(iter::once(identity as &dyn age::Identity)).map_err(closed)?))
 }
 
-/// How large something becomes at most: a header of one recipient, and sixteen bytes for each 64 KiB begun.
+/// Largest size after encryption: a header with one recipient, and sixteen bytes for each started 64 KiB.
 pub(crate) fn size(plain: u64, recipient: Option<&Recipient>) -> u64 {
     match recipient {
         None => plain,

@@ -1,4 +1,4 @@
-//! One object of a bucket, written as it comes: encrypted if there is a key, in parts, and read back. An **effect**.
+//! Streams an object into the bucket: encrypts it if there is a key, uploads it in parts and reads it back. An **effect**.
 
 use std::io::{self, Write};
 
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::runtime::panic::joined;
 
-/// What is to be written.
+/// The data to be written.
 pub(crate) struct Source<F> {
-    /// Its name, without what says that it is encrypted.
+    /// The file's name, without the suffix of encrypted files.
     pub name: String,
-    /// How large it becomes; it may be a few hundredths more.
+    /// Estimated size; it may be exceeded by a few percent.
     pub size: u64,
-    /// Writes all of it, or says why not: then there is no object.
+    /// Writes all of it. If it fails, no object is created.
     pub write: F,
 }
 
-/// Writes an object, and reads it back.
+/// Writes an object and reads it back.
 pub(crate) async fn send<F>(
     bucket: &Bucket,
     key: &str,
@@ -47,7 +47,7 @@ where
     verified(bucket, key, sent).await
 }
 
-/// Passes on what is to be stored; what is not whole has no end.
+/// Passes on the data; [`Piece::End`] follows only if they are complete.
 fn write<F>(source: Source<F>, recipient: Option<&Recipient>, to: mpsc::Sender<Piece>) -> Result<Stored, Error>
 where
     F: FnOnce(&mut dyn Write) -> Result<(), Error>,
@@ -62,7 +62,7 @@ where
     Ok(Stored { name, size: parts.total, sha256: crate::runtime::key::hex(&parts.sum.finalize()) })
 }
 
-/// What is written becomes parts of one size.
+/// Splits the data into parts of equal size.
 struct Parts {
     size: usize,
     to: mpsc::Sender<Piece>,
@@ -105,28 +105,28 @@ impl Write for Parts {
 async fn verified(bucket: &Bucket, key: &str, sent: Stored) -> Result<Stored, Error> {
     let differs = |problem| Error::NotAsWritten { place: bucket.place(key), problem };
     match bucket.size(key).await? {
-        None => return Err(differs("it is not there")),
+        None => return Err(differs("it does not exist")),
         Some(size) if size != sent.size => return Err(differs("its size differs")),
         Some(_) => {}
     }
     match bucket.sum(key, sent.size).await? == sent.sha256 {
         true => Ok(sent),
-        false => Err(differs("its sum differs")),
+        false => Err(differs("its checksum differs")),
     }
 }
 
-/// Says that all of it is there, as the last thing.
+/// Marks the upload as complete, as its last step.
 pub(crate) async fn complete(bucket: &Bucket, entry: &Entry) -> Result<(), Error> {
     let key = catalog::entry_key(&entry.name);
     bucket.put(&key, serde_json::to_vec(entry).map_err(|error| Error::Settings(error.to_string()))?).await?;
     match catalog::one(bucket, &entry.name).await? {
         Some(found) if found == *entry => Ok(()),
-        _ => Err(Error::NotAsWritten { place: bucket.place(&key), problem: "its text differs" }),
+        _ => Err(Error::NotAsWritten { place: bucket.place(&key), problem: "its content differs" }),
     }
 }
 
-/// No more than politeness after a failure: what it cannot take away is no dump, and goes a day later. What says that it is one goes
-/// first.
+/// Best-effort cleanup after a failure: leftovers are not taken for a dump, and are removed a day later. The entry goes first, because
+/// it declares the dump complete.
 pub(crate) async fn withdraw(bucket: &Bucket, entry_key: &str, keys: &[String]) {
     if bucket.delete(entry_key).await.is_ok() {
         for key in keys {

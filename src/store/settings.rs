@@ -1,5 +1,5 @@
-//! What is asked for: flags and environment, checked once. Credentials come by the environment alone, since every process of a
-//! machine can read another's arguments.
+//! Flags and environment, checked once. Credentials come from the environment only, because other processes of a machine can read
+//! the arguments.
 
 use std::{
     fmt,
@@ -26,19 +26,19 @@ pub(crate) struct StoreArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 pub(super) enum Command {
-    /// Upload each dump of a directory that the bucket lacks, and take from the bucket what is not to be kept.
+    /// Upload each dump of a directory that the bucket lacks, and remove from the bucket what is not to be kept.
     Push(PushArgs),
     /// Download a dump into a directory.
     Fetch(FetchArgs),
     /// Print the dumps in the bucket, newest first, as one JSON object a line.
     List(ListArgs),
-    /// Upload the files of volumes, each as one archive, and take from the bucket what is not to be kept.
+    /// Upload the files of volumes, each volume as one archive, and remove from the bucket what is not to be kept.
     Archive(ArchiveArgs),
-    /// Put the files of archives back into volumes that are empty.
+    /// Restore the files of archives into empty volumes.
     Extract(ExtractArgs),
 }
 
-/// Where dumps are stored. The credentials are the environment's AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+/// Where dumps are stored. The credentials come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Place {
     /// URL of the storage.
@@ -46,18 +46,18 @@ pub(super) struct Place {
     pub endpoint: Endpoint,
     #[arg(long, env = "STORE_BUCKET")]
     pub bucket: String,
-    /// What the names of all objects begin with.
+    /// Prefix of the names of all objects.
     #[arg(long, env = "STORE_PREFIX")]
     pub prefix: Prefix,
     #[arg(long, env = "STORE_REGION", default_value = "us-east-1")]
     pub region: String,
-    /// PEM file with certificates that are trusted beside the system's.
+    /// PEM file with certificates to trust in addition to the system's.
     #[arg(long, env = "STORE_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// How long a request that fails is tried again, in seconds.
+    /// How long to retry a failed request, in seconds.
     #[arg(long, env = "STORE_RETRY_TIMEOUT", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
     pub retry_timeout: Duration,
-    /// How long one request may take, in seconds. No request is about more than a few MiB.
+    /// Timeout of one request, in seconds. No request transfers more than a few MiB.
     #[arg(long, env = "STORE_TIMEOUT", default_value = "120", value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Duration,
 }
@@ -69,26 +69,26 @@ pub(super) struct PushArgs {
     /// Directory with dumps.
     #[arg(long, env = "DUMPS", value_name = "DIR")]
     dumps: PathBuf,
-    /// Public key of age for which dumps are encrypted.
+    /// Public age key to encrypt dumps for.
     #[arg(long, env = "STORE_RECIPIENT", value_name = "KEY")]
     recipient: Option<Recipient>,
     #[command(flatten)]
     keep: KeepArgs,
 }
 
-/// What is kept in the bucket. With nothing of it everything is, and no right to delete is needed.
+/// What to keep in the bucket. If all are zero, everything is kept and no right to delete is needed.
 #[derive(Args, Clone, Debug)]
 struct KeepArgs {
-    /// The newest dumps.
+    /// Number of newest dumps to keep.
     #[arg(long, env = "STORE_KEEP_LAST", default_value_t = 0, value_name = "N")]
     keep_last: u32,
-    /// The newest dump of each of so many days.
+    /// Number of days to keep the newest dump of.
     #[arg(long, env = "STORE_KEEP_DAILY", default_value_t = 0, value_name = "N")]
     keep_daily: u32,
-    /// The newest dump of each of so many weeks.
+    /// Number of weeks to keep the newest dump of.
     #[arg(long, env = "STORE_KEEP_WEEKLY", default_value_t = 0, value_name = "N")]
     keep_weekly: u32,
-    /// The newest dump of each of so many months.
+    /// Number of months to keep the newest dump of.
     #[arg(long, env = "STORE_KEEP_MONTHLY", default_value_t = 0, value_name = "N")]
     keep_monthly: u32,
 }
@@ -97,13 +97,13 @@ struct KeepArgs {
 pub(super) struct FetchArgs {
     #[command(flatten)]
     pub place: Place,
-    /// Name of the dump; `latest` is the newest one with data.
+    /// Name of the dump; `latest` is the newest with data.
     #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
     which: Which,
-    /// Directory in which the dump's own is made.
+    /// Directory in which the dump's own directory is created.
     #[arg(long, env = "DUMPS", value_name = "DIR")]
     into: PathBuf,
-    /// File with the secret key of age that opens what is encrypted.
+    /// File with the secret age key, needed if the dump is encrypted.
     #[arg(long, env = "STORE_IDENTITY_FILE", value_name = "FILE")]
     identity_file: Option<PathBuf>,
 }
@@ -121,16 +121,16 @@ pub(super) struct ArchiveArgs {
     /// Directory with a directory for each volume.
     #[arg(long, env = "VOLUMES", value_name = "DIR")]
     volumes: PathBuf,
-    /// What tells these volumes from any before them: newer archives of others never stand for one of these.
+    /// Identifies these volumes: newer archives of other volumes never replace an archive of these.
     #[arg(long, env = "ARCHIVE_OF", value_name = "WORD")]
     of: String,
-    /// Name of this pod, of which the last word becomes part of the archive's name.
+    /// Name of this pod; its last part becomes part of the archive's name.
     #[arg(long, env = "HOSTNAME", value_name = "NAME")]
     pod: String,
-    /// Public key of age for which archives are encrypted.
+    /// Public age key to encrypt archives for.
     #[arg(long, env = "STORE_RECIPIENT", value_name = "KEY")]
     recipient: Option<Recipient>,
-    /// File for the last words: name, bytes and number of files.
+    /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -141,19 +141,19 @@ pub(super) struct ArchiveArgs {
 pub(super) struct ExtractArgs {
     #[command(flatten)]
     pub place: Place,
-    /// Name of the archive; `latest` is the newest one with files.
+    /// Name of the archive; `latest` is the newest with files.
     #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
     which: Which,
-    /// Directory with a directory for each volume, empty.
+    /// Directory with an empty directory for each volume.
     #[arg(long, env = "VOLUMES", value_name = "DIR")]
     volumes: PathBuf,
-    /// What tells this restore from any other.
+    /// Identifies this restore.
     #[arg(long, env = "RESTORE_ID", value_name = "WORD", default_value = "by-hand")]
     id: String,
-    /// File with the secret key of age that opens what is encrypted.
+    /// File with the secret age key, needed if the archive is encrypted.
     #[arg(long, env = "STORE_IDENTITY_FILE", value_name = "FILE")]
     identity_file: Option<PathBuf>,
-    /// File for the last words: name, bytes and number of files.
+    /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -193,7 +193,6 @@ pub(super) struct Fetch {
     pub identity: Option<Identity>,
 }
 
-/// Which dump is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Latest,
@@ -249,12 +248,12 @@ impl FromStr for Which {
             "latest" => Ok(Which::Latest),
             name => Name::parse(name)
                 .map(Which::Named)
-                .ok_or("neither `latest` nor a name such as 20260101T030000Z-abcde: `store list` prints them"),
+                .ok_or("expected `latest` or a name such as 20260101T030000Z-abcde: `store list` prints the names"),
         }
     }
 }
 
-/// Scheme and host of the storage. It does not hold credentials.
+/// Scheme, host and port of the storage. Credentials are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint(pub String);
 
@@ -268,12 +267,12 @@ impl FromStr for Endpoint {
             |host: &str| !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:[]".contains(&c));
         match host {
             Some(host) if fits(host) => Ok(Endpoint(text.to_owned())),
-            _ => Err("an http:// or https:// URL with nothing but a host and a port is expected"),
+            _ => Err("an http:// or https:// URL with only a host and a port is expected"),
         }
     }
 }
 
-/// What the names of all objects begin with, without a slash at either end.
+/// Prefix of the names of all objects, without a slash at either end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix(pub String);
 
@@ -286,23 +285,23 @@ impl FromStr for Prefix {
         };
         match text.split('/').all(fits) {
             true => Ok(Prefix(text.to_owned())),
-            false => Err("words of letters, digits, '.', '_' and '-' with '/' between them are expected"),
+            false => Err("words of letters, digits, '.', '_' and '-', separated by '/', are expected"),
         }
     }
 }
 
-/// A text that does not print.
+/// A text that never prints.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Hidden(pub String);
 
 impl Hidden {
-    /// Of the environment; an empty variable is none.
+    /// From the environment; an empty variable counts as unset.
     pub(crate) fn variable(name: &str) -> Result<Hidden, Error> {
         match std::env::var(name) {
             Ok(value) if !value.is_empty() => Ok(Hidden(value)),
             Err(std::env::VarError::NotUnicode(_)) => Err(Error::Settings(format!("{name} is not UTF-8"))),
             _ => Err(Error::Settings(format!(
-                "{name} is not set: it is half of the storage's credentials, and comes from the Secret that spec.backup.store.credentialsSecret names"
+                "{name} is not set: it is part of the storage's credentials, which come from the Secret named by spec.backup.store.credentialsSecret"
             ))),
         }
     }
@@ -321,7 +320,7 @@ impl fmt::Debug for Hidden {
 fn seconds(text: &str) -> Result<Duration, &'static str> {
     match text.parse() {
         Ok(seconds @ 0..=86400) => Ok(Duration::from_secs(seconds)),
-        _ => Err("seconds up to 86400 are expected"),
+        _ => Err("a number of seconds up to 86400 is expected"),
     }
 }
 

@@ -27,7 +27,7 @@ async fn a_request_that_is_repeated_makes_one_instance() {
         assert_eq!(again.header("location"), first.header("location"));
     }
     let other = http.post_with_key("again", &small("other.again.example")).await;
-    other.is_problem(409, "IdempotencyKeyReused", Some("Idempotency-Key"), "take a new key");
+    other.is_problem(409, "IdempotencyKeyReused", Some("Idempotency-Key"), "use a new key");
     assert!(with_hostname(&client, "other.again.example").await.is_empty());
     // Another key makes it another request.
     http.post_with_key("another", &body).await.is_problem(409, "HostnameConflict", Some("hostname"), "choose another");
@@ -84,7 +84,7 @@ async fn one_that_was_left_half_way_is_completed() {
     let half = stamp("half-way", &body);
     make_namespace(&client, &half.name(0), json!({"labels": ours(), "annotations": half.annotations()})).await;
     let other = http.post_with_key("half-way", &small("other.half-way.example")).await;
-    other.is_problem(409, "IdempotencyKeyReused", Some("Idempotency-Key"), "take a new key");
+    other.is_problem(409, "IdempotencyKeyReused", Some("Idempotency-Key"), "use a new key");
     let answer = http.post_with_key("half-way", &body).await;
     assert_eq!(answer.made(), (half.name(0), half.name(0)));
     let password = stored_password(&client, &half.name(0), &answer.word("adminSecret")).await;

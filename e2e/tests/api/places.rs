@@ -36,7 +36,7 @@ async fn a_name_that_is_taken_stays_whose_it_is() {
     http.post(&body).await.made();
     let second = with(small("second.taken.example"), "name", "api-taken");
     let answer = http.post(&second).await;
-    answer.is_problem(409, "NameTaken", Some("name"), "there is an instance api-taken/api-taken already");
+    answer.is_problem(409, "NameTaken", Some("name"), "instance api-taken/api-taken already exists");
     let app = Api::<ClientApp>::namespaced(client.clone(), "api-taken").get("api-taken").await.unwrap();
     assert_eq!(app.spec.hostname, "first.taken.example");
     assert!(!crate::is_gone(&client, "api-taken").await);
@@ -76,7 +76,7 @@ async fn a_secret_in_the_way_is_told_and_nothing_stays() {
         409,
         "SecretNotOurs",
         Some("name"),
-        "Secret api-secret/acme-admin-secret belongs to something else",
+        "Secret api-secret/acme-admin-secret belongs to another object",
     );
     assert!(!answer.text.contains("not-yours"), "{answer:?}");
     until("the ClientApp is deleted again", async || {

@@ -208,13 +208,13 @@ fn what_needs_no_cluster() {
 
 #[test]
 fn no_cluster_to_ask() {
-    plugin(None, &["list"]).failed(1, "no cluster to ask: ");
+    plugin(None, &["list"]).failed(1, "no cluster: ");
     plugin(None, &["list", "--kubeconfig", "/nonexistent/config"]).failed(1, "/nonexistent/config: No such file");
     let directory = tempfile::tempdir().unwrap();
     let nowhere = nowhere(directory.path());
-    let refused = plugin(Some(&nowhere), &["list"]).failed(1, "the cluster does not answer");
+    let refused = plugin(Some(&nowhere), &["list"]).failed(1, "the cluster does not respond");
     assert!(refused.starts_with("error: list the ClientApps in namespace default: "), "{refused}");
-    plugin(Some(&nowhere), &["wait", "acme"]).failed(1, "the cluster does not answer");
+    plugin(Some(&nowhere), &["wait", "acme"]).failed(1, "the cluster does not respond");
     plugin(Some(&nowhere), &["list", "--context", "other"]).failed(1, "has no context other; it has nowhere");
     let completer = installed().join(COMPLETER);
     let completed = |words: &[&str]| Answer::from(command(&completer, Some(&nowhere), words).output().unwrap()).done();
@@ -340,17 +340,17 @@ async fn what_is_made_and_what_is_refused() {
     let sentence = wrong.failed(1, "spec.chartVersion: must be one exact version");
     assert!(sentence.contains("spec.replicas") && !sentence.contains("ApiError"), "{sentence}");
     fs::write(&values, "[1, 2]").unwrap();
-    make(&tenant, "acme", &values_flag).await.failed(1, "values are a mapping");
+    make(&tenant, "acme", &values_flag).await.failed(1, "values must be a YAML mapping");
     fs::write(&values, "cronjob:\n  enabled: no\n").unwrap();
     make(&tenant, "acme", &values_flag).await.failed(1, "values.yaml: line 2: no is false to kubectl and helm");
 
     let elsewhere = ["create", "only", "--hostname", "only.example.com", "-n", "plugin-made"];
     let kubeconfig = tenant.lab.plane.kubeconfig();
     let flags = [&elsewhere[..], &SMALL].concat();
-    plugin(Some(&kubeconfig), &flags).failed(1, "there is no namespace plugin-made: add --create-namespace");
+    plugin(Some(&kubeconfig), &flags).failed(1, "namespace plugin-made does not exist: add --create-namespace");
     let flags = [&flags[..], &["--create-namespace", "-o", "json"]].concat();
     let printed = plugin(Some(&kubeconfig), &[&flags[..], &["--dry-run"]].concat());
-    assert!(printed.stderr.contains("there is no namespace plugin-made yet"), "{printed:#?}");
+    assert!(printed.stderr.contains("namespace plugin-made does not exist yet"), "{printed:#?}");
     assert_eq!(printed.json()["metadata"]["namespace"], "plugin-made");
     let made = plugin(Some(&kubeconfig), &flags).json();
     assert_eq!(made["metadata"]["namespace"], "plugin-made");
@@ -438,7 +438,7 @@ async fn what_was_left_is_adopted() {
     typed(&tenant, &["adopt", "acme"]).await.failed(5, "there is no ClientApp acme");
     make(&tenant, "acme", &["--deletion-policy", "retain", "--wait"]).await.done();
     let needless = typed(&tenant, &["adopt", "acme"]).await.done();
-    assert!(needless.contains("no data of an earlier ClientApp stands in its way"), "{needless}");
+    assert!(needless.contains("no data of an earlier ClientApp is blocking it"), "{needless}");
     let volume = volumes(&tenant).await;
     typed(&tenant, &["delete", "acme", "--yes"]).await.done();
     assert_eq!(volumes(&tenant).await, volume);
@@ -446,7 +446,7 @@ async fn what_was_left_is_adopted() {
     make(&tenant, "acme", &[]).await.done();
     tenant.condition("acme", "Released", "False", "DataRetained").await;
     let adopted = typed(&tenant, &["adopt", "acme", "--wait"]).await;
-    assert!(adopted.stderr.contains("adopts the data that an earlier ClientApp of its name left"), "{adopted:#?}");
+    assert!(adopted.stderr.contains("adopts the data retained from an earlier ClientApp of its name"), "{adopted:#?}");
     assert!(adopted.done().starts_with("acme: revision 1 "));
     assert_eq!(volumes(&tenant).await, volume);
     let needless = typed(&tenant, &["adopt", "acme"]).await.done();
@@ -724,7 +724,7 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let objects = Objects::start().unwrap();
     let host = hostname(&tenant, "acme");
     typed(&tenant, &["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"]).await.done();
-    typed(&tenant, &["backups", "acme", "--store"]).await.failed(1, "go to no bucket");
+    typed(&tenant, &["backups", "acme", "--store"]).await.failed(1, "are not uploaded to a bucket");
     let key = format!("--from-literal=AWS_ACCESS_KEY_ID={ACCESS_KEY}");
     let secret = format!("--from-literal=AWS_SECRET_ACCESS_KEY={SECRET_KEY}");
     tenant.kubectl(&["create", "secret", "generic", "s3", &key, &secret]).unwrap();
@@ -773,11 +773,11 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let another = age::x25519::Identity::generate().to_string();
     let literal = format!("--from-literal=identity={}", another.expose_secret());
     tenant.kubectl(&["create", "secret", "generic", "age", &literal]).unwrap();
-    typed(&tenant, &[&restore[..], &["--identity-secret", "age"]].concat()).await.failed(4, "the given key is that of");
+    typed(&tenant, &[&restore[..], &["--identity-secret", "age"]].concat()).await.failed(4, "the given key is for");
     typed(&tenant, &[&restore[..], &["--from", "20260101T000000Z-x"]].concat()).await.failed(4, "there is no dump");
-    typed(&tenant, &["restore", "acme", "--store", "--yes"]).await.failed(4, "would be the one of now");
+    typed(&tenant, &["restore", "acme", "--store", "--yes"]).await.failed(4, "would be one of the current content");
     set(store("http://127.0.0.1:9".to_owned())).await;
-    typed(&tenant, &restore).await.failed(1, "is not seen from here");
+    typed(&tenant, &restore).await.failed(1, "cannot read the bucket at");
     assert_eq!(uid().await, before);
 
     set(store(objects.url())).await;
@@ -816,10 +816,10 @@ async fn a_cluster_gets_yesterdays_data_back() {
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"].as_array().unwrap().len(), 2);
 
     typed(&tenant, &["restore", "acme", "--from", &name]).await.failed(2, "pass --yes");
-    typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "would be the one of now");
+    typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "the newest state is the current one");
     typed(&tenant, &["restore", "acme", "--from", "theirs", "--yes"]).await.failed(4, "has no backup theirs");
     let early = ["restore", "acme", "--time", "2026-01-01T00:00:00Z", "--yes"];
-    typed(&tenant, &early).await.failed(4, "is before the backups of acme");
+    typed(&tenant, &early).await.failed(4, "is before the first backup of acme");
     let (code, screen) = on_terminal(&tenant, &["restore", "acme", "--from", &name], "another\n", &[]).await;
     assert!(code == 2 && screen.contains("backed up first") && screen.contains("nothing restored"), "{screen}");
     let restores = async || tenant.api::<PerconaPGRestore>().list(&ListParams::default()).await.unwrap().items;
@@ -827,10 +827,12 @@ async fn a_cluster_gets_yesterdays_data_back() {
 
     // The current state is backed up first, and the restore is the requested one.
     let said = typed(&tenant, &["restore", "acme", "--from", &name, "--yes", "--wait"]).await;
-    for part in ["backing up what is in the database now", "restores the database of acme to its state in backup"] {
+    for part in
+        ["backing up the current content of the database", "restores the database of acme to its state in backup"]
+    {
         assert!(said.stderr.contains(part), "{part}: {said:#?}");
     }
-    assert!(said.stderr.contains("backs up what was restored"), "{said:#?}");
+    assert!(said.stderr.contains("backs up the restored database"), "{said:#?}");
     said.done();
     let restore = restores().await.remove(0);
     let label = backup["status"]["backupName"].as_str().unwrap();
@@ -853,7 +855,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let said = typed(&tenant, &at).await.done();
     assert!(said.contains("restores the database of acme to its state at"), "{said}");
     tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
-    typed(&tenant, &at).await.failed(4, "acme is being restored already");
+    typed(&tenant, &at).await.failed(4, "acme is already being restored");
     typed(&tenant, &["backup", "acme"]).await.failed(4, "is being restored");
     tenant.percona("acme-pg", Knobs { fail_restores: true, ..Knobs::default() });
     e2e::wait::until("the restore has failed", async || {

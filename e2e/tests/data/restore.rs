@@ -21,7 +21,7 @@ async fn an_app_comes_back_from_its_last_dump() {
     let restore = json!({"restore": {"claim": "acme-pg-backup"}});
     tenant.patch("acme", standalone(restore.clone())).await.unwrap();
     let refused = tenant.condition("acme", "Ready", "False", "Refused").await;
-    assert!(refused.contains("into a new database only"), "{refused}");
+    assert!(refused.contains("only be restored into a new database"), "{refused}");
     tenant.patch("acme", standalone(json!({"restore": null}))).await.unwrap();
     tenant.ready("acme", 1).await;
 

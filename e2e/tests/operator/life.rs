@@ -244,7 +244,7 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
 
     // The other way round: it stands by again, and its own requests hang once it leads.
     proxy.set([]);
-    first.wait_for_log("the Lease can be asked for again").unwrap();
+    first.wait_for_log("requests for the Lease succeed again").unwrap();
     assert!(second.stop().unwrap());
     until("the first leads again", async || leads(&mut first)).await;
     let mut second = Operator::start(&direct).unwrap();

@@ -96,7 +96,7 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     let secret = tenant.api::<Secret>().get("acme-admin-secret").await.unwrap();
     assert_eq!(secret.data.unwrap()["nextcloud-password"].0, password.as_bytes());
     let note = text(&tab, "#created-note").await;
-    assert!(note.contains("shown this once") && note.contains("acme-admin-secret"), "{note}");
+    assert!(note.contains("shown only once") && note.contains("acme-admin-secret"), "{note}");
     tab.press("Enter").await;
     tab.wait("document.querySelector('#copied').textContent === 'Copied'").await;
     let spec = tenant.api::<ClientApp>().get("acme").await.unwrap().spec;

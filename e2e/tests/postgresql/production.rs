@@ -72,7 +72,7 @@ async fn what_cannot_be_is_refused_at_once() {
     let message =
         refused(create(&tenant, "db", json!({"parameters": {"work_mem": "4MB", "fsync": "off", "ssl": "on"}})).await)
             .await;
-    assert!(message.contains("data could be lost") && message.contains("who gets into the server"), "{message}");
+    assert!(message.contains("data could be lost") && message.contains("controls access to the server"), "{message}");
     assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
 }
 

@@ -86,10 +86,10 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     // The database exists: no dump overwrites it. The finished restore can be removed from the spec.
     let refused = |result: kube::Result<Postgresql>| result.unwrap_err().to_string();
     let message = refused(patch(&tenant, "db", json!({"restore": {"from": "latest"}})).await);
-    assert!(message.contains("into a new database only"), "{message}");
+    assert!(message.contains("only be restored into a new database"), "{message}");
     patch(&tenant, "db", json!({"restore": null})).await.unwrap();
     let message = refused(patch(&tenant, "db", json!({"restore": other})).await);
-    assert!(message.contains("into a new database only"), "{message}");
+    assert!(message.contains("only be restored into a new database"), "{message}");
     for wrong in
         [json!({"claim": "x", "from": "yesterday"}), json!({"claim": "x", "from": "../x"}), json!({"from": "latest"})]
     {

@@ -8,7 +8,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     const VERSION: &str = "must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'";
     const SIZE: &str = "must be a quantity above zero such as";
     const IMAGE: &str = "must be repository:tag or repository@sha256:<64 hex digits>";
-    const NEEDED: &str = "external names the database of the provider external: that provider needs it";
+    const NEEDED: &str = "external must be set if the provider is external";
     let tenant = Lab::shared().await.tenant("wrong-fields").await;
     let host = |hostname: &str| json!({"hostname": hostname});
     let size = |block: &str, field: &str, size: &str| with(block, json!({field: size}));
@@ -61,7 +61,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
                 json!({"provider": "external", "external": {"secretName": "a", "host": "db.example.com/x"}}),
             ),
             "spec.postgres.external.host",
-            "must be a DNS name or an address, with :port behind it where that is not 5432",
+            "must be a DNS name or an address, followed by :port if the port is not 5432",
         ),
         (
             with("postgres", json!({"parameters": {"max_connections": "9"}})),
@@ -71,12 +71,12 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         (
             with("postgres", json!({"provider": "standalone", "parameters": {"fsync": "off"}})),
             "spec.postgres.parameters",
-            "cannot be set here: data could be lost, or their damage hidden",
+            "cannot be set here: data could be lost, or its damage hidden",
         ),
         (
             with("postgres", json!({"provider": "external", "external": {"secretName": "a"}, "resources": {}})),
             "spec.postgres.resources",
-            "an existing one has its own",
+            "not for an external one",
         ),
         (
             with("postgres", json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}})),
@@ -151,7 +151,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
 /// Backups of PerconaPGClusters.
 fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
     const PERCONA: &str = "spec.postgres.percona";
-    const ONE: &str = "give one of s3, gcs and azure";
+    const ONE: &str = "set exactly one of s3, gcs and azure";
     let of = |options: Value| with("postgres", json!({"percona": options}));
     let gcs = |more: Value| {
         let mut repository = json!({"gcs": {"bucket": "b"}, "secretName": "s"});
@@ -183,22 +183,22 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
         (s3("bucket", "a b"), "repository.s3.bucket", "must be the name of a bucket"),
         (s3("endpoint", "s3.example.com/x"), "repository.s3.endpoint", "must be a DNS name or an address"),
         (s3("region", "a\nb"), "repository.s3.region", "must be the name of a region"),
-        (of(json!({"schedules": {}})), "percona.schedules", "name in full when all data"),
-        (schedule("incremental", "@hourly"), "percona.schedules", "name in full when all data"),
+        (of(json!({"schedules": {}})), "percona.schedules", "set full: only a newer full backup"),
+        (schedule("incremental", "@hourly"), "percona.schedules", "set full: only a newer full backup"),
         (schedule("full", "daily"), "schedules.full", "must be five fields in cron's notation"),
         (schedule("differential", "@often"), "schedules.differential", "must be five fields in cron's notation"),
         (schedule("incremental", "* * *"), "schedules.incremental", "must be five fields in cron's notation"),
-        (source(json!({})), "percona.dataSource", "give one of cluster and repository"),
+        (source(json!({})), "percona.dataSource", "set either cluster or repository"),
         (
             source(json!({"cluster": "a", "repository": gcs(json!({"path": "/a"}))})),
             "percona.dataSource",
-            "give one of cluster and repository",
+            "set either cluster or repository",
         ),
-        (source(json!({"repository": gcs(json!({}))})), "dataSource.repository.path", "name the path of the backups"),
+        (source(json!({"repository": gcs(json!({}))})), "dataSource.repository.path", "set the path of the backups"),
         (
             source(json!({"cluster": "a", "backup": "20260131-030000F", "time": "2026-01-31T12:00:00Z"})),
             "percona.dataSource",
-            "give one of backup and time",
+            "set either backup or time",
         ),
         // Percona passes it to a shell.
         (source(json!({"cluster": "a", "backup": "$(id)"})), "dataSource.backup", "must be the label of a backup"),
@@ -207,19 +207,19 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
         (
             with("postgres", json!({"adopt": true, "percona": {"dataSource": {"cluster": "a"}}})),
             "spec.postgres.percona.dataSource",
-            "adopt goes on with the old one: choose",
+            "adopt keeps the old one: choose",
         ),
         (
             of(json!({
                 "repository": gcs(json!({"path": "/a"})), "dataSource": {"repository": gcs(json!({"path": "/b"}))},
             })),
             "percona.repository.path",
-            "must not write into the repository that it is made from",
+            "must not write into the repository that it is created from",
         ),
         (
             of(json!({"repository": gcs(json!({"path": "/a"})), "dataSource": {"cluster": "a-pg"}})),
             "percona.repository.path",
-            "must not write into the repository that it is made from",
+            "must not write into the repository that it is created from",
         ),
     ]
 }
@@ -227,9 +227,9 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
 /// Backups stay in place, and so does their location in the spec.
 #[tokio::test]
 async fn the_api_server_refuses_a_change_that_would_lose_backups() {
-    const STAYS: &str = "a repository stays, since the backups in it do";
+    const STAYS: &str = "repository cannot be removed: the backups in it";
     const MOVES: &str = "the bucket, or container, and the path are immutable";
-    const NEW: &str = "a new database only is made from a dataSource";
+    const NEW: &str = "dataSource is only for a new database";
     let tenant = Lab::shared().await.tenant("wrong-repositories").await;
     let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
     let percona = json!({"repository": {"s3": s3, "secretName": "s"}, "dataSource": {"cluster": "old-pg"}});
@@ -402,9 +402,9 @@ async fn kubectl_shows_fields_columns_and_misspelt_fields() {
 
     for (field, part) in [
         ("clientapp", "one tenant's complete, isolated instance"),
-        ("clientapp.spec.hostname", "The DNS name the instance is served under"),
-        ("ca.spec.postgres.storageSize", "Only grows"),
-        ("ca.status.conditions", "`Ready` sums up"),
+        ("clientapp.spec.hostname", "DNS name that the app is served under"),
+        ("ca.spec.postgres.storageSize", "can only grow"),
+        ("ca.status.conditions", "`Ready` summarizes"),
     ] {
         let explained = tenant.kubectl(&["explain", field]).unwrap();
         assert!(explained.contains(part), "{field}: {explained}");

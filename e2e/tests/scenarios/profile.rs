@@ -96,6 +96,6 @@ async fn kubectl_is_told_what_a_profile_may_not_say() {
     for smaller in [json!("9Gi"), json!(null)] {
         let patch = Patch::Merge(json!({"spec": {"defaults": {"persistence": {"size": smaller}}}}));
         let refusal = profiles.patch("sized", &PatchParams::default(), &patch).await.unwrap_err().to_string();
-        assert!(refusal.contains("size can only grow") && refusal.contains("make another Profile"), "{refusal}");
+        assert!(refusal.contains("size can only grow") && refusal.contains("create another Profile"), "{refusal}");
     }
 }

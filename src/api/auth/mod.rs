@@ -1,4 +1,4 @@
-//! Which user may do what: the cluster's own answer.
+//! Which user may do what, as decided by the cluster.
 
 mod reviews;
 mod user;
@@ -12,24 +12,23 @@ use self::reviews::Reviews;
 pub use self::user::User;
 use super::problem::Problem;
 
-/// How users are known, and what they may do.
+/// How users are authenticated and authorized.
 #[derive(Clone)]
 pub(crate) enum Auth {
-    /// Every client that can reach the API may do everything; on a loopback address only.
+    /// Every client that can reach the API has all rights; only for loopback addresses.
     None,
-    /// By a token that the cluster accepts; what its user may do, the cluster says.
+    /// TokenReviews identify users, SubjectAccessReviews decide their rights.
     Token(Arc<Reviews>),
 }
 
 impl Auth {
-    /// By tokens for this audience. The client needs `create` on TokenReviews and SubjectAccessReviews.
+    /// For tokens with this audience. The client needs the right to `create` TokenReviews and SubjectAccessReviews.
     pub(crate) fn by_token(client: Client, audience: String) -> Auth {
         Auth::Token(Arc::new(Reviews::new(client, audience)))
     }
 
-    /// The user who makes a request from the address `peer`.
-    /// 401 without a token that the cluster accepts, 429 after too many attempts from one address, 503 when the cluster
-    /// does not answer.
+    /// The user who sends a request from the address `peer`.
+    /// 401 without a token that the cluster accepts, 429 after too many attempts from one address, 503 if the cluster does not respond.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap, peer: IpAddr) -> Result<User, Problem> {
         match self {
             Auth::None => Ok(User { name: "anonymous".to_owned(), ..User::default() }),
@@ -37,9 +36,9 @@ impl Auth {
         }
     }
 
-    /// Whether the user may do this to ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, to one object
-    /// or (`None`) to any.
-    /// 403 where not, 503 when the cluster does not answer.
+    /// Whether the user may do this with ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, on one object or (`None`)
+    /// on any.
+    /// 403 if not, 503 if the cluster does not respond.
     pub(crate) async fn allow(
         &self,
         user: &User,
@@ -54,7 +53,7 @@ impl Auth {
     }
 }
 
-/// The token of a request that has exactly one.
+/// The token of a request with exactly one Authorization header.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };

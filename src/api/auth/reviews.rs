@@ -1,4 +1,4 @@
-//! TokenReview: whose token it is. SubjectAccessReview: what they may do.
+//! TokenReviews identify the user of a token; SubjectAccessReviews decide what the user may do.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,28 +21,27 @@ use crate::{
     crd::ClientApp,
 };
 
-/// How long a yes counts: so much later a revoked right is gone, and no busy user costs the API server more than this.
+/// How long a positive answer is cached: the longest that a revoked right lasts, and short enough to still spare the API server.
 const KEEP: Duration = Duration::from_secs(10);
-/// More users, and more questions about them, than are asked within that time.
+/// More users and questions than come up within that time.
 const CAPACITY: u64 = 4096;
-/// A review that takes longer is not answered any more.
+/// Timeout of a review.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Seconds after which a client shall try again when the cluster did not answer.
+/// Retry-After in seconds when the cluster did not respond.
 const RETRY: u64 = 5;
 
-/// Asks the cluster, and remembers a yes for a short time. A no is asked for again; requests that ask the same at the same
-/// time wait for one answer.
+/// Caches positive answers for a short time, and negative ones not at all. Concurrent requests with the same question share one
+/// review.
 pub(crate) struct Reviews {
     client: Client,
     audience: String,
-    /// By the token's sha256: the token itself is not kept.
+    /// By SHA-256 of the token, so that no token is kept in memory.
     users: Cache<[u8; 32], User>,
     rights: Cache<Question, ()>,
-    /// For those that are not known: a token is not guessed quickly.
+    /// Limits requests without a known user, so that tokens cannot be guessed quickly.
     unauthenticated: Limit<IpAddr>,
 }
 
-/// May this user do that?
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Question {
     user: User,
@@ -90,7 +89,7 @@ impl Reviews {
         self.rights.try_get_with_by_ref(&question, ask).await.map_err(Arc::unwrap_or_clone)
     }
 
-    /// Sends a review, and has its answer.
+    /// Creates a review and returns the answer.
     async fn asked<K>(&self, review: &K) -> Result<K, Problem>
     where
         K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
@@ -107,7 +106,7 @@ impl Reviews {
         let kind = K::kind(&());
         tracing::warn!("no user can be authorized without a {kind}: {error}");
         let detail = format!(
-            "The cluster's API server does not answer a {kind}, so that no request can be authorized. Try again."
+            "The cluster's API server does not answer a {kind}, so the request cannot be authorized. Try again."
         );
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(RETRY))
     }
@@ -134,7 +133,7 @@ impl Question {
         }
     }
 
-    /// As `kubectl` would have said it.
+    /// In the words of `kubectl`.
     fn forbidden(&self) -> Problem {
         let (resource, group) = (ClientApp::plural(&()), ClientApp::group(&()));
         let object = self.name.as_ref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
@@ -151,15 +150,15 @@ impl Question {
     }
 }
 
-/// Whose token it is. Only a server that knows about audiences says for which one it answers.
+/// The user of a token. Only a server that supports audiences reports which ones it has checked.
 fn identified(status: Option<TokenReviewStatus>, audience: &str) -> Result<User, Problem> {
     let status = status.unwrap_or_default();
     let user = status.user.unwrap_or_default();
     let name = user.username.unwrap_or_default();
     let ours = status.audiences.is_some_and(|audiences| audiences.iter().any(|found| found == audience));
     if status.authenticated != Some(true) || !ours || name.is_empty() {
-        tracing::info!(error = status.error, "a token was refused");
-        let problem = "The cluster does not accept this token: it is not valid, or expired, or for another audience.";
+        tracing::info!(error = status.error, "a token was rejected");
+        let problem = "The cluster does not accept this token: it is invalid, expired, or for another audience.";
         return Err(unauthorized(problem, audience));
     }
     let (groups, extra) = (user.groups.unwrap_or_default(), user.extra.unwrap_or_default());

@@ -1,16 +1,16 @@
-//! Who makes requests. **Pure.**
+//! The users who send requests. **Pure.**
 
 use std::collections::BTreeMap;
 
-/// The user who makes a request.
+/// The user who sends a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
-    /// As the cluster names them; `anonymous` without authentication.
+    /// As known to the cluster; `anonymous` without authentication.
     pub name: String,
-    /// Their groups.
+    /// Their groups in the cluster.
     pub groups: Vec<String>,
-    /// The cluster's id of them.
+    /// Their uid in the cluster.
     pub uid: Option<String>,
-    /// What else the cluster knows of them, such as the pod that a token is bound to.
+    /// Other attributes known to the cluster, such as the pod that a token is bound to.
     pub extra: BTreeMap<String, Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! What a namespace gets that is made for an instance, before anything runs in it.
+//! The initial objects of a namespace that is created for an instance, before anything runs in it.
 
 use std::time::Duration;
 
@@ -26,16 +26,15 @@ use crate::{
     runtime::{api::unless_there, key::Key},
 };
 
-/// How often, and how many times, a new quota is looked at.
+/// Interval and number of checks of a new quota.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 100;
 
-/// The namespace itself.
 pub(super) fn namespace(stamp: Option<&Stamp>, key: &Key, asked: &ProfileNamespace) -> Namespace {
     let labels = [
         (label::MANAGED_BY, label::OPERATOR.to_owned()),
         (label::INSTANCE, key.name.clone()),
-        // Whatever a chart renders, and spec.values make of it, reaches no node.
+        // Keeps pods off the node, whatever a chart renders and spec.values add.
         (label::POD_SECURITY, asked.pod_security.to_string()),
     ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
@@ -47,7 +46,7 @@ pub(super) fn namespace(stamp: Option<&Stamp>, key: &Key, asked: &ProfileNamespa
     }
 }
 
-/// Makes what is in it from the beginning, where it is not there yet.
+/// Creates the initial objects that do not exist yet.
 pub(super) async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -> Result<(), Problem> {
     if !asked.open {
         create::<NetworkPolicy>(shared, key, POLICY, isolation(shared.parts.config.chart.as_str())).await?;
@@ -59,7 +58,7 @@ pub(super) async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -
     Ok(())
 }
 
-/// Waits until what is there is counted: before, the API server refuses whatever the quota limits.
+/// Waits until the quota has been calculated: before that, the API server refuses every object that it limits.
 async fn counted(shared: &Shared, key: &Key) -> Result<(), Problem> {
     let namespace = &key.namespace;
     let quotas = Api::<ResourceQuota>::namespaced(shared.parts.client.clone(), namespace);
@@ -71,14 +70,14 @@ async fn counted(shared: &Shared, key: &Key) -> Result<(), Problem> {
         tokio::time::sleep(LOOK).await;
     }
     let detail = format!(
-        "ResourceQuota {namespace}/{QUOTA} does not count what there is: the controller for quotas does not run"
+        "ResourceQuota {namespace}/{QUOTA} has not been calculated: the ResourceQuota controller of the cluster is not running"
     );
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail).retry_after(SOON))
 }
 
-/// Pods of other instances reach no database and no Redis. The app's own pods, of this chart, are reached from everywhere: an Ingress
-/// controller may send from a node's address, which no selector of namespaces knows. Whatever is no instance's namespace may connect:
-/// operators of databases, monitoring.
+/// Pods of other instances cannot reach the database or Redis. The app's own pods accept connections from everywhere, because an
+/// Ingress controller may connect from a node's address, which no namespace selector matches. Namespaces that belong to no instance
+/// may connect too: they run database operators and monitoring.
 fn isolation(chart: &str) -> Value {
     let but =
         |key: &str, value: &str| json!({"matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]});

@@ -1,4 +1,4 @@
-//! What an instance's making comes to where the API server answers as it rarely does.
+//! Creating an instance when the API server gives rare answers.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::{
     runtime::fake,
 };
 
-/// An API server that answers by these rules, and keeps what it was asked.
+/// An API server that answers by these rules, and records the requests.
 #[derive(Clone, Default)]
 struct Scripted {
     answers: Arc<HashMap<&'static str, (u16, Value)>>,
@@ -69,7 +69,7 @@ impl Scripted {
         fake::client(move |method, path, body| server.answer(method, path, body))
     }
 
-    /// What becomes of a request, and what was asked for it.
+    /// The result of a request, and the requests to the API server.
     async fn create(&self, instance: Value) -> (Result<Answer, Problem>, Vec<String>) {
         self.create_with(instance, None).await
     }
@@ -139,7 +139,7 @@ async fn a_profile_says_what_its_namespaces_get() {
         assert!(matches!(result, Ok((StatusCode::CREATED, _))), "{namespace}");
         assert_eq!(asked, expected, "{namespace}");
     }
-    // Not left without them.
+    // No instance is created without them.
     let server = Scripted::new([("POST networkpolicies", refusal(503, "ServiceUnavailable", "x"))]);
     let (result, asked) = server.create(json!({"hostname": "a.example"})).await;
     assert_eq!((refused_with(result), asked.contains(&"POST clientapps".to_owned())), ((503, "ApiUnavailable"), false));
@@ -162,7 +162,7 @@ async fn a_generated_name_that_is_taken_is_followed_by_another() {
     assert_eq!(asked[..4], ["POST namespaces", "GET namespaces", "POST namespaces", "POST networkpolicies"]);
 }
 
-/// A namespace that was made for an instance.
+/// A namespace that was created for an instance.
 fn made_namespace(annotations: Value) -> (u16, Value) {
     let labels = json!({
         "app.kubernetes.io/managed-by": "clientapp-operator", "apps.bnerd-operator.local/instance": "a",
@@ -170,7 +170,7 @@ fn made_namespace(annotations: Value) -> (u16, Value) {
     (200, json!({"metadata": {"name": "a", "uid": UID, "labels": labels, "annotations": annotations}}))
 }
 
-/// The kinds of objects that namespaces may hold here.
+/// The kinds of objects that namespaces may contain here.
 fn discovery(group: &str, plural: &str, kind: &str) -> (u16, Value) {
     let verbs = ["list", "delete"];
     let resource = json!({"resource": plural, "responseKind": {"kind": kind}, "scope": "Namespaced", "verbs": verbs});
@@ -196,7 +196,7 @@ async fn what_fails_is_undone_if_this_request_has_made_it_and_nothing_is_in_it()
     assert_eq!((refused_with(result), emptied(&asked)), ((409, "QuotaExceeded"), true), "{asked:?}");
     assert_eq!(asked[..6], looked_at);
 
-    // A user has put something there meanwhile, another one of this name is there, or it is not clear what is there.
+    // A user has added an object meanwhile, the namespace was recreated, or its content cannot be listed.
     let list = |name: &str| {
         (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{"metadata": {"name": name}}]}))
     };
@@ -215,7 +215,7 @@ async fn what_fails_is_undone_if_this_request_has_made_it_and_nothing_is_in_it()
         assert!(!emptied(&asked), "{more:?} {asked:?}");
     }
 
-    // Without its Secret no instance stays; the namespace goes with its ClientApp.
+    // Without its Secret the instance is undone; its teardown deletes the namespace.
     let unavailable = refusal(503, "ServiceUnavailable", "etcd is gone");
     let server = with(vec![("POST secrets", unavailable), ("LIST clientapps", list("a"))]);
     let (result, asked) = server.create(instance()).await;
@@ -254,7 +254,7 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
         });
         vec![("GET clientapps", (200, app)), ("GET secrets", secret_of("its"))]
     };
-    // The Secret is looked for before the ClientApp: another replica that makes the same makes them the other way round.
+    // The Secret is read before the ClientApp, because another replica creates them in the opposite order.
     let asks = [
         "POST namespaces",
         "GET namespaces",
@@ -265,7 +265,7 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
         "POST secrets",
         "GET namespaces",
     ];
-    // What adopts has its Secret.
+    // With adoption, the Secret exists.
     let adopts_asks = [&asks[..6], &asks[7..]].concat();
     for (instance, more, expected, asked_for) in [
         (&plain, vec![], Ok((201, true)), &asks[..]),
@@ -278,13 +278,13 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
             Err((503, "ApiUnavailable")),
             &asks[..3],
         ),
-        // The Secret that was retained is the controller's to adopt, and its password in no answer.
+        // The controller adopts the retained Secret, so no response contains its password.
         (&adopts, vec![("GET secrets", retained())], Ok((201, false)), &adopts_asks),
         (&adopts, vec![], Ok((201, false)), &adopts_asks),
-        // It is being taken away, since nothing was in it when it was looked at.
+        // The namespace is being deleted, because it was empty when it was checked.
         (&plain, vec![("GET namespaces 2", going)], Err((409, "NamespaceTerminating")), &asks[..]),
         (&adopts, vec![("GET secrets", secret_of("another"))], Err((409, "SecretNotOurs")), &asks[..4]),
-        // Neither the namespace nor what is in it is this request's, though an earlier attempt of it has made it.
+        // This request has created neither the namespace nor its content; an earlier attempt has.
         (&plain, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..6]),
         (&adopts, vec![("POST clientapps", quota.clone())], Err((409, "QuotaExceeded")), &asks[..6]),
     ] {

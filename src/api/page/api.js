@@ -1,24 +1,24 @@
-// The way to the API: requests, their refusals, the stream of events, and the token.
+// The API client: requests, errors, the event stream, and the token.
 
 const KEY = "clientapp-token";
-/** An answer that takes longer does not come any more. */
+/** Timeout of a request. */
 const ANSWER_MS = 30000;
-/** The stream says every 15 s that it is there. */
+/** The stream sends a keep-alive every 15 s. */
 const SILENCE_MS = 40000;
 let askForToken = () => Promise.resolve(null);
 let asking = null;
 
-/** A refusal as RFC 9457 has it, or one in its shape for an API that does not answer. */
+/** An RFC 9457 problem, or one in that format if the API does not respond. */
 export class Problem extends Error {
   constructor(status, body) {
-    super(body.detail || body.title || `The API answers ${status}.`);
+    super(body.detail || body.title || `The API responds with status ${status}.`);
     this.status = status;
     this.reason = body.reason;
     this.field = body.field;
   }
 }
 
-/** Sets what asks the person for a token: it is given the refusal, and promises a token, or null for none. */
+/** Sets the function that asks the user for a token: it gets the problem, and returns a promise of a token or null. */
 export function onUnauthorized(ask) {
   askForToken = ask;
 }
@@ -30,7 +30,7 @@ export const forgetToken = () => sessionStorage.removeItem(KEY);
 export const path = ({ namespace, name }, rest = "") =>
   `instances/${encodeURIComponent(name)}${rest}?namespace=${encodeURIComponent(namespace)}`;
 
-/** The answer to a request, which is one of success; throws a Problem otherwise. */
+/** The successful response to a request; throws a Problem otherwise. */
 export async function send(method, url, { body, headers = {}, signal } = {}) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
@@ -43,14 +43,14 @@ export async function send(method, url, { body, headers = {}, signal } = {}) {
       response = await fetch(url, { ...options, signal: AbortSignal.any([late.signal, ...(signal ? [signal] : [])]) });
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw new Problem(0, { detail: "The API does not answer." });
+      throw new Problem(0, { detail: "The API does not respond." });
     } finally {
       clearTimeout(timer);
     }
     if (response.ok) return response;
     const problem = new Problem(response.status, await response.json().catch(() => ({})));
     if (response.status !== 401) throw problem;
-    // While one request asks, the others wait for the same answer.
+    // Concurrent requests share one prompt.
     asking ??= askForToken(token === null ? null : problem).finally(() => (asking = null));
     const given = await asking;
     if (given === null) throw problem;
@@ -58,7 +58,7 @@ export async function send(method, url, { body, headers = {}, signal } = {}) {
   }
 }
 
-/** The JSON of an answer. */
+/** The JSON of a response. */
 export const get = async (url, options) => (await send("GET", url, options)).json();
 
 /** Server-sent events as {event, data}. EventSource could not send the token. */
@@ -67,7 +67,7 @@ export async function* stream(url, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    // A connection that broke without a word would look like one on which nothing happens.
+    // A connection that broke silently would look idle.
     const silent = setTimeout(() => void reader.cancel(), SILENCE_MS);
     const { done, value } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
@@ -87,6 +87,6 @@ export async function* stream(url, signal) {
   }
 }
 
-/** A key that makes one attempt safe to repeat. randomUUID is there only over https. */
+/** A key that makes one attempt safe to repeat. randomUUID exists only over https. */
 export const attemptKey = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -30,21 +30,21 @@ export function show(which, deleted) {
   return watch();
 }
 
-/** Ends what show began. */
+/** Stops what show started. */
 export function hide() {
   by("detail").hidden = true;
   instance = null;
   pause();
 }
 
-/** Asks for nothing more until the next watch. */
+/** Sends no requests until the next watch. */
 export function pause() {
   watching?.abort();
   clearInterval(clock);
   by("live").hidden = true;
 }
 
-/** Follows the instance; when the stream ends, it is taken up again. */
+/** Follows the instance, and reconnects when the stream ends. */
 export async function watch() {
   pause();
   const mine = (watching = new AbortController());
@@ -81,7 +81,7 @@ function render(next = instance) {
   by("detail-body").hidden = false;
   fill(by("detail-place"), instance.namespace, " · ", host(instance));
   fill(by("detail-state"), pill(state, form, tone));
-  fill(by("detail-message"), instance.message || instance.reason || "Nothing is said about it yet.");
+  fill(by("detail-message"), instance.message || instance.reason || "No information yet.");
   fill(by("facts"), ...facts(instance));
   fill(by("conditions").tBodies[0], ...instance.conditions.map(conditionRow));
   for (const [key, event] of events) renderEvent(event, key);
@@ -90,7 +90,7 @@ function render(next = instance) {
 function facts({ chartVersion, release, revision, database, profile, adminSecret, created, labels }) {
   const small = (text) => (text ? make("small", {}, text) : null);
   const deployed = release?.deployedAt && make("small", {}, `${release.status} `, since(release.deployedAt, true));
-  const installed = release?.chartVersion && release.chartVersion !== chartVersion ? `installed is ${release.chartVersion}` : null;
+  const installed = release?.chartVersion && release.chartVersion !== chartVersion ? `installed: ${release.chartVersion}` : null;
   const chips = Object.entries(labels ?? {}).map(([key, value]) => make("code", { className: "chip" }, value ? `${key}=${value}` : key));
   const rows = [
     ["Version", chartVersion || "–", small(installed ?? (release?.appVersion && `app ${release.appVersion}`))],
@@ -117,7 +117,7 @@ function conditionRow(condition) {
   );
 }
 
-/** Newest first; one that is said again moves up, with its count. */
+/** Newest first; a repeated event moves up, with its count. */
 function renderEvent(event, key = [event.type, event.reason, event.message].join("\n")) {
   const list = by("events");
   const known = events.get(key);

@@ -3,7 +3,7 @@
 import { attemptKey, path, send } from "./api.js";
 import { announce, by, link, open, tell } from "./view.js";
 
-/** Wires the dialogs. `changed` is called after each change that succeeded. */
+/** Wires the dialogs. `changed` is called after each successful change. */
 export function listen(changed) {
   createForm(changed);
   passwordDialog();
@@ -13,7 +13,7 @@ export function listen(changed) {
 function createForm(changed) {
   const dialog = by("create");
   const form = dialog.querySelector("form");
-  // The same request again, after an answer that was lost, is the same attempt; another request is another.
+  // Repeating a request after a lost response uses the same key; a changed request gets a new one.
   let attempt = { body: null, key: null };
   by("new").addEventListener("click", () => {
     form.reset();
@@ -36,7 +36,7 @@ function createForm(changed) {
   });
 }
 
-/** What the form asks for; what is left out takes the operator's default. */
+/** The request of the form; omitted fields take the operator's defaults. */
 function asked(form) {
   const wanted = {};
   for (const input of form.elements) {
@@ -49,7 +49,7 @@ function asked(form) {
   return wanted;
 }
 
-/** Runs what a form asks for, once at a time, and shows in the form why it is refused. */
+/** Submits a form, once at a time, and shows errors in it. */
 async function submit(form, act) {
   const button = form.querySelector("[type=submit]");
   if (button.ariaBusy === "true") return;
@@ -64,7 +64,7 @@ async function submit(form, act) {
   }
 }
 
-/** Shows a refusal at the field at fault, or above the form when it is about none of them. */
+/** Shows an error at the field at fault, or above the form if it concerns none. */
 function blame(form, problem) {
   for (const error of form.querySelectorAll(".error")) error.remove();
   for (const input of form.querySelectorAll("[aria-invalid]")) {
@@ -91,10 +91,10 @@ function passwordDialog() {
   const dialog = by("created");
   by("copy").addEventListener("click", async () => {
     by("password").select();
-    // The clipboard is there only over https and on the loopback; the old way works everywhere.
+    // The clipboard API exists only over https and on localhost; execCommand works everywhere.
     const write = navigator.clipboard?.writeText(by("password").value) ?? Promise.reject();
     const copied = await write.then(() => true, () => document.execCommand("copy"));
-    by("copy").textContent = copied ? "Copied" : "Copy it by hand";
+    by("copy").textContent = copied ? "Copied" : "Copy it yourself";
     by("copied").textContent = by("copy").textContent;
   });
   by("created-open").addEventListener("click", () => dialog.close());
@@ -105,15 +105,15 @@ function passwordDialog() {
 }
 
 function showPassword({ name, namespace, adminSecret, adminPassword }) {
-  by("created-title").textContent = `${name} is on its way`;
-  // The same attempt once more is answered without it.
+  by("created-title").textContent = `${name} is being created`;
+  // The response to a repeated attempt does not contain it.
   by("password-field").hidden = !adminPassword;
   by("password").value = adminPassword ?? "";
   by("copy").textContent = "Copy";
   const secret = `the Secret ${adminSecret} in the namespace ${namespace}`;
   by("created-note").textContent = adminPassword
-    ? `It is shown this once. Later it can only be read from ${secret}.`
-    : `The administrator’s password was in an answer that was lost. It can be read from ${secret}.`;
+    ? `It is shown only once. Later, read it from ${secret}.`
+    : `The administrator’s password was in a response that was lost. Read it from ${secret}.`;
   by("created-open").href = link({ namespace, name });
   open(by("created"));
   by(adminPassword ? "copy" : "created-open").focus();
@@ -121,7 +121,7 @@ function showPassword({ name, namespace, adminSecret, adminPassword }) {
 
 let leaving = null;
 
-/** Asks whether an instance shall be deleted. */
+/** Asks for confirmation to delete an instance. */
 export function askToRemove(instance) {
   leaving = instance;
   const dialog = by("remove");

@@ -30,19 +30,19 @@ export function show(chosen) {
   return refresh();
 }
 
-/** Ends what show began. */
+/** Stops what show started. */
 export function hide() {
   by("list").hidden = true;
   pause();
 }
 
-/** Asks for nothing more until the next refresh. */
+/** Sends no requests until the next refresh. */
 export function pause() {
   reading?.abort();
   clearTimeout(timer);
 }
 
-/** Reads the list anew; afterwards every few seconds. */
+/** Reads the list now, and then every few seconds. */
 export async function refresh() {
   pause();
   const mine = (reading = new AbortController());
@@ -56,7 +56,7 @@ export async function refresh() {
   } catch (problem) {
     if (mine.signal.aborted) return;
     tell(by("problem"), problem);
-    // Without a token there is nothing to try again.
+    // Without a token, retrying is pointless.
     if (problem.status === 401) return;
   }
   timer = setTimeout(refresh, REFRESH_MS);
@@ -106,7 +106,7 @@ function render() {
   by("more").hidden = !more;
 }
 
-/** Puts the rows in order, and moves only those that are not in their place: the focus stays where it is. */
+/** Orders the rows, moving only misplaced ones, so that the focus is kept. */
 function place(wanted) {
   const body = by("instances").tBodies[0];
   const keep = new Set(wanted);
@@ -141,7 +141,7 @@ function row(instance) {
   return row;
 }
 
-/** What people do with the list. */
+/** Handles user input on the list. */
 export function listen() {
   by("filter").addEventListener("input", render);
   by("search").addEventListener("submit", (event) => event.preventDefault());

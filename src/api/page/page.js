@@ -1,4 +1,4 @@
-// The page of the API: which view is shown, by the hash. `#/` is all instances, `#/namespace` those of one,
+// The page of the API: the hash selects the view. `#/` is all instances, `#/namespace` those of one,
 // `#/namespace/name` one instance.
 
 import { forgetToken, hasToken, onUnauthorized } from "./api.js";
@@ -36,16 +36,16 @@ forms.listen(() => by("list").hidden || void list.refresh());
 by("delete").addEventListener("click", () => forms.askToRemove(detail.current()));
 by("sign-out").addEventListener("click", () => {
   forgetToken();
-  // Nothing that was read with it stays on the page.
+  // Removes everything that was read with it from the page.
   location.reload();
 });
 addEventListener("hashchange", () => {
   route();
-  // As after a link to another page, reading begins at its heading.
+  // Screen readers start at the heading, as after following a link to another page.
   document.querySelector("section:not([hidden]) h1").focus({ preventScroll: true });
   scrollTo(0, 0);
 });
-// Nothing is asked of the API while the page is not looked at.
+// No requests are sent while the page is hidden.
 document.addEventListener("visibilitychange", () => {
   const view = by("list").hidden ? { pause: detail.pause, resume: detail.watch } : { pause: list.pause, resume: list.refresh };
   void (document.hidden ? view.pause() : view.resume());

@@ -1,8 +1,8 @@
-// What the views share: elements, times, states. Whatever users wrote becomes text, never markup.
+// Shared by the views: elements, times, states. Users' input becomes text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The element of this id. */
+/** The element with this id. */
 export const by = (id) => document.getElementById(id);
 
 /** An element with properties and children; null children are left out. */
@@ -16,18 +16,18 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** Puts these children into an element, unless the same are in it: what has the focus or is read aloud stays. */
+/** Replaces an element's children unless they are the same, which keeps the focus and does not interrupt screen readers. */
 export function fill(element, ...children) {
   const next = make("div", {}, ...children);
   if (element.innerHTML !== next.innerHTML) element.replaceChildren(...next.childNodes);
 }
 
-/** Says something to people who listen. */
+/** Announces a text to screen readers. */
 export function announce(text) {
   by("announcer").textContent = text;
 }
 
-/** Shows a refusal in its place, or takes it away. */
+/** Shows an error, or hides it. */
 export function tell(element, problem) {
   element.hidden = problem === null;
   element.textContent = problem === null ? "" : problem.message;
@@ -59,7 +59,7 @@ export function stateOf(instance) {
   return ["Unknown", "unknown", "idle"];
 }
 
-/** A condition's status, likewise. Reconciling and Stalled are the two that are well when they are False. */
+/** A condition's status as a pill. Reconciling and Stalled are healthy when False. */
 export function conditionPill({ type, status }) {
   if (status === "Unknown") return pill(status, "unknown", "idle");
   if (type === "Reconciling") return status === "True" ? pill(status, "busy", "info") : pill(status, "leaving", "idle");
@@ -80,13 +80,13 @@ export function host({ hostname, url }) {
   return make("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, hostname);
 }
 
-/** A time as its distance from now, with the time itself at hand; with `ago` within a sentence. */
+/** A time relative to now, with the absolute time as its title; `ago` is for use within a sentence. */
 export function since(time, ago = false) {
   if (!time) return "–";
   const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
   const units = [[86400, "d"], [3600, "h"], [60, "min"]];
   const [size, unit] = units.find(([size]) => seconds >= size) ?? [1, "s"];
-  // Seconds by tens, so that nothing on the page ticks.
+  // Seconds in steps of ten, so that the page does not tick.
   const count = size === 1 ? Math.floor(seconds / 10) * 10 : Math.floor(seconds / size);
   const text = size === 1 && count === 0 ? (ago ? "just now" : "now") : `${count} ${unit}${ago ? " ago" : ""}`;
   return make("time", { dateTime: time, title: new Date(time).toLocaleString() }, text);

@@ -10,7 +10,7 @@ use crate::helm::{
 
 type Script = Box<dyn Fn(&Version) -> Result<Pulled, HelmError> + Send + Sync>;
 
-/// Counts the pulls, and answers as scripted; without a script a pull takes until it is cancelled.
+/// Counts the pulls, and responds as scripted; without a script, a pull runs until it is cancelled.
 #[derive(Default)]
 struct FakeHelm {
     pulls: watch::Sender<usize>,
@@ -102,7 +102,7 @@ async fn a_version_is_pulled_once_even_by_many_at_a_time_and_across_restarts() {
     assert_eq!(helm.pulls(), 1);
     cache(&helm, &dir).get(&version("6.0.0")).await.unwrap();
     assert_eq!(helm.pulls(), 2);
-    // Of another source it is another chart.
+    // From another source, it is another chart.
     from(&helm, &dir, "https://mirror.example.com").get(&v).await.unwrap();
     assert_eq!(helm.pulls(), 3);
 }
@@ -115,7 +115,7 @@ async fn a_failure_is_shared_by_waiting_callers() {
     let cache = ChartCache { shutdown: shutdown.clone(), ..cache(&helm, &dir) };
     let v = version("5.5.2");
     let waiting = join_all((0..5).map(|_| cache.get(&v)));
-    // helm is asked while all five wait, and answers after that.
+    // All five wait before the pull is answered.
     let ended = async {
         helm.pulled(1).await;
         shutdown.cancel();
@@ -157,7 +157,7 @@ async fn what_was_tampered_with_is_never_used() {
     fs::remove_file(&intact.path).unwrap();
     assert_eq!(running.get(&version("5.5.2")).await.unwrap(), intact);
     assert_eq!(helm.pulls(), 4);
-    // Half a record is none.
+    // A partial record does not count.
     fs::write(running.disk.record(&version("5.5.2")), "").unwrap();
     cache(&helm, &dir).get(&version("5.5.2")).await.unwrap();
     assert_eq!(helm.pulls(), 5);
@@ -179,10 +179,10 @@ async fn a_version_that_changed_at_its_source_is_refused() {
 #[tokio::test]
 async fn a_chart_must_be_the_one_asked_for() {
     let rows: [(Vec<u8>, &str); 4] = [
-        (chart("nextcloud", "5.5.3"), "asked for chart nextcloud 5.5.2, but got nextcloud 5.5.3"),
+        (chart("nextcloud", "5.5.3"), "requested chart nextcloud 5.5.2, but got nextcloud 5.5.3"),
         (
             packed(&[("nextcloud/Chart.yaml", "name: other\nversion: 5.5.2\n")]),
-            "asked for chart nextcloud 5.5.2, but got other 5.5.2",
+            "requested chart nextcloud 5.5.2, but got other 5.5.2",
         ),
         (
             chart("other", "5.5.2"),

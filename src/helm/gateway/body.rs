@@ -1,4 +1,4 @@
-//! The name of an object that is to be created, from the body of the request (pure).
+//! Extracts the name of an object to create from the body of the request (pure).
 
 use serde::Deserialize;
 
@@ -14,11 +14,11 @@ struct Metadata {
     name: String,
 }
 
-/// How Kubernetes' protobuf begins (k8s.io/apimachinery/pkg/runtime/serializer/protobuf); a `runtime.Unknown` follows, with the
-/// object as its field 2. Of each object the metadata are field 1, and of them the name is.
+/// Prefix of Kubernetes' protobuf (k8s.io/apimachinery/pkg/runtime/serializer/protobuf). A `runtime.Unknown` follows, with the object
+/// as its field 2. In each object, field 1 is the metadata, whose field 1 is the name.
 const PROTOBUF: &[u8] = b"k8s\0";
 
-/// `None`: it is neither JSON nor protobuf.
+/// `None` if the body is neither JSON nor protobuf.
 pub(super) fn name(body: &[u8]) -> Option<String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF) else {
         return serde_json::from_slice::<Named>(body).ok().map(|named| named.metadata.name);
@@ -27,8 +27,7 @@ pub(super) fn name(body: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// The bytes of a field of a protobuf message, the last one where it is repeated, as readers of protobuf take it. `None`: it is not
-/// there, or this is no message.
+/// The bytes of a field of a protobuf message. `None` if the field is missing or repeated, or this is not a message.
 fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     let mut found = None;
     while !message.is_empty() {
@@ -45,7 +44,7 @@ fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
         };
         let (bytes, rest) = message.split_at_checked(length)?;
         if key == number << 3 | 2 {
-            // Messages in parts are merged, which no client of Kubernetes does.
+            // Protobuf merges repeated submessages, which no Kubernetes client sends.
             if found.is_some() {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! A request sent on, and its answer brought back (effect).
+//! Forwards a request and returns the response (effect).
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,30 +26,30 @@ use crate::{
     },
 };
 
-/// Bytes of a request's body. The API server itself takes no more.
+/// Size limit of a request's body, in bytes; the API server's own limit.
 const LARGEST: usize = 3 << 20;
-/// Bytes of an answer that are looked at for what was written. An object is smaller than 2 MiB.
+/// How many bytes of a response are parsed for the written object. Objects are smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
-/// Bytes of the document of all that the API server serves; with a thousand CustomResourceDefinitions it has some five million.
+/// Size limit of the discovery document, in bytes; with a thousand CustomResourceDefinitions it has some five million.
 const LARGEST_DISCOVERY: usize = 32 << 20;
-/// How long the API server may take to begin its answer: it gives up a request itself after a minute.
+/// Timeout until the response begins: the API server itself gives up after a minute.
 const TIMEOUT: Duration = Duration::from_secs(65);
-/// How long it may be silent in the middle of an answer.
+/// How long a response may pause.
 const SILENCE: Duration = Duration::from_secs(30);
-/// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
+/// Request headers that helm may set. Authentication and impersonation are not among them.
 const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
-/// Judges a request once it is here as a whole, and sends it on.
+/// Checks a complete request and forwards it.
 pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
-        return refused(StatusCode::PAYLOAD_TOO_LARGE, "a request has a body of at most 3 MiB");
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, "the body of a request may have at most 3 MiB");
     };
     if let Asked::Object(object) = &mut asked
         && object.verb == "create"
     {
         let Some(name) = body::name(&body) else {
-            let problem = "the gateway takes an object to be created as JSON, or as protobuf with a name";
+            let problem = "the gateway accepts an object to create only as JSON, or as protobuf with a name";
             return refused(StatusCode::BAD_REQUEST, problem);
         };
         object.name = name;
@@ -66,7 +66,7 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, r
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
     };
-    // What Helm stores is looked at by itself, and comes in protobuf.
+    // Writes to Helm's storage are not recorded: the storage is read anyway, and helm sends it as protobuf.
     let write = object.clone().filter(|object| object.writes() && !object.is_storage());
     let write = write.map(|object| (run.record().begin(), object));
     if !run.lead.holds() {
@@ -78,23 +78,23 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, r
         }
         Ok(Ok(answer)) => return brought_back(answer, run, object.as_ref(), write),
         Ok(Err(error)) => api_sentence(&error),
-        Err(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
+        Err(_) => format!("no response within {} s", TIMEOUT.as_secs()),
     };
-    refused(StatusCode::SERVICE_UNAVAILABLE, &format!("the API server cannot be asked: {problem}"))
+    refused(StatusCode::SERVICE_UNAVAILABLE, &format!("the API server cannot be reached: {problem}"))
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {
     let Scope { release, namespace, user: _ } = &run.scope;
-    tracing::warn!(release, namespace, "helm is refused: {refusal}");
+    tracing::warn!(release, namespace, "a request of helm was refused: {refusal}");
     refused(StatusCode::FORBIDDEN, refusal)
 }
 
-/// Claims the hosts of an Ingress for the release; or the refusal.
+/// Claims the hosts of an Ingress for the release, or returns the refusal.
 fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
     match serde_json::from_slice::<Value>(body) {
         Ok(ingress) if ingress.is_object() => ingress::claimed(&ingress, &run.claim).or_else(|why| refusal(&why)),
-        _ => refusal("the gateway reads an Ingress, or what is merged into one, as a JSON object only"),
+        _ => refusal("the gateway accepts an Ingress or a patch of one only as a JSON object"),
     }
 }
 
@@ -107,7 +107,7 @@ fn passed_on(
     for name in PASSED_ON {
         headers.extend(parts.headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
     }
-    // Without it the request would have the operator's rights.
+    // Without it, the request would have the operator's rights.
     headers.insert(IMPERSONATE, HeaderValue::from_str(&run.scope.user)?);
     let path = parts.uri.into_parts().path_and_query;
     let uri = Uri::builder().path_and_query(path.map_or_else(|| "/".to_owned(), |path| path.to_string())).build()?;
@@ -116,11 +116,11 @@ fn passed_on(
     Ok(request)
 }
 
-/// What the API server serves, as far as helm needs it. helm keeps it, and asks by its ETag whether it has changed.
+/// The discovery document, reduced to what helm needs. helm caches it, and revalidates it with its ETag.
 async fn told(answer: axum::http::Response<kube::client::Body>) -> Response {
     let (response::Parts { headers, .. }, body) = answer.into_parts();
     let Ok(Ok(document)) = timeout(SILENCE, to_bytes(Body::new(body), LARGEST_DISCOVERY)).await else {
-        return refused(StatusCode::SERVICE_UNAVAILABLE, "the API server does not tell to the end what it serves");
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "the API server's discovery document is incomplete");
     };
     let document = discovery::trimmed(&document).map_or(document, Bytes::from);
     let mut response = Response::new(Body::from(document));
@@ -150,13 +150,14 @@ fn brought_back(
     response
 }
 
-/// What of an answer's headers helm is told. Not its length, by which a server takes no notice of its end.
+/// Response headers that are passed to helm. Content-Length is not: with it, hyper would not wait for the stream to end, where the
+/// result is recorded.
 fn passed_back(headers: &HeaderMap) -> HeaderMap {
     let names = [header::CONTENT_TYPE, header::RETRY_AFTER, header::WARNING, header::ETAG];
     names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value))).collect()
 }
 
-/// An answer as it comes, and, of a write, a look at what it says once it is here.
+/// A streamed response. The response to a write is parsed and recorded when it is complete.
 fn observed(
     body: BodyDataStream,
     silence: Duration,
@@ -186,7 +187,7 @@ fn observed(
     })
 }
 
-/// As the API server words its refusals, so that helm says it as one of its own.
+/// In the API server's format, so that helm reports it like one of the server's own.
 pub(super) fn refused(status: StatusCode, message: &str) -> Response {
     let reason = match status {
         StatusCode::FORBIDDEN => "Forbidden",

@@ -1,4 +1,4 @@
-//! What a helm run has written (pure).
+//! Records what a helm run has written (pure).
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::rules::Object;
 
-/// An object as the API server has answered for it.
+/// An object as returned by the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Written {
@@ -24,12 +24,12 @@ pub(crate) struct Meta {
     pub generation: i64,
 }
 
-/// What has come of a run's writes.
+/// The result of a run's writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// Created or changed, in the order of the answers; an object's last answer counts.
+    /// Created or changed objects, in the order of the responses; for each object the last response counts.
     pub written: Vec<Written>,
-    /// Whether there is a write of which it is not known what has come.
+    /// Whether the outcome of any write is unknown.
     pub uncertain: bool,
 }
 
@@ -40,7 +40,7 @@ impl Recorded {
     }
 }
 
-/// A run's writes while it goes on.
+/// A run's writes so far.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     writes: Vec<Outcome>,
@@ -48,7 +48,7 @@ pub(crate) struct Record {
 
 #[derive(Debug)]
 enum Outcome {
-    /// Sent, and no whole answer has come.
+    /// Sent, without a complete response so far.
     Unknown,
     /// Refused, or a deletion.
     Nothing,
@@ -56,18 +56,18 @@ enum Outcome {
 }
 
 impl Record {
-    /// A write that is about to be sent, by its number.
+    /// Records that a write is about to be sent, and returns its number.
     pub(crate) fn begin(&mut self) -> usize {
         self.writes.push(Outcome::Unknown);
         self.writes.len() - 1
     }
 
-    /// The API server has refused it, and nothing is changed.
+    /// Records that the API server has refused it, so nothing has changed.
     pub(crate) fn refused(&mut self, number: usize) {
         self.writes[number] = Outcome::Nothing;
     }
 
-    /// The API server has done it, and this is its answer.
+    /// Records the API server's response.
     pub(crate) fn answered(&mut self, number: usize, object: &Object, answer: &[u8]) {
         self.writes[number] = match serde_json::from_slice::<Written>(answer) {
             _ if object.verb == "delete" => Outcome::Nothing,

@@ -1,32 +1,32 @@
-//! What a helm run may ask for (pure).
+//! What a helm run may request (pure).
 //!
-//! A release reaches no further than its own namespace, and there RBAC decides, by the service account that helm acts for. What no
-//! release has any business with is refused before: the parts of an object that are doors into it (`pods/exec` and the like), the
-//! deletion of a whole collection, and the storage of other releases by its name. Who may write Secrets in a namespace can forge a
-//! revision there all the same, by its labels; it is believed only as far as that namespace reaches.
+//! A release is confined to its own namespace, where RBAC decides, by the ServiceAccount that helm acts as. The gateway also refuses
+//! requests that no release needs: subresources, which give access to an object (`pods/exec` and the like), deletions of whole
+//! collections, and writes to the storage of other releases. A user who may write Secrets in a namespace can still forge a revision
+//! there through its labels; such a revision has no effect beyond that namespace.
 
 use axum::http::{Method, Uri};
 
-/// Whose run it is.
+/// The release and identity of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
     pub release: String,
     pub namespace: String,
-    /// Whom helm acts as: a ServiceAccount of that namespace, as the API server calls it.
+    /// The ServiceAccount of that namespace that helm acts as, under the API server's name for it.
     pub user: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Running,
-    /// helm was asked to stop: it may write how far it came.
+    /// helm was asked to stop, and may only record its result.
     Stopping,
 }
 
-/// A request in the words of a Role.
+/// A request in the terms of RBAC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// What the API server is and serves.
+    /// Version, discovery and OpenAPI documents.
     Discovery,
     Object(Object),
 }
@@ -35,13 +35,13 @@ pub(super) enum Asked {
 pub(crate) struct Object {
     pub verb: &'static str,
     pub group: String,
-    /// Without its part.
+    /// Without the subresource.
     pub resource: String,
-    /// Such as `status`; empty: the object itself.
+    /// The subresource, such as `status`; empty for the object itself.
     pub part: String,
-    /// Empty: none, or all.
+    /// Empty for cluster-scoped objects, and for requests in all namespaces.
     pub namespace: String,
-    /// Empty: all, or one that is to be created.
+    /// Empty for a collection, and for an object to create.
     pub name: String,
 }
 
@@ -54,7 +54,7 @@ impl Object {
         self.writes() && self.verb != "delete" && self.resource == "ingresses"
     }
 
-    /// That it may not be done, in the API server's words and with the reason.
+    /// A refusal in the API server's words, with the reason.
     pub(crate) fn refusal(&self, scope: &Scope, why: &str) -> String {
         let Object { verb, group, resource, part, namespace, name } = self;
         let part = if part.is_empty() { String::new() } else { format!("/{part}") };
@@ -69,28 +69,28 @@ impl Object {
         )
     }
 
-    /// Whether it is where Helm stores a revision, of whichever release.
+    /// Whether it is a storage Secret of any release.
     pub(crate) fn is_storage(&self) -> bool {
         self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(STORAGE)
     }
 }
 
 impl Asked {
-    /// What is asked for, by the rules of Kubernetes (k8s.io/apiserver/pkg/endpoints/request/requestinfo.go).
+    /// Parses a request by the rules of Kubernetes (k8s.io/apiserver/pkg/endpoints/request/requestinfo.go).
     ///
     /// # Errors
-    /// What cannot be told: a path that is not in its simplest form may mean another thing to the API server.
+    /// For ambiguous requests: the API server may interpret a path that is not in its simplest form differently.
     pub(super) fn of(method: &Method, uri: &Uri) -> Result<Asked, &'static str> {
         let path = uri.path();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/".contains(&byte);
         if !path.bytes().all(plain) {
-            return Err("the gateway understands paths of letters, digits, '-', '.', '_', ':' and '/' only");
+            return Err("the gateway accepts only paths of letters, digits, '-', '.', '_', ':' and '/'");
         }
         let mut parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-        // The OpenAPI documents and the groups are asked for with and without a slash at the end.
+        // Clients request OpenAPI documents and groups with and without a trailing slash.
         parts.pop_if(|last| last.is_empty());
         if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
-            return Err("the gateway understands paths in their simplest form only");
+            return Err("the gateway accepts only paths in their simplest form");
         }
         let (group, rest) = match parts[..] {
             [] | ["version"] | ["openapi", ..] | ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
@@ -101,22 +101,22 @@ impl Asked {
             }
             ["api", _, ..] => ("", &parts[2..]),
             ["apis", group, _, ..] => (group, &parts[3..]),
-            _ => return Err("the gateway knows the API's objects, and what tells of them, only"),
+            _ => return Err("the gateway accepts only requests for objects, discovery and OpenAPI"),
         };
         let (namespace, rest) = match *rest {
-            // `namespaces/x` is the namespace itself, and `namespaces/x/status` a part of it.
+            // `namespaces/x` is the namespace itself, and `namespaces/x/status` its subresource.
             ["namespaces", namespace, part, ..] if !matches!(part, "status" | "finalize") => (namespace, &rest[2..]),
             _ => ("", rest),
         };
         let (resource, name, part) = match *rest {
             [resource] => (resource, "", String::new()),
             [resource, name] => (resource, name, String::new()),
-            // The deprecated way to ask for a watch, and to reach another server.
-            ["watch" | "proxy", ..] | [] => return Err("the gateway does not know this way to ask"),
+            // Deprecated paths for watches, and a proxy to other servers.
+            ["watch" | "proxy", ..] | [] => return Err("the gateway does not accept this kind of path"),
             [resource, name, ref part @ ..] => (resource, name, part.join("/")),
         };
         if matches!(resource, "watch" | "proxy") {
-            return Err("the gateway does not know this way to ask");
+            return Err("the gateway does not accept this kind of path");
         }
         let watches = uri.query().is_some_and(watches);
         let verb = match (method, name) {
@@ -128,7 +128,7 @@ impl Asked {
             (&Method::PATCH, _) => "patch",
             (&Method::DELETE, "") => "deletecollection",
             (&Method::DELETE, _) => "delete",
-            _ => return Err("the gateway does not know this method"),
+            _ => return Err("the gateway does not accept this method"),
         };
         let [group, resource, namespace, name] = [group, resource, namespace, name].map(str::to_owned);
         Ok(Asked::Object(Object { verb, group, resource, part, namespace, name }))
@@ -141,21 +141,21 @@ fn watches(query: &str) -> bool {
         .any(|part| matches!(part.split_once('='), Some(("watch", value)) if !matches!(value, "false" | "0")))
 }
 
-/// Whether a run may ask for this; or the refusal, in the API server's words and with the reason.
+/// Whether a run may send this request, or the refusal in the API server's words with the reason.
 pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     let Asked::Object(object) = asked else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
     let Scope { release, namespace, user: _ } = scope;
     let is_own_storage = object.is_storage() && is_of(release, &object.name);
     if object.namespace.is_empty() {
-        // By its name only what is of no namespace can be read; a list would be of all namespaces.
+        // Without a namespace, only cluster-scoped objects can be read by name; a list would span all namespaces.
         return match object.verb {
             "get" if object.part.is_empty() => Ok(()),
-            _ => refusal(format!("helm acts in namespace {namespace} for release {release}, and nowhere else")),
+            _ => refusal(format!("helm acts only in namespace {namespace}, for release {release}")),
         };
     }
     if object.namespace != *namespace {
-        return refusal(format!("helm acts in namespace {namespace} for release {release}, and nowhere else"));
+        return refusal(format!("helm acts only in namespace {namespace}, for release {release}"));
     }
     if !object.part.is_empty() {
         return refusal("a release consists of whole objects".to_owned());
@@ -164,7 +164,7 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
         return refusal("helm deletes the objects of a release one by one".to_owned());
     }
     if object.writes() && object.is_storage() && !is_own_storage {
-        return refusal(format!("that Secret is the storage of another release than {release}"));
+        return refusal(format!("that Secret is the storage of a release other than {release}"));
     }
     if phase == Phase::Stopping && object.writes() && !(is_own_storage && matches!(object.verb, "update" | "patch")) {
         return refusal(format!("the run for release {release} is being stopped"));
@@ -172,7 +172,7 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
     Ok(())
 }
 
-/// How the names of Helm's storage Secrets begin.
+/// Prefix of the names of Helm's storage Secrets.
 const STORAGE: &str = "sh.helm.release.v1.";
 
 /// Whether this is the name of a storage Secret of this release.

@@ -1,4 +1,4 @@
-//! One run of helm, as the gateway knows it: what it may, and when it is over.
+//! A helm run as the gateway sees it: what it may do, and when it is over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::lead::Lead;
 
 pub(super) const NOT_LEADING: &str = "this operator does not lead any more";
 
-/// Claims a host for an Ingress of the release, or says who has it.
+/// Claims a host for an Ingress of the release, or says which other release has it.
 pub(crate) type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 #[derive(derive_more::Debug)]
@@ -33,7 +33,7 @@ impl Run {
         if self.stopping.is_cancelled() { Phase::Stopping } else { Phase::Running }
     }
 
-    /// Returns, and says why, when nothing passes any more.
+    /// Waits until the run may send nothing more, and returns the reason.
     pub(super) async fn ended(&self) -> &'static str {
         tokio::select! {
             biased;

@@ -20,13 +20,13 @@ use crate::lead::since_boot;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_TENANT: &str = "/api/v1/namespaces/tenant";
 
-/// An API server that is a function, with a gateway before it.
+/// A scripted API server, with a gateway in front of it.
 struct Bed {
     gateway: Gateway,
     lead: Lead,
-    /// Method, path and headers of what has reached the API server.
+    /// Method, path and headers of each request that has reached the API server.
     reached: mpsc::UnboundedReceiver<(Method, Uri, HeaderMap)>,
-    /// Says that a request to the API server was given up.
+    /// Signals that a request to the API server was dropped.
     given_up: mpsc::UnboundedReceiver<()>,
     dir: tempfile::TempDir,
     _server: AbortOnDropHandle<()>,
@@ -95,7 +95,7 @@ impl Bed {
         self.gateway.admit(self.dir.path(), of, Box::new(claim)).unwrap()
     }
 
-    /// The connection of a client that has sent the head of a request, with a body of this many bytes to come.
+    /// A connection on which the head of a request was sent, with this many bytes of body to follow.
     async fn begun(&self, authorization: &str, (method, path): (&str, &str), more: &str, length: usize) -> TcpStream {
         let mut connection = TcpStream::connect(self.gateway.address).await.unwrap();
         let head = format!(
@@ -106,7 +106,7 @@ impl Bed {
         connection
     }
 
-    /// The connection of a client that has sent a request.
+    /// A connection on which a request was sent.
     async fn sent(&self, authorization: &str, method: &str, path: &str, body: &str) -> TcpStream {
         const FORGED: &str = "Authorization: Bearer forged\r\nImpersonate-User: forged\r\n\
             Impersonate-Group: system:masters\r\nX-Remote-User: forged\r\nUser-Agent: Helm/4.3\r\n\
@@ -167,18 +167,18 @@ fn what_a_run_may_ask_for() {
         ("PUT", deployment, true, false),
         ("PUT", storage, true, true),
         ("DELETE", storage, true, false),
-        // Of another release.
+        // Other releases.
         ("GET", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.other.v3", true, true),
         ("PUT", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.other.v3", false, false),
         ("PUT", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.other.v3", false, false),
         ("DELETE", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v", false, false),
-        // Doors, and collections.
+        // Subresources and collections.
         ("POST", "/api/v1/namespaces/tenant/pods/x/exec", false, false),
         ("GET", "/api/v1/namespaces/tenant/pods/x/exec?command=sh", false, false),
         ("POST", "/api/v1/namespaces/tenant/serviceaccounts/default/token", false, false),
         ("PATCH", "/apis/apps/v1/namespaces/tenant/deployments/x/status", false, false),
         ("DELETE", "/api/v1/namespaces/tenant/persistentvolumeclaims", false, false),
-        // Outside.
+        // Other namespaces.
         ("GET", "/api/v1/namespaces/other/secrets/x", false, false),
         ("PATCH", "/apis/apps/v1/namespaces/other/deployments/x", false, false),
         ("GET", "/api/v1/secrets", false, false),
@@ -188,7 +188,7 @@ fn what_a_run_may_ask_for() {
         ("PUT", "/api/v1/namespaces/tenant/finalize", false, false),
         ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", false, false),
         ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", false, false),
-        // What another reader of the path might understand otherwise.
+        // Paths that the API server might interpret differently.
         ("GET", "/api/v1/namespaces/tenant/../other/secrets/x", false, false),
         ("GET", "/api/v1/namespaces/tenant/%2e%2e/other/secrets/x", false, false),
         ("GET", "/api/v1//namespaces/other/secrets/x", false, false),
@@ -211,7 +211,7 @@ fn what_a_run_may_ask_for() {
     let outside = judged(Phase::Running, "GET", "/apis/apps/v1/deployments?watch=1").unwrap_err();
     assert_eq!(
         outside,
-        r#"deployments is forbidden: User "system:serviceaccount:tenant:deployer" cannot watch resource "deployments" in API group "apps" at the cluster scope: helm acts in namespace tenant for release app, and nowhere else"#
+        r#"deployments is forbidden: User "system:serviceaccount:tenant:deployer" cannot watch resource "deployments" in API group "apps" at the cluster scope: helm acts only in namespace tenant, for release app"#
     );
 }
 
@@ -322,7 +322,7 @@ async fn a_large_answer_streams_and_a_large_request_is_refused() {
     let body = "x".repeat((3 << 20) + 1);
     let path = format!("{IN_TENANT}/configmaps/x");
     let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "", body.len()).await;
-    // It may be refused before it is here as a whole.
+    // It may be refused before it has arrived completely.
     let _ = connection.write_all(body.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
@@ -407,7 +407,7 @@ async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_
     let pass = bed.admit();
     let path = format!("{IN_TENANT}/configmaps/x");
     let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "Expect: 100-continue\r\n", 2).await;
-    // It is asked for the body once its head is read.
+    // Reading its head asks it for the body.
     let mut asked = vec![0; 25];
     timeout(TIMEOUT, connection.read_exact(&mut asked)).await.unwrap().unwrap();
     assert!(asked.starts_with(b"HTTP/1.1 100"));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A class, and what helm says, besides what is in the fixtures; its line breaks are written as `\n`.
+/// A class, and helm's messages in addition to the fixtures; line breaks are written as `\n`.
 const SAID: &str = r#"
 Locked| Error: UPGRADE FAILED: release: already exists
 Other| Error: uninstallation completed with 1 error(s): uninstall: Failed to purge the release: release: not found
@@ -57,11 +57,11 @@ fn what_each_command_says() {
             }
         }
     }
-    assert_eq!(classify(Verb::Upgrade, "").1, "helm failed without a word");
+    assert_eq!(classify(Verb::Upgrade, "").1, "helm failed without a message");
 }
 
-/// A class, and the fixtures: what the pinned helm really said, captured against a real API server. Stopping is told by its cause,
-/// not by its words, and the last two are commands that are never run.
+/// A class, and its fixtures: real messages of the pinned helm, captured against a real API server. A stopped run is recognized by its
+/// cause rather than its words, and the last two are commands that are never run.
 const FIXTURES: &str = "
 Locked| in-progress-after-sigkill in-progress-while-installing in-progress-while-upgrading name-in-use
 NotFound| uninstall-not-found

@@ -26,7 +26,7 @@ async fn ends(script: &str) -> Finished {
     run(sh(script), LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap()
 }
 
-/// Waits until a condition holds; fails only when it plainly never will.
+/// Waits until a condition holds; the timeout only ends a hopeless wait.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let seen = async {
         while !condition() {
@@ -45,7 +45,7 @@ fn numbers(file: &Path) -> Vec<i32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Neither running nor a zombie of ours. A zombie that is another process's to reap counts as gone.
+/// Neither running nor our zombie. A zombie that another process has to reap counts as gone.
 fn gone(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     let mut rest = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -98,7 +98,7 @@ async fn standard_input_is_the_payload_whole_or_nothing() {
     program.stdin = Some(payload.clone().into_bytes());
     let finished = run(program, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap();
     assert_eq!(finished.stdout.lines().next(), Some(payload.len().to_string().as_str()));
-    // A child that never reads it is no hindrance.
+    // A child that never reads it is not blocked.
     let mut deaf = sh("true");
     deaf.stdin = Some(payload.into_bytes());
     assert!(run(deaf, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap().success());
@@ -213,7 +213,7 @@ async fn dropping_the_future_kills_and_reaps_the_group() {
     until_gone(&pids).await;
 }
 
-/// Not a test of its own: what [`our_own_death_takes_the_child_along`] starts and kills.
+/// Not a test by itself: [`our_own_death_takes_the_child_along`] starts and kills it.
 #[tokio::test]
 #[ignore = "a helper process"]
 async fn host() {

@@ -1,8 +1,8 @@
-//! Which times a database can be restored to after it has been restored before. **Pure.**
+//! The times that a database can be restored to after earlier restores. **Pure.**
 //!
-//! A restore ends one timeline and begins another. What happened between the time restored to and the restore is on the old one alone, and so
-//! are backups from then: PostgreSQL follows the newest timeline, and from such a backup it stops with `requested timeline 2 is not a
-//! child of this server's history`, when pgBackRest has overwritten the data already.
+//! A restore ends one timeline and begins another. Changes between the restored time and the restore are on the old timeline only, and
+//! so are backups from then. From such a backup, PostgreSQL follows the newest timeline and stops with `requested timeline 2 is not a
+//! child of this server's history`, after pgBackRest has already overwritten the data.
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,7 +12,7 @@ use crate::crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
 
 pub(super) const SUCCEEDED: &str = "Succeeded";
 
-/// Stretches of time, without their begin and with their end, whose WAL leads to what is in a database.
+/// Intervals of time, excluding their start and including their end, whose WAL leads to the content of a database.
 pub(super) type Line = Vec<(Timestamp, Timestamp)>;
 
 /// A restore that has changed the database.
@@ -29,11 +29,11 @@ enum Target {
     Time(Timestamp),
     /// The end of a backup.
     Backup(Timestamp),
-    /// By other options than this plugin's, or of a backup that is not listed any more.
+    /// Options that this plugin does not use, or a backup that is not listed any more.
     Unknown,
 }
 
-/// Whether something was made for this very cluster, and not for an earlier one of its name.
+/// Whether an object was created for this cluster rather than for an earlier one of its name.
 pub(super) fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
     made.creation_timestamp >= cluster.metadata.creation_timestamp
 }
@@ -42,7 +42,7 @@ pub(super) fn completed(backup: &PerconaPGBackup) -> Option<Timestamp> {
     Some(backup.status.as_ref()?.result.completed.as_ref()?.0)
 }
 
-/// The restores of a cluster that have succeeded, in their order.
+/// The successful restores of a cluster, in order.
 pub(super) fn done(
     cluster: &PerconaPGCluster,
     restores: &[PerconaPGRestore],
@@ -82,14 +82,14 @@ fn target(options: &[String], backups: &[PerconaPGBackup]) -> Target {
     known.unwrap_or(Target::Unknown)
 }
 
-/// As this plugin writes a time.
+/// Reads a time as this plugin writes it.
 fn time(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix("+00")?;
     let time = civil::DateTime::strptime("%Y-%m-%d %H:%M:%S", text).ok()?;
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// What leads to a database as it was at a time.
+/// The intervals that lead to the database as it was at a time.
 pub(super) fn line(restores: &[Done], at: Timestamp) -> Line {
     let Some(last) = restores.iter().rposition(|restore| restore.ended <= at) else {
         return vec![(Timestamp::MIN, at)];
@@ -112,7 +112,7 @@ pub(super) fn is_on(line: &Line, time: Timestamp) -> bool {
     line.iter().any(|(from, to)| *from < time && time <= *to)
 }
 
-/// The times that can be restored to: from when these backups were complete, and as far as WAL is known to reach.
+/// The times that can be restored to: from the completion of these backups to the end of the WAL that is known to be archived.
 pub(super) fn ranges(line: &Line, backups: &[Timestamp], last: Timestamp) -> Line {
     let Some(first) = backups.iter().min() else { return Line::new() };
     let cut = line.iter().map(|(from, to)| (*from.max(first), *to.min(&last)));

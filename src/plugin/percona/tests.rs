@@ -105,12 +105,12 @@ fn what_is_refused() {
     let from = &["--from", "first"][..];
     for (what, cluster, backups, restores, flags, words) in [
         ("no backups", but("/spec/backups/enabled", json!(false)), backups(), json!([]), from, "keeps no backups"),
-        ("none yet", cluster(), vec![], json!([]), from, "has no backup that could be restored"),
-        ("none that is good", cluster(), failed(), json!([]), from, "has no backup that could be restored"),
+        ("none yet", cluster(), vec![], json!([]), from, "has no backup that can be restored"),
+        ("none that is good", cluster(), failed(), json!([]), from, "has no backup that can be restored"),
         ("another waits", cluster(), backups(), restore(json!(null)), from, "kubectl get perconapgrestore r"),
         ("another runs", cluster(), backups(), restore(json!("Running")), from, "kubectl get perconapgrestore r"),
-        ("by Percona's word", restoring, backups(), json!([]), from, "is being restored already"),
-        ("a backup runs", cluster(), running(), json!([]), from, "PerconaPGBackup now is under way"),
+        ("by Percona's word", restoring, backups(), json!([]), from, "is already being restored"),
+        ("a backup runs", cluster(), running(), json!([]), from, "PerconaPGBackup now is still running"),
         ("another's", cluster(), backups(), json!([]), &["--from", "theirs"], "acme has no backup theirs"),
         ("a failed one", cluster(), backups(), json!([]), &["--from", "bad"], "backup bad has failed"),
         ("elsewhere", cluster(), backups(), json!([]), &["--from", "earlier"], "is not in a repository of"),
@@ -120,9 +120,9 @@ fn what_is_refused() {
             backups(),
             json!([]),
             &["--time", "2026-01-30T02:00:00Z"],
-            "the first of which was complete at 2026-01-30T03:00:00Z",
+            "which was complete at 2026-01-30T03:00:00Z",
         ),
-        ("to come", cluster(), backups(), json!([]), &["--time", "2026-02-01T00:00:00Z"], "is yet to come"),
+        ("to come", cluster(), backups(), json!([]), &["--time", "2026-02-01T00:00:00Z"], "is in the future"),
         (
             "not archived",
             cluster(),
@@ -131,7 +131,7 @@ fn what_is_refused() {
             &["--time", "2026-01-31T11:30:00Z"],
             "is not known to reach 2026-01-31T11:30:00Z: name a time between 2026-01-30T03:00:00Z and 2026-01-31T11:00:00Z",
         ),
-        ("of now", cluster(), backups(), json!([]), &[], "would be the one of now"),
+        ("of now", cluster(), backups(), json!([]), &[], "the newest state is the current one"),
     ] {
         let problem = may(cluster, backups, restores, flags).unwrap_err();
         assert!(problem.contains(words), "{what}: {problem}");
@@ -181,7 +181,7 @@ fn restored(options: Value) -> Value {
     }])
 }
 
-/// What PostgreSQL would stop at, with the data overwritten already.
+/// PostgreSQL would stop there, after the data was overwritten.
 #[test]
 fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
     let to_time = json!(["--type=time", "--target=\"2026-01-30 12:00:00+00\"", "--set=label-of-first"]);
@@ -207,7 +207,7 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
             &to_time,
             &t("2026-01-31T04:00:00Z"),
             Err(
-                "was undone by an earlier restore, and is reached no more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z",
+                "was undone by an earlier restore, and cannot be reached any more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z",
             ),
         ),
         ("while it was restored", with_later(), &to_time, &t("2026-01-31T09:05:00Z"), Err("was undone")),
@@ -217,7 +217,13 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
         ("to another", backups(), &to_newest_backup, newest, Ok("newest")),
         ("to the newest state", backups(), &json!(["--set=label-of-newest"]), newest, Ok("newest")),
         ("by other options", with_later(), &by_hand, newest, Ok("later")),
-        ("by other options: no base", backups(), &by_hand, newest, Err("has no backup in repo2 that leads to")),
+        (
+            "by other options: no base",
+            backups(),
+            &by_hand,
+            newest,
+            Err("has no backup in repo2 that the current content"),
+        ),
         ("with --from, what is undone as well", backups(), &to_time, &["--from", "newest"], Ok("newest")),
     ] {
         match (of(backups, options, flags), base) {
@@ -238,7 +244,7 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
     );
 }
 
-/// Restored to a backup that an earlier restore had undone: what it has undone itself is the line of before.
+/// Restored to a backup that an earlier restore had undone: the line is the one before that restore.
 #[test]
 fn a_restore_that_brings_back_what_another_has_undone() {
     let mut restores = restored(json!(["--type=time", "--target=\"2026-01-30 12:00:00+00\""]));
@@ -254,7 +260,7 @@ fn a_restore_that_brings_back_what_another_has_undone() {
     assert!(problem.contains("was undone"), "{problem}");
 }
 
-/// Its volume has gone with that cluster; a bucket, whose path has the uid in it, has not.
+/// The volume of the earlier cluster is gone; a bucket, whose path contains the uid, is not.
 #[test]
 fn a_backup_of_an_earlier_cluster_of_the_name_is_not_usable() {
     let mut again = cluster();
@@ -265,5 +271,5 @@ fn a_backup_of_an_earlier_cluster_of_the_name_is_not_usable() {
     assert_eq!(of(&["--from", "first"]).unwrap().0, "repo2");
     again["spec"]["backups"]["pgbackrest"]["repos"] = json!([{"name": "repo1", "volume": {}}]);
     let problem = may(again, backups(), json!([]), &["--no-backup"]).unwrap_err();
-    assert!(problem.contains("has no backup that could be restored"), "{problem}");
+    assert!(problem.contains("has no backup that can be restored"), "{problem}");
 }

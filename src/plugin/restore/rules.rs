@@ -1,7 +1,7 @@
-//! Whether an app's database may be recreated from a dump, and from where the way there goes on. **Pure.**
+//! Whether an app's database may be recreated from a dump, and where an interrupted restore resumes. **Pure.**
 //!
-//! What was begun is in an annotation of the ClientApp: which Postgresql and which volumes go for it, by uid. `spec.postgres.restore` stays
-//! when all is done, and says nothing of that.
+//! An annotation of the ClientApp records the restore in progress: which Postgresql and which volumes it deletes, by uid.
+//! `spec.postgres.restore` does not tell, because it stays set once the restore is complete.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use crate::crd::{Backup, BackupState, ClientApp, Phase, Postgresql, Restore, annotation};
 
-/// A restore that has been begun, and not come to its end.
+/// A restore that has begun and is not complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Begun {
     pub(super) wanted: Restore,
-    /// uid of the Postgresql that goes; empty: there was none with a database.
+    /// uid of the Postgresql to delete; empty if none had a database.
     pub(super) postgresql: String,
-    /// The volumes of its servers, which go as well: name and uid.
+    /// The volumes of its servers, deleted as well: name and uid.
     pub(super) claims: BTreeMap<String, String>,
-    /// uid of the Postgresql that comes, once it has the dumps and the Secrets.
+    /// uid of the new Postgresql, once it has the dumps and the Secrets.
     #[serde(default)]
     pub(super) made: Option<String>,
 }
@@ -29,7 +29,7 @@ impl Begun {
         serde_json::from_str(app.annotations().get(annotation::RESTORING)?).ok()
     }
 
-    /// What puts it on record, and says what the next database is made from.
+    /// The patch that records it, and declares what the next database is made from.
     pub(super) fn patch(&self, suspend: bool) -> Value {
         json!({
             "metadata": {"annotations": {annotation::RESTORING: json!(self).to_string()}},
@@ -38,7 +38,7 @@ impl Begun {
     }
 }
 
-/// For a merge: a field that is not said is not what it was.
+/// For a merge patch: absent fields would keep their old values, so they are set to null.
 fn in_place_of_any(wanted: &Restore) -> Value {
     let mut merged = json!({"claim": null, "store": null});
     for (field, value) in json!(wanted).as_object().into_iter().flatten() {
@@ -52,20 +52,20 @@ fn in_place_of_any(wanted: &Restore) -> Value {
     merged
 }
 
-/// From where it goes on.
+/// Where a restore starts or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// There is a database, which goes.
+    /// There is a database to delete.
     Replace,
-    /// A restore was cut off after that.
+    /// A restore was interrupted after the deletion of the database had begun.
     GoOn,
-    /// There is no database yet that could be lost.
+    /// There is no database that could be lost.
     Make,
-    /// The one that was begun has come to its end.
+    /// The restore is complete.
     Done,
 }
 
-/// From where it goes on, or why it does not.
+/// Where the restore starts or resumes, or why it is refused.
 pub(super) fn way(
     app: &ClientApp,
     database: Option<&Postgresql>,
@@ -79,16 +79,16 @@ pub(super) fn way(
     }
     let backup = app.status.as_ref().and_then(|status| status.backup.as_ref());
     if backup.is_some_and(|backup| backup.state == BackupState::Running) {
-        return Err(format!("{name} is being backed up before an upgrade: that goes first"));
+        return Err(format!("{name} is being backed up before an upgrade: wait until that backup is complete"));
     }
     let suspended = || match app.spec.suspend && begun.is_none() {
-        true => Err(format!("{name} is suspended, by which nothing changes: `kubectl clientapp resume {name}` first")),
+        true => Err(format!("{name} is suspended, so nothing changes: run `kubectl clientapp resume {name}` first")),
         false => Ok(()),
     };
     let Some(database) = database else {
         return begun.map(|_| Way::GoOn).ok_or_else(|| {
             format!(
-                "{name} has no Postgresql, so it is not known which dumps there are: set spec.postgres.restore yourself, to dumps of {}",
+                                "{name} has no Postgresql, so the available dumps are unknown: set spec.postgres.restore yourself, to dumps of {}",
                 wanted.place()
             )
         });
@@ -119,26 +119,27 @@ fn has_database(database: &Postgresql) -> bool {
     volume.is_some_and(|volume| volume.initialized)
 }
 
-/// Why a database that is there does not go for a dump.
+/// Whether an existing database may be deleted for a dump.
 fn replaces(name: &str, database: &Postgresql, wanted: &Restore, no_backup: bool) -> Result<(), String> {
-    const OF_NOW: &str = "the latest dump would be the one of now: name one with --from, or add --no-backup";
+    const OF_NOW: &str =
+        "the latest dump would be one of the current content: name a dump with --from, or add --no-backup";
     let status = database.status.clone().unwrap_or_default();
     if !no_backup && status.phase != Some(Phase::Up) {
         return Err(format!(
-            "the database of {name} does not serve, so what is in it cannot be dumped first: with --no-backup it is thrown away"
+            "the database of {name} does not serve, so its content cannot be dumped first: with --no-backup it is lost"
         ));
     }
     let is_latest = wanted.from == "latest";
     if is_latest && !no_backup && (wanted.store.is_some() || status.backup.is_some()) {
         return Err(OF_NOW.to_owned());
     }
-    // It is looked into the bucket itself.
+    // The caller checks the bucket itself.
     if wanted.store.is_some() {
         return Ok(());
     }
     let dumps = status.backup.unwrap_or_default().dumps;
     let none = |which: &str| format!("{name} has no dump{which}: `kubectl clientapp backups {name}` lists them");
-    // Of a database that was made from a dump, the list comes with its own first one.
+    // A restored database lists dumps only after its own first one.
     let was_there =
         status.restored.is_some_and(|restored| restored.claim == wanted.claim && restored.dump == wanted.from);
     let position = dumps.iter().position(|dump| dump.name == wanted.from);
@@ -148,23 +149,23 @@ fn replaces(name: &str, database: &Postgresql, wanted: &Restore, no_backup: bool
         None if dumps.is_empty() && was_there => Ok(()),
         None => Err(none(&format!(" {}", wanted.from))),
         Some(_) if no_backup => Ok(()),
-        // The one of now, and the last one before the Postgresql is deleted.
+        // The dump made now, and the last one before the Postgresql is deleted.
         Some(newer) => stays(database, wanted, newer + 2),
     }
 }
 
-/// Whether a dump that so many newer ones are made beside is not taken away for them.
+/// Whether a dump is still kept once it is followed by so many newer ones.
 fn stays(database: &Postgresql, wanted: &Restore, newer: usize) -> Result<(), String> {
     let keep = database.spec.backup.as_ref().map_or(Backup::KEPT, |backup| backup.keep);
     (newer < usize::try_from(keep).unwrap_or_default()).then_some(()).ok_or_else(|| {
         format!(
-            "{keep} dumps are kept, and what is dumped now would take dump {} away: raise spec.postgres.backup.keep first",
+                        "{keep} dumps are kept, and dumping the current content would remove dump {}: raise spec.postgres.backup.keep first",
             wanted.from
         )
     })
 }
 
-/// The same once what is there was dumped: whatever others have dumped meanwhile, one more is to come.
+/// The same, after the current content was dumped: others may have been made in the meantime, and one more follows.
 pub(super) fn still_stays(database: &Postgresql, wanted: &Restore) -> Result<(), String> {
     let status = database.status.clone().unwrap_or_default();
     let (backup, dump) = (status.backup.unwrap_or_default(), status.dump);
@@ -173,38 +174,38 @@ pub(super) fn still_stays(database: &Postgresql, wanted: &Restore) -> Result<(),
     }
     let Some(position) = backup.dumps.iter().position(|dump| dump.name == wanted.from) else {
         return Err(format!(
-            "dump {} is not there any more: newer ones have taken its place, and nothing was taken away",
+            "dump {} no longer exists: newer ones have replaced it, and nothing was deleted",
             wanted.from
         ));
     };
-    // The pod that says what is there may show later than its Job.
+    // The list of dumps comes from a pod, and may lag behind the state of its Job.
     let began = dump.and_then(|dump| dump.started_at).map(|began| began.0.strftime("%Y%m%dT%H%M%SZ").to_string());
     let is_listed = began.is_none_or(|began| backup.dumps[0].name >= began);
     stays(database, wanted, position + 1 + usize::from(!is_listed))
 }
 
-/// Whether it may go on: between two steps another user may have changed the app.
+/// Whether the restore may continue: another user may have changed the app between two steps.
 pub(super) fn still_ours(app: &ClientApp, begun: &Begun) -> Result<(), String> {
     let name = app.name_any();
     if app.metadata.deletion_timestamp.is_some() {
-        return Err(format!("{name} is being deleted: the restore is not gone on with"));
+        return Err(format!("{name} is being deleted: the restore does not continue"));
     }
     match app.spec.postgres.restore.as_ref() == Some(&begun.wanted) && Begun::read(app).as_ref() == Some(begun) {
         true => Ok(()),
         false => Err(format!(
-            "another user, or another restore, has changed {name} meanwhile: look at `kubectl get clientapp {name} -o yaml`, and restore again"
+            "another user or another restore has changed {name} in the meantime: check `kubectl get clientapp {name} -o yaml`, and restore again"
         )),
     }
 }
 
-/// Whether this is the Postgresql that is to be made from the dump.
+/// Whether this Postgresql is the one to be made from the dump.
 pub(super) fn is_made_for(database: &Postgresql, begun: &Begun) -> bool {
     database.metadata.deletion_timestamp.is_none()
         && database.metadata.uid.as_ref() != Some(&begun.postgresql)
         && database.spec.restore.as_ref() == Some(&begun.wanted)
 }
 
-/// Whether what serves was made from the dump.
+/// Whether the database that serves was made from the dump.
 pub(super) fn is_from(database: &Postgresql, wanted: &Restore) -> Result<(), String> {
     let restored = database.status.as_ref().and_then(|status| status.restored.as_ref());
     let is_it = restored.is_some_and(|restored| {
@@ -215,7 +216,7 @@ pub(super) fn is_from(database: &Postgresql, wanted: &Restore) -> Result<(), Str
     });
     is_it.then_some(()).ok_or_else(|| {
         format!(
-            "postgresql/{} serves, and was not made from dump {} of {}: look at its status.restored",
+            "postgresql/{} serves, but was not made from dump {} of {}: check its status.restored",
             database.name_any(),
             wanted.from,
             wanted.place()
@@ -232,22 +233,22 @@ pub(super) fn consequence(
 ) -> String {
     let dump = format!("dump {} of {}", wanted.from, wanted.place());
     let now = match no_backup {
-        true => "What is in the database now is LOST: it is not dumped first.",
-        false => "What is in the database now is dumped first.",
+        true => "The current content of the database is LOST: it is not dumped first.",
+        false => "The current content of the database is dumped first.",
     };
     match way {
         Way::Replace => format!(
-            "This replaces the database of {name} by {dump}. {now}\nThe app's files stay as they are now: if the app was upgraded since that dump, they are newer than the database. Until it is over, the app has no database."
+            "This replaces the database of {name} with {dump}. {now}\nThe app's files stay as they are: if the app was upgraded since that dump, they are newer than the database. During the restore the app has no database."
         ),
         Way::GoOn => {
             let claims: Vec<_> = begun.iter().flat_map(|begun| begun.claims.keys().map(String::as_str)).collect();
             format!(
-                "A restore of {name} was cut off: this goes on with it, by {dump}. The old volumes go: {}.",
+                "A restore of {name} was interrupted: this resumes it, with {dump}. The old volumes are deleted: {}.",
                 claims.join(", ")
             )
         }
         Way::Done => String::new(),
-        Way::Make => format!("{name} has no database yet: this makes it from {dump}."),
+        Way::Make => format!("{name} has no database yet: this creates it from {dump}."),
     }
 }
 

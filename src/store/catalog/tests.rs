@@ -77,11 +77,11 @@ fn what_a_bucket_says_is_not_believed() {
     };
     for (change, problem) in [
         ((|entry| entry.format = 2) as fn(&mut Entry), "newer version"),
-        (|entry| entry.name = Name::parse(B).unwrap(), "it speaks of"),
-        (|entry| entry.folder = "..".to_owned(), "no dump's files"),
-        (|entry| entry.files[0].name = "../../passwd".to_owned(), "no dump's files"),
-        (|entry| drop(entry.files.pop()), "no sums"),
-        (|entry| entry.files[0].name = "acme.tar.gz".to_owned(), "no dump's files"),
+        (|entry| entry.name = Name::parse(B).unwrap(), "it describes"),
+        (|entry| entry.folder = "..".to_owned(), "not list the files of a dump"),
+        (|entry| entry.files[0].name = "../../passwd".to_owned(), "not list the files of a dump"),
+        (|entry| drop(entry.files.pop()), "not list SHA256SUMS"),
+        (|entry| entry.files[0].name = "acme.tar.gz".to_owned(), "not list the files of a dump"),
     ] {
         let said = changed(change);
         assert!(said.contains(problem), "{said}");

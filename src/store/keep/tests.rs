@@ -77,13 +77,13 @@ proptest! {
             prop_assert!(newest.is_none_or(|newest| left.contains(newest)));
         }
         prop_assert!(gone.iter().all(|name| all.iter().any(|one| one.name == *name && one.system == server)));
-        // What goes is older than one that stays for it.
+        // A removed dump is older than a kept one that replaces it.
         for name in &gone {
             let went = all.iter().find(|one| one.name == *name).unwrap();
             let stands_for = |one: &&Candidate| one.name > went.name && one.system == went.system && (one.has_data || !went.has_data);
             prop_assert!(left.iter().any(|one| stands_for(&one)));
         }
-        // Once is enough, whatever else is there.
+        // A second run removes nothing more.
         prop_assert_eq!(goes(&left, &server, keep), vec![]);
         let of_data = all.iter().filter(|one| one.system == server && one.has_data).count();
         let stay = left.iter().filter(|one| one.system == server && one.has_data).count();
@@ -91,7 +91,7 @@ proptest! {
         prop_assert!(stay <= bound as usize && stay >= of_data.min(keep.last as usize));
     }
 
-    /// What is uploaded for being worth it is not taken away again.
+    /// A dump that is worth uploading is not removed afterwards.
     #[test]
     fn an_upload_is_not_in_vain((all, keep) in some(), in_bucket in proptest::collection::vec(any::<bool>(), 40)) {
         let worth = kept(&all, keep);

@@ -43,15 +43,15 @@ fn settings_that_would_let_every_client_in_are_refused() {
         ),
         (&[outside.as_slice(), &["--api-auth", "none"]].concat(), "--api-auth none is for a loopback address only"),
         (&outside, "tokens would cross the network in the clear"),
-        (&["--api-tls-cert", &cert], "both or not at all"),
+        (&["--api-tls-cert", &cert], "must be given together"),
         (&["--api-auth", "token", "--api-audience="], "--api-audience is empty"),
         (&["--api-tls-cert", &missing, "--api-tls-key", &key], "No such file or directory"),
         (&["--api-tls-cert", &cert, "--api-tls-key", &missing], "No such file or directory"),
-        (&["--api-tls-cert", &rubbish, "--api-tls-key", &key], "there is no certificate in PEM in it"),
-        (&["--api-tls-cert", &cert, "--api-tls-key", &rubbish], "there is no private key in PEM in it"),
+        (&["--api-tls-cert", &rubbish, "--api-tls-key", &key], "no certificate in PEM format found"),
+        (&["--api-tls-cert", &cert, "--api-tls-key", &rubbish], "no private key in PEM format found"),
         (&["--api-tls-cert", &cert, "--api-tls-key", &other], "KeyMismatch"),
         (&["--api-listen", &taken], "Address already in use"),
-        (&["--api-listen", "nowhere"], "neither `off` nor an address"),
+        (&["--api-listen", "nowhere"], "expected `off` or an address"),
     ];
     for (flags, sentence) in cases {
         let said = refused(flags);

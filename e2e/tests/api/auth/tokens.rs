@@ -53,7 +53,7 @@ async fn a_token_has_to_be_one_of_this_cluster_for_this_api_and_of_now() {
     assert_ne!(api.get("/openapi.json", None).await.status, 401);
 
     let log = api.operator.log();
-    assert!(log.contains("a token was refused"), "{log}");
+    assert!(log.contains("a token was rejected"), "{log}");
     for token in [&good, &again, &other_audience, &expired, &forged] {
         let signature = token.rsplit('.').next().unwrap();
         assert!(!log.contains(signature), "a token is in the log");

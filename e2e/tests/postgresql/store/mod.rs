@@ -300,18 +300,18 @@ fn half_an_upload_is_no_dump_and_says_why() {
         ("full for what says that it is complete", put(".json", full), &[".json", "507"]),
         ("no right to write", Rule::new(Method::POST, "uploads", forbidden), &["16386.dump", "403", "credentials"]),
         ("the connection is lost", put("partNumber=3", Fault::Lose), &["16386.dump", "connection", later]),
-        ("it does not answer", put("globals.sql", Fault::Hang), &["globals.sql", "does not answer in time", later]),
+        ("it does not answer", put("globals.sql", Fault::Hang), &["globals.sql", "did not answer in time", later]),
         (
             "other content",
             Rule::new(Method::GET, "16386.dump", Fault::Change),
-            &["16386.dump", "reads back", "its sum differs"],
+            &["16386.dump", "reads back", "its checksum differs"],
         ),
-        ("of what is small", Rule::new(Method::GET, "MANIFEST", Fault::Change), &["MANIFEST", "its sum differs"]),
+        ("of what is small", Rule::new(Method::GET, "MANIFEST", Fault::Change), &["MANIFEST", "its checksum differs"]),
         ("half of it", Rule::new(Method::GET, "16386.dump", Fault::Lose), &["16386.dump", "connection"]),
         (
             "it is gone",
             Rule::new(Method::HEAD, "SIZES", Fault::Answer(StatusCode::NOT_FOUND)),
-            &["SIZES", "it is not there"],
+            &["SIZES", "it does not exist"],
         ),
     ] {
         let hangs = what == "it does not answer";
@@ -447,7 +447,7 @@ fn what_newer_dumps_stand_for_goes() {
     let good = bench.keys().into_iter().find(is_good).unwrap();
     fs::remove_file(bench.objects.file(PREFIX).join(good)).unwrap();
     let told = push(&[("LAST", "1")]);
-    assert!(told.contains("is not there") && told.contains(&format!("stored dump {first}")), "{told}");
+    assert!(told.contains("does not exist") && told.contains(&format!("stored dump {first}")), "{told}");
     assert_eq!(bench.list(), [&*empty, &*first, &*other]);
 
     // If nothing may be deleted, the message says what to do.
@@ -620,7 +620,7 @@ fn a_dump_comes_back_whole_or_not_at_all() {
         command.arg(into.path()).env("STORE_IDENTITY_FILE", &identity);
         command
     });
-    assert!(sentence.contains("another process is at work"), "{sentence}");
+    assert!(sentence.contains("another process is using"), "{sentence}");
     signal(&child, Signal::SIGTERM);
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", said(&ended));

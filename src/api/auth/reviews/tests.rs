@@ -13,7 +13,7 @@ const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Path and spec of each review.
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// A cluster that gives this status to every review, and what it was asked.
+/// A cluster that answers every review with this status, and records the reviews.
 fn cluster(status: Value) -> (Reviews, Asked) {
     let asked = Asked::default();
     let record = asked.clone();
@@ -142,7 +142,7 @@ async fn only_a_clear_yes_is_one() {
 async fn requests_that_ask_the_same_at_the_same_time_have_one_answer() {
     for (status, known) in [(known(), true), (json!(null), false)] {
         let (reviews, asked) = cluster(status);
-        // Each is asked before the first is answered.
+        // All are sent before the first is answered.
         let answers = join_all((0..20).map(|_| reviews.user(Some("abc"), PEER))).await;
         assert!(answers.iter().all(|answer| answer.is_ok() == known));
         assert_eq!(asked.lock().unwrap().len(), 1);
