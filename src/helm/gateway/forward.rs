@@ -19,10 +19,7 @@ use super::{
 };
 use crate::{
     helm::ingress,
-    runtime::{
-        client::{IMPERSONATE, WATCH_SILENCE},
-        error::api_sentence,
-    },
+    runtime::{client::IMPERSONATE, error::api_sentence},
 };
 
 /// Bytes of a request's body. The API server itself takes no more.
@@ -35,6 +32,11 @@ const LARGEST_DISCOVERY: usize = 32 << 20;
 const TIMEOUT: Duration = Duration::from_secs(65);
 /// How long it may be silent in the middle of an answer.
 const SILENCE: Duration = Duration::from_secs(30);
+/// The same of a watch: the API server sends bookmarks about every minute, if it is asked for them.
+const WATCH_SILENCE: Duration = Duration::from_secs(300);
+/// An API server that is busy says for how many seconds helm is to wait, which it does without a word. What is wrong for longer, helm is
+/// to fail on, and the operator to tell.
+const RETRY_AFTER: u64 = 5;
 /// What of a request's headers is helm's to say. Who it is and for whom it acts is not.
 const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
@@ -151,8 +153,11 @@ fn brought_back(
 
 /// What of an answer's headers helm is told. Not its length, by which a server takes no notice of its end.
 fn passed_back(headers: &HeaderMap) -> HeaderMap {
-    let names = [header::CONTENT_TYPE, header::RETRY_AFTER, header::WARNING, header::ETAG];
-    names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value))).collect()
+    let names = [header::CONTENT_TYPE, header::WARNING, header::ETAG];
+    let passed = names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
+    let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let again = seconds.map(|seconds| (header::RETRY_AFTER, seconds.min(RETRY_AFTER).into()));
+    passed.chain(again).collect()
 }
 
 /// An answer as it comes, and, of a write, a look at what it says once it is here.
