@@ -257,10 +257,20 @@ async fn cluster(args: &RunArgs) -> Result<kube::Config> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use serde_json::json;
 
     use super::*;
-    use crate::runtime::fake;
+    use crate::{
+        crd::{PostgresWriter, Postgresql},
+        runtime::fake::{self, beside_a_panic},
+    };
+
+    #[derive(clap::Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        run: RunArgs,
+    }
 
     #[tokio::test]
     async fn a_cluster_that_does_not_serve_clientapps_is_told_of() {
@@ -286,5 +296,49 @@ mod tests {
                 (answer, _) => panic!("{code}: {answer:?}"),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_reconcile_of_a_clientapp_that_panics() {
+        let run = async |parts: Parts, stop: CancellationToken| {
+            let Arguments { run: args } = Arguments::parse_from(["run"]);
+            let helm = Helm::new(helm_settings(&args)).unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let (repository, chart, cache) = (args.chart_repository, args.chart.chart, directory.path().to_owned());
+            let secrets = Secrets::default();
+            let tools = clientapp::Tools {
+                config: Arc::new(Config::for_tests()),
+                helm: helm.clone(),
+                gateway: Gateway::open(parts.client.clone(), parts.lead.clone()).await.unwrap(),
+                charts: Arc::new(ChartCache::new(helm, repository, chart, cache, stop.clone())),
+                secrets: secrets.clone(),
+                holder: "operator".to_owned(),
+            };
+            let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
+            tokio::join!(clientapp::run(parts, tools, stop.clone()), fed);
+        };
+        beside_a_panic::<ClientApp>(json!({"hostname": "acme.example.com"}), run).await;
+    }
+
+    #[tokio::test]
+    async fn a_reconcile_of_a_postgresql_that_panics() {
+        let run = async |parts: Parts, stop: CancellationToken| {
+            let secrets = Secrets::default();
+            let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
+            tokio::join!(postgresql::run(parts, None, secrets.clone(), stop.clone()), fed);
+        };
+        beside_a_panic::<Postgresql>(json!({}), run).await;
+    }
+
+    #[tokio::test]
+    async fn a_reconcile_of_a_postgreswriter_that_panics() {
+        let given = [("PSQL_HOST", "db"), ("PSQL_DBNAME", "app"), ("PSQL_USER", "writer"), ("PSQL_PASSWORD", "p")];
+        let given = given.into_iter().chain([("PSQL_TABLES", "people"), ("PSQL_RESYNC", "0")]);
+        let settings = postgres_writer::Settings::new(given.map(|(name, value)| (name, value.to_owned())).collect());
+        let run = async |parts: Parts, stop: CancellationToken| {
+            postgres_writer::run(parts, settings.unwrap(), stop).await;
+        };
+        let spec = json!({"table": "people", "name": "Ada", "age": 36, "country": "UK"});
+        beside_a_panic::<PostgresWriter>(spec, run).await;
     }
 }

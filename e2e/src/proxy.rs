@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -89,6 +89,7 @@ struct Shared {
     rules: watch::Sender<Vec<Rule>>,
     /// The number of requests that met a fault.
     met: watch::Sender<usize>,
+    record: Mutex<Vec<String>>,
 }
 
 impl Proxy {
@@ -117,7 +118,12 @@ impl Proxy {
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(serde_yaml::to_string(&given)?.as_bytes())?;
 
-        let shared = Arc::new(Shared { namespace, rules: watch::Sender::default(), met: watch::Sender::default() });
+        let shared = Arc::new(Shared {
+            namespace,
+            rules: watch::Sender::default(),
+            met: watch::Sender::default(),
+            record: Mutex::default(),
+        });
         let server = Background::spawn("proxy", {
             let shared = shared.clone();
             || async move {
@@ -151,6 +157,12 @@ impl Proxy {
     #[must_use]
     pub fn met(&self) -> usize {
         *self.shared.met.borrow()
+    }
+
+    /// All requests so far, in order, each as `operator get secrets` or `helm get secrets`.
+    #[must_use]
+    pub fn record(&self) -> Vec<String> {
+        self.shared.record().clone()
     }
 
     /// Waits until more than this many requests have met a fault.
@@ -207,6 +219,10 @@ impl Asked {
 }
 
 impl Shared {
+    fn record(&self) -> MutexGuard<'_, Vec<String>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fault(&self, asked: &Asked) -> Option<Fault> {
         self.rules.borrow().iter().find(|rule| rule.is_about(asked)).map(|rule| rule.fault)
     }
@@ -236,6 +252,8 @@ impl Shared {
 async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: Request) -> Response {
     let asked = Asked::of(&request);
     let watches = asked.verb == "watch";
+    let by = if asked.by_helm { "helm" } else { "operator" };
+    shared.record().push(format!("{by} {} {}", asked.verb, asked.resource));
     if shared.fault(&asked).is_some() {
         shared.met.send_modify(|met| *met += 1);
     }

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, PostParams, Preconditions},
+    api::{DeleteParams, Preconditions},
 };
 
 use super::{
@@ -33,7 +33,7 @@ use crate::{
     },
     crd::{ClientApp, Guard, Profile, ProfileNamespace, annotation, label},
     runtime::{
-        api::unless_there,
+        api::create_if_absent,
         key::{Key, is_label},
     },
 };
@@ -277,7 +277,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
     let fresh = surroundings::namespace(request.stamp.as_ref(), key, asked);
-    let made = unless_there(namespaces.create(&PostParams::default(), &fresh).await);
+    let made = create_if_absent(&namespaces, None, &fresh).await;
     if let Some(made) = made.map_err(failed(format!("create Namespace {name}")))? {
         return Ok(Space::Made { uid: made.uid().unwrap_or_default() });
     }
@@ -309,7 +309,7 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
     let mut app = app(&request.instance, key)?;
     app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
-    let made = unless_there(apps.create(&PostParams::default(), &app).await);
+    let made = create_if_absent(&apps, None, &app).await;
     let Some(made) = made.map_err(failed(format!("create ClientApp {key}")))? else {
         let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
         let found = apps.get(&key.name).await.map_err(failed(format!("get ClientApp {key}")))?;
@@ -379,7 +379,7 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets::admin(key, uid);
     let failed = |verb: &str, error| refused(&format!("{verb} Secret {}/{name}", key.namespace), &error);
-    let made = unless_there(secrets.create(&PostParams::default(), &secret).await);
+    let made = create_if_absent(&secrets, None, &secret).await;
     let stored = match made.map_err(|error| failed("create", error))? {
         Some(_) => secret,
         None => {

@@ -1,10 +1,6 @@
 //! The account that helm acts as: made where it is missing, and asked for where helm cannot tell. An **effect**.
 
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource, api::PostParams};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::{Api, Client};
 
 use super::{
     context::{App, Ctx},
@@ -14,7 +10,7 @@ use super::{
 };
 use crate::runtime::{
     account::{AccountName, DEPLOYER},
-    api::unless_there,
+    api::create_if_absent,
     client::impersonating,
 };
 
@@ -43,22 +39,20 @@ pub(super) async fn explained(
 /// Creates a part of the deployer, and says so where it is made `again`. One that is there is never touched.
 pub(super) async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {
     let namespace = &app.key.namespace;
+    let client = ctx.client.clone();
     let made = match part {
-        Part::ServiceAccount => create_one(ctx, namespace, &deployer::service_account(namespace)).await,
-        Part::RoleBinding => create_one(ctx, namespace, &deployer::role_binding(namespace)).await,
+        Part::ServiceAccount => {
+            let account = deployer::service_account(namespace);
+            create_if_absent(&Api::namespaced(client, namespace), None, &account).await.map(|made| made.is_some())
+        }
+        Part::RoleBinding => {
+            let binding = deployer::role_binding(namespace);
+            create_if_absent(&Api::namespaced(client, namespace), None, &binding).await.map(|made| made.is_some())
+        }
     };
     let made = made.map_err(Error::api(format!("create {} {namespace}/{DEPLOYER}", part.kind())))?;
     if made && again {
         report::publish(ctx, app, &[report::deployer_replaced(part, namespace)]).await;
     }
     Ok(())
-}
-
-/// Whether it was made; `false`: there is one of its name.
-async fn create_one<K>(ctx: &Ctx, namespace: &str, object: &K) -> kube::Result<bool>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(ctx.client.clone(), namespace);
-    Ok(unless_there(api.create(&PostParams::default(), object).await)?.is_some())
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -22,7 +22,7 @@ use crate::{
     crd::{BackupRecord, ClientAppStatus, annotation},
     destroy::{self, permit::Kind},
     runtime::{
-        api::{unless_gone, unless_there},
+        api::{create_if_absent, unless_gone},
         client::impersonating,
         key::Key,
     },
@@ -86,7 +86,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let key = app.key;
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let made = unless_there(api.create(&PostParams::default(), &secret).await);
+    let made = create_if_absent(&api, None, &secret).await;
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
         ctx.memory.put_made(key, app.uid(), Kind::Secret.owned(&made.metadata));
     }

@@ -20,7 +20,7 @@ use super::{
     error::{self, Error},
     text::tamed,
 };
-use crate::{crd::ClientApp, yaml};
+use crate::{crd::ClientApp, runtime::client, yaml};
 
 /// Field manager of everything that the plugin writes.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-clientapp";
@@ -67,7 +67,7 @@ impl Session {
             })?,
         };
         let contexts: Vec<String> = file.contexts.iter().map(|context| context.name.clone()).collect();
-        let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| {
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| {
             Error::Kubeconfig(match (&error, &global.context) {
                 (KubeconfigError::LoadContext(_), Some(context)) => {
                     format!("the kubeconfig has no context {context}; it has {}", listed(&contexts))
@@ -79,9 +79,7 @@ impl Session {
             })
         })?;
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        // kube would retry silently, for as long as the API server's Retry-After says.
-        config.default_retry = false;
-        let client = Client::try_from(config).map_err(|error| {
+        let client = client::commands(&config).map_err(|error| {
             Error::Kubeconfig(format!("the kubeconfig cannot be used: {}", error::sentence(&error)))
         })?;
         Ok(Session { client, namespace })

@@ -16,9 +16,8 @@ use tokio_postgres::{
 
 use super::{
     error::{About, Error, refused},
-    row::Row,
+    row::{COLUMNS, LEDGER, Row, Table},
     settings::{CONNECT, Settings},
-    table::{COLUMNS, LEDGER, Table},
 };
 use crate::{crd::Reason, lead::Lead};
 

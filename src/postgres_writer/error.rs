@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
+    row::{COLUMNS, LEDGER, Table, quoted},
     settings::Settings,
-    table::{COLUMNS, LEDGER, Table, quoted},
 };
 use crate::{
     crd::{
@@ -91,12 +91,16 @@ impl Failure for Error {
     }
 }
 
-/// What a statement was about.
-#[derive(Clone, Copy, Debug)]
+/// What a statement was about, as its sentence begins.
+#[derive(Clone, Copy, Debug, derive_more::Display)]
 pub(super) enum About<'a> {
+    #[display("")]
     Connection,
+    #[display("table {LEDGER}, the record of whose each row is, in ")]
     Ledger,
+    #[display("table {} in ", _0.0)]
     Table(&'a Table),
+    #[display("row {_1} of table {} in ", _0.0)]
     Row(&'a Table, &'a str),
 }
 
@@ -152,12 +156,6 @@ pub(super) fn refused(about: About<'_>, error: tokio_postgres::Error, settings: 
         (About::Ledger, (Reason::ColumnMissing | Reason::TableUnfit, _)) => (Reason::LedgerUnfit, ledger.as_str()),
         (_, class) => class,
     };
-    let what = match about {
-        About::Connection => String::new(),
-        About::Ledger => format!("table {LEDGER}, the record of whose each row is, in "),
-        About::Table(Table(table)) => format!("table {table} in "),
-        About::Row(Table(table), id) => format!("row {id} of table {table} in "),
-    };
-    let sentence = format!("{what}{place}: {} (SQLSTATE {}); {remedy}", said.message(), said.code().code());
+    let sentence = format!("{about}{place}: {} (SQLSTATE {}); {remedy}", said.message(), said.code().code());
     Error::Database { reason, sentence }
 }

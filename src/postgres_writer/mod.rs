@@ -2,7 +2,7 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what shall be, and where it may be | [`row`], [`table`] | pure |
+//! | what shall be, and where it may be | [`row`] | pure |
 //! | do it, if the ledger says that it is ours | [`database`] | effect |
 //! | say so | [`report`] | pure, then one write |
 //! | what others did to the rows | [`resync`] | effect, reads only |
@@ -17,7 +17,6 @@ mod report;
 mod resync;
 mod row;
 mod settings;
-mod table;
 mod tls;
 
 use kube::runtime::controller::Action;

@@ -24,10 +24,9 @@ pub(super) async fn report(ctx: &Ctx, of: &Writer<'_>, outcome: Result<&WrittenR
     let said = ctx.statuses.write(&ctx.parts.client, of, &status).await;
     let said = said.map_err(Error::api(format!("write the status of PostgresWriter {}", of.key)));
     // An event is all there is, where the API server cannot evaluate the schema's rules on the object.
-    if said.as_ref().is_err_and(|error| error.reason() != Reason::Refused) {
-        return said;
+    if said.as_ref().err().is_none_or(|error| error.reason() == Reason::Refused) {
+        publish_by(&ctx.parts.recorder, &of.reference(), &notes(&of.before, &status)).await;
     }
-    publish_by(&ctx.parts.recorder, &of.reference(), &notes(&of.before, &status)).await;
     said
 }
 
@@ -38,22 +37,16 @@ fn status(
     outcome: Result<&WrittenRow, &Error>,
     now: Timestamp,
 ) -> PostgresWriterStatus {
-    let mended = Verdict::no(Reason::NotStalled, "no manual action is required");
-    let (ready, stalled, row) = match outcome {
+    let (ready, needs_action, row) = match outcome.map_err(|error| (error, error.disposition())) {
         Ok(row) => {
             let sentence = format!("row {} in table {} is as the spec says", row.id, row.table);
-            (Verdict::yes(Reason::Ready, sentence), mended, Some(row.clone()))
+            (Verdict::yes(Reason::Ready, sentence), false, Some(row.clone()))
         }
-        Err(error) => {
-            let disposition = error.disposition();
-            if disposition.condition.is_none() {
-                return recorded.clone();
-            }
-            let ready = disposition.verdict(error);
-            let stalled = if disposition.stalled { ready.that(true) } else { mended };
-            (ready, stalled, recorded.row.clone())
-        }
+        Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
+        Err((error, disposition)) => (disposition.verdict(error), disposition.stalled, recorded.row.clone()),
     };
+    let mended = Verdict::no(Reason::NotStalled, "no manual action is required");
+    let stalled = if needs_action { ready.that(true) } else { mended };
     let condition = |type_, verdict: Verdict| verdict.into_condition(type_, &recorded.conditions, generation, now);
     let conditions = vec![condition(kind::READY, ready), condition(kind::STALLED, stalled)];
     PostgresWriterStatus { observed_generation: generation, conditions, row }

@@ -8,10 +8,12 @@ use tokio::time::MissedTickBehavior;
 use super::{
     context::Ctx,
     error::Error,
-    row::{self, Row},
-    table::Table,
+    row::{self, Row, Table},
 };
-use crate::{crd::Reason, runtime::key::key_of};
+use crate::{
+    crd::Reason,
+    runtime::{key::key_of, panic::caught},
+};
 
 /// Compares for good, where that is asked for.
 pub(super) async fn run(ctx: &Ctx) {
@@ -23,7 +25,7 @@ pub(super) async fn run(ctx: &Ctx) {
     let mut told = Vec::new();
     loop {
         ticks.tick().await;
-        if let Err(error) = compare(ctx, &mut told).await {
+        if let Err(error) = caught(compare(ctx, &mut told), Error::Panicked).await {
             failed(ctx, &error);
         }
     }

@@ -10,7 +10,7 @@ use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    table::Allowed,
+    row::Allowed,
     tls::{SslMode, connector},
 };
 
@@ -55,7 +55,7 @@ impl Settings {
         Self::new(given)
     }
 
-    fn new(mut given: Given) -> Result<Option<Settings>> {
+    pub(crate) fn new(mut given: Given) -> Result<Option<Settings>> {
         let Some(first) = given.keys().next() else { return Ok(None) };
         if let Some(missing) = REQUIRED.into_iter().find(|variable| !given.contains_key(variable)) {
             let required = REQUIRED.join(", ");
@@ -80,8 +80,8 @@ impl Settings {
         if mode >= SslMode::VerifyCa && root.is_none() {
             bail!("PSQL_SSLMODE=verify-… is set, but {ROOT} is not");
         }
-        let tls = connector(mode, root.map(Path::new));
-        let tls = tls.with_context(|| format!("{ROOT} {}", root.unwrap_or_default()))?;
+        let tls =
+            connector(mode, root.map(Path::new)).with_context(|| format!("{ROOT} {}", root.unwrap_or_default()))?;
         let mut config = Config::new();
         config.host(host).port(port).dbname(dbname).user(user).password(password).ssl_mode(mode.encryption());
         config.application_name("clientapp-operator").connect_timeout(CONNECT).tcp_user_timeout(UNACKNOWLEDGED);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
+    api::{DynamicObject, ObjectMeta, Patch, PatchParams, TypeMeta},
 };
 use serde_json::json;
 
@@ -22,7 +22,7 @@ use crate::{
     crd::{Guard, Postgresql, label},
     destroy::harmless,
     runtime::{
-        api::unless_there,
+        api::create_if_absent,
         error::api_sentence,
         events::publish_by,
         key::Key,
@@ -83,9 +83,8 @@ pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
-    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let created = unless_there(api.create(&params, &secret).await).map(|_| ());
-    created.map_err(Error::api(format!("create Secret {namespace}/{name}")))
+    let created = create_if_absent(&api, Some(MANAGER), &secret).await;
+    created.map(|_| ()).map_err(Error::api(format!("create Secret {namespace}/{name}")))
 }
 
 async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
@@ -130,9 +129,8 @@ async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
     let operation = format!("create PersistentVolumeClaim {}/{name}", key.namespace);
     let claim = serde_json::from_value(claim.document).map_err(kube::Error::SerdeError);
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
-    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     // A claim that has come in between is looked at in the next pass.
-    let created = unless_there(api(ctx, key, Kind::PersistentVolumeClaim).create(&params, &claim).await);
+    let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
     created.map(|_| ()).map_err(Error::api(operation))
 }
 

@@ -106,7 +106,8 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     }
     let plan = decide(&desired, &observed);
     act::act(ctx, of, &desired, &observed, &plan).await?;
-    // What was done shows in the watches, and brings the next reconcile.
+    // What was done shows in the watches, and brings the next reconcile. Only now, since no pass goes by it: told before, a step that
+    // fails each time would turn `Ready` with each try, to `Applying` and back to what it fails on.
     let generation = of.meta().generation;
     report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch tells of a claim that is not this Postgresql's.

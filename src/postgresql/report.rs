@@ -29,8 +29,8 @@ use crate::{
 
 pub(crate) use crate::crd::reason::BACKED_UP;
 
-/// What is to be on record before any step is taken: on which volume the database is, what goes with the Postgresql, how its dumps
-/// went. Conditions stay as they were.
+/// What is to be on record before any step is taken, as later passes go by it: on which volume the database is, of which version its
+/// files are, that a password is in use, what goes with the Postgresql, how its dumps went. Conditions stay as they were.
 pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
     let volume = volume::record(desired, observed);
     let mut owned = observed.recorded.owned.clone();
@@ -40,8 +40,13 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
             None => owned.push(entry),
         }
     }
+    // Of the files, which are made once; not of what the spec asks for since.
+    let initialized = volume.as_ref().is_some_and(|volume| volume.initialized);
+    let version = observed.recorded.version.clone().or_else(|| initialized.then(|| desired.version.clone()));
     PostgresqlStatus {
         volume,
+        version,
+        secret: secret(desired, observed),
         owned,
         restored: volume::restored(desired, observed),
         backup: dumps::summary(desired, observed),
@@ -104,7 +109,6 @@ pub(crate) fn build_status(
     // Whatever a server on another volume serves, it is not this database.
     let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
     let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());
-    let initialized = observed.recorded.volume.as_ref().is_some_and(|volume| volume.initialized);
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data(name)));
     let size = volume.and_then(|volume| match &volume.detail {
         Detail::Claim { capacity, .. } => capacity.clone(),
@@ -152,10 +156,7 @@ pub(crate) fn build_status(
             name: pod.name.clone(),
             uid: pod.uid.clone(),
         }),
-        // Of the files, which are made once; not of what the spec asks for since.
-        version: observed.recorded.version.clone().or_else(|| initialized.then(|| desired.version.clone())),
         storage_size: size.or_else(|| observed.recorded.storage_size.clone()),
-        secret: secret(desired, observed),
         dump: dumps::record(desired, observed),
         ..observed.recorded.clone()
     }

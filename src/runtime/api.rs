@@ -1,8 +1,18 @@
-//! Answers of the API server that are no failures of the request. Pure.
+//! Answers of the API server that are no failures of the request. An **effect**.
 
-/// `None`: an object of this name is there already.
-pub(crate) fn unless_there<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
-    match answer {
+use std::fmt::Debug;
+
+use kube::{Api, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Creates an object for a field manager, or for this client as such. `None`: an object of its name is there already, and is left alone.
+pub(crate) async fn create_if_absent<K: Clone + Debug + DeserializeOwned + Serialize>(
+    api: &Api<K>,
+    manager: Option<&str>,
+    object: &K,
+) -> kube::Result<Option<K>> {
+    let params = PostParams { field_manager: manager.map(str::to_owned), ..PostParams::default() };
+    match api.create(&params, object).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
         answer => answer.map(Some),
     }

@@ -8,13 +8,15 @@ use std::{
 };
 
 use super::{
-    error::{Disposition, jitter},
+    error::{Disposition, MINUTE, Retry, jitter},
     key::Key,
 };
 use crate::crd::Reason;
 
 /// One object of those that wait for the same outage to be over is tried so often: its success ends the waiting of all.
 const PROBE: Duration = Duration::from_secs(3);
+/// What the API server fails on so often for one object alone is no outage, which would have ended the lead, and this state with it.
+const ALONE: u32 = 20;
 
 /// The uid and generation of what was tried: a change of the spec, or a deletion, which is a new generation, is something else.
 pub(crate) type Attempt = (Option<String>, Option<i64>);
@@ -61,13 +63,17 @@ impl Backoff {
         let mut delay = retry.delay(failures).map(|delay| jitter(delay, unit));
         state.probes.retain(|probed, probe| *probed == reason || probe != key);
         if is_outage(reason) {
-            let overdue = |probe: &Key| {
+            // Its object is gone, or it has failed alone for so long that it waits for long.
+            let lapsed = |probe: &Key| {
                 let until = state.failing.get(probe).and_then(|failing| failing.until);
-                until.is_none_or(|until| until + PROBE < now)
+                until.is_none_or(|until| until + PROBE < now || now + PROBE < until)
             };
-            if state.probes.get(&reason).is_none_or(|probe| probe == key || overdue(probe)) {
+            if state.probes.get(&reason).is_none_or(|probe| probe == key || lapsed(probe)) {
+                let alone = !state.failing.iter().any(|(other, failing)| other != key && failing.reason == reason);
+                let slower = if alone && reason == Reason::ApiUnavailable { failures.saturating_sub(ALONE) } else { 0 };
+                let most = Retry::Doubling(PROBE, 2 * MINUTE).delay(slower + 1);
                 state.probes.insert(reason, key.clone());
-                delay = delay.map(|delay| delay.min(PROBE));
+                delay = delay.min(most);
             }
         }
         let until = delay.map(|delay| now + delay);
@@ -104,10 +110,7 @@ fn is_outage(reason: Reason) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        crd::conditions::State as Holds,
-        runtime::error::{MINUTE, Retry, SECOND},
-    };
+    use crate::{crd::conditions::State as Holds, runtime::error::SECOND};
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
@@ -166,5 +169,26 @@ mod tests {
         let refused = disposition(Reason::Refused, Retry::After(MINUTE));
         backoff.failed(&key("b"), attempt(1), &refused, now, 0.5);
         assert_eq!(failed("c", now), PROBE);
+    }
+    #[test]
+    fn what_fails_for_one_object_alone_is_no_outage() {
+        let now = Instant::now();
+        let failing = |reason| {
+            let backoff = Backoff::default();
+            let outage = disposition(reason, Retry::Doubling(5 * SECOND, 2 * MINUTE));
+            let failed = move |name| backoff.failed(&key(name), attempt(1), &outage, now, 0.5).unwrap();
+            (0..ALONE).for_each(|_| assert_eq!(failed("a"), PROBE));
+            failed
+        };
+        let failed = failing(Reason::ApiUnavailable);
+        assert_eq!([(); 3].map(|()| failed("a")), [2 * PROBE, 4 * PROBE, 8 * PROBE]);
+        // With a second it may be an outage after all, and the end of that is not noticed by an object that waits for long.
+        assert_eq!((failed("b"), failed("b"), failed("a")), (PROBE, PROBE, 2 * MINUTE));
+
+        let failed = failing(Reason::ApiUnavailable);
+        assert_eq!([(); 6].map(|()| failed("a"))[5], 2 * MINUTE);
+        // A database may be away for as long as it likes.
+        let failed = failing(Reason::DatabaseUnavailable);
+        assert_eq!([(); 6].map(|()| failed("a"))[5], PROBE);
     }
 }

@@ -2,47 +2,90 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, Request};
+use axum::http::{HeaderName, HeaderValue, Request, Response};
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config,
-    client::{Body, ClientBuilder},
+    client::{Body, ConfigExt as _},
 };
-use tower::{BoxError, ServiceBuilder, service_fn, timeout::TimeoutLayer};
-use tower_http::timeout::ResponseBodyTimeoutLayer;
+use tower::{BoxError, ServiceBuilder, service_fn, timeout::Timeout};
 
 use super::account::AccountName;
 use crate::lead::Lead;
 
-/// A request that has no answer by then has failed.
-const DEADLINE: Duration = Duration::from_secs(5);
-/// A watch that is silent for longer than this is cut off: the API server sends bookmarks about every minute, and ends
-/// each watch after five.
-pub(crate) const WATCH_SILENCE: Duration = Duration::from_secs(300);
-/// A watch, or a page of a list, that has not begun by then has failed: many times what a page of large objects takes.
-const WATCH_BEGINS: Duration = Duration::from_secs(30);
+/// A request whose answer is not complete by then has failed, so that its failure is told within five seconds.
+const DEADLINE: Duration = Duration::from_secs(4);
+/// The same for a page of a list, and for what a user asks for, who may be far away: many times what a page of large objects takes.
+const LONG: Duration = Duration::from_secs(30);
+/// When the kernel asks the other end of a connection on which nothing comes whether it is still there, and how often it asks again.
+const PROBE: Duration = Duration::from_secs(20);
+const PROBE_AGAIN: Duration = Duration::from_secs(10);
+/// A connection whose other end acknowledges nothing for this time is broken. Without it an operator that is cut off would not see
+/// for five minutes that its watches tell nothing more: a watch may well be silent for so long.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// A client for requests. Each has its own deadline: kube's read timeout counts from the last byte on a connection, which may
-/// have been idle for long.
+/// A client for requests.
 pub(crate) fn requests(config: &Config) -> kube::Result<Client> {
-    let config = without_retries(config, None);
-    let deadlines =
-        ServiceBuilder::new().layer(TimeoutLayer::new(DEADLINE)).layer(ResponseBodyTimeoutLayer::new(DEADLINE));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&deadlines.into_inner()).build())
+    Ok(within(connection(config)?, DEADLINE))
 }
 
-/// A client for watches, and for the lists that they begin with: the API server answers both at once or not at all, and what follows
-/// comes bit by bit.
+/// A client for watches, and for the lists that they begin with.
 pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
-    let config = without_retries(config, Some(WATCH_SILENCE));
-    let answered = ServiceBuilder::new().layer(TimeoutLayer::new(WATCH_BEGINS));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&answered.into_inner()).build())
+    Ok(within(connection(config)?, LONG))
+}
+
+/// A client for a user's commands.
+pub(crate) fn commands(config: &Config) -> kube::Result<Client> {
+    Ok(within(connection(config)?, LONG))
 }
 
 /// A client for what helm asks for: it waits for as long as the API server may take, and for a watch as long as it lasts.
 pub(crate) fn forwarding(config: &Config) -> kube::Result<Client> {
-    Client::try_from(without_retries(config, None))
+    connection(config)
+}
+
+/// A client that tries nothing again. What is tried again in there, out of sight, looks like a request that lasts: up to a quarter of
+/// an hour, or for as long as a Retry-After says. Each caller has its own way to wait, and says that it does.
+fn connection(config: &Config) -> kube::Result<Client> {
+    if config.proxy_url.is_some() {
+        // It has no proxies, and says so.
+        return Client::try_from(config.clone());
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(DEADLINE));
+    connector.set_keepalive(Some(PROBE));
+    connector.set_keepalive_interval(Some(PROBE_AGAIN));
+    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(HttpClient::builder(TokioExecutor::new()).build(connector));
+    Ok(Client::new(service, &config.default_namespace))
+}
+
+/// The same way to the API server, for requests whose answers have to be here to the last byte by the deadline. A watch has to begin
+/// by then: it goes on for as long as kube and the API server let it, and its end comes within five minutes.
+fn within(client: Client, deadline: Duration) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        let goes_on = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+        async move {
+            let (head, body) = client.send(request).await?.into_parts();
+            let body = if goes_on { body } else { body.collect_bytes().await?.into() };
+            Ok::<_, kube::Error>(Response::from_parts(head, body))
+        }
+    });
+    Client::new(Timeout::new(service, deadline), namespace)
 }
 
 /// The same client for as long as this operator leads. Then nothing is sent any more, and what is under way is cut off.
@@ -76,12 +119,72 @@ pub(crate) fn impersonating(client: &Client, namespace: &str, account: &AccountN
     Client::new(service, namespace)
 }
 
-/// What is tried again in the client, out of sight, looks like a request that lasts: up to a quarter of an hour, or for as long as
-/// a Retry-After says. Each caller has its own way to wait, and says that it does.
-fn without_retries(config: &Config, read_timeout: Option<Duration>) -> Config {
-    let mut config = config.clone();
-    config.default_retry = false;
-    config.connect_timeout = Some(DEADLINE);
-    config.read_timeout = read_timeout;
-    config
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending};
+
+    use axum::body::{Body as Answer, Bytes};
+    use futures::{StreamExt as _, stream};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_here_to_its_last_byte_by_the_deadline_or_has_failed() {
+        // No pause in it is long, but together they are.
+        let trickle = || {
+            let bytes = stream::iter(0..10_000_000).then(async |_| {
+                tokio::task::yield_now().await;
+                Ok::<_, Infallible>(Bytes::from_static(b" "))
+            });
+            Response::new(Answer::from_stream(bytes))
+        };
+        let server = service_fn(move |request: Request<Body>| async move {
+            match request.uri().path() {
+                "/hangs" => pending().await,
+                "/trickles" => Ok::<_, Infallible>(trickle()),
+                _ => Ok(Response::new(Answer::from("whole"))),
+            }
+        });
+        let client = within(Client::new(server, "default"), Duration::from_millis(50));
+        for (uri, answered) in [
+            ("/whole?limit=1", true),
+            ("/trickles", false),
+            ("/trickles?watch=false", false),
+            ("/trickles?limit=1&watch=true", true),
+            ("/hangs", false),
+            ("/hangs?watch=true", false),
+        ] {
+            let request = Request::get(uri).body(Body::empty()).unwrap();
+            assert_eq!(client.send(request).await.is_ok(), answered, "{uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_comes_is_asked_for_a_sign_of_life() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = watches(&Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+        let begins = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            // The answer acknowledges the request.
+            _ = connection.read(&mut [0; 4096]).await.unwrap();
+            connection.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+            connection
+        };
+        let request = Request::get("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
+        let (_server, watch) = tokio::join!(begins, client.send(request));
+        let _watch = watch.unwrap();
+        // man 5 proc_net_tcp: the remote address, and a timer (2: keepalive) with the hundredths of a second that it has left.
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let to = format!("0100007F:{:04X}", address.port());
+        let socket = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let socket = socket.into_iter().find(|words| words[2] == to).expect("a connection to the server");
+        let (timer, left) = socket[5].split_once(':').unwrap();
+        let left = Duration::from_millis(10 * u64::from_str_radix(left, 16).unwrap());
+        assert!(timer == "02" && left <= PROBE, "{socket:?}");
+    }
 }

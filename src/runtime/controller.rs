@@ -30,7 +30,7 @@ use super::{
     error::Disposition,
     events::Recorder,
     key::{Key, key_of},
-    panic::{Panic, caught},
+    panic::{Panic, caught, survived},
     watch::{WatchLog, driven, in_pages, stored_objects},
 };
 use crate::{crd::Guard, lead::Lead, metrics::Metrics};
@@ -215,7 +215,7 @@ pub(crate) async fn control<K: Kind>(
                 seen.see(event, &mut before);
             }
         });
-    let changed = stored_objects(stream, store.clone(), move |object| wrote.kind.wrote(object));
+    let changed = stored_objects(stream, store.clone(), move |object| wrote.wrote(object));
     let controller = Controller::for_stream(changed, store.clone())
         .with_config(Config::default().concurrency(CONCURRENT))
         .reconcile_on(triggered)
@@ -240,7 +240,7 @@ impl<K: Kind> Driver<K> {
                     if stored.is_none_or(|stored| stored.metadata.uid != object.metadata.uid) {
                         // What was deleted while nothing was watched is told by no event.
                         self.gone(&object);
-                        self.kind.seen(&Event::Delete(Guard::clone(&object)));
+                        self.tell(|kind| kind.seen(&Event::Delete(Guard::clone(&object))));
                     }
                 }
                 *self.objects.names() = self.objects.store.state().iter().map(|object| key_of(&**object)).collect();
@@ -249,7 +249,16 @@ impl<K: Kind> Driver<K> {
             // The list may break off, and the next one be without this.
             Event::InitApply(_) => {}
         }
-        self.kind.seen(event);
+        self.tell(|kind| kind.seen(event));
+    }
+
+    /// Has the kind take notice of something.
+    fn tell<T>(&self, notice: impl FnOnce(&K) -> T) -> Option<T> {
+        survived(&K::Object::plural(&()), || notice(&self.kind))
+    }
+
+    fn wrote(&self, object: &Guard<K::Object>) -> bool {
+        self.tell(|kind| kind.wrote(object)).unwrap_or(false)
     }
 
     fn gone(&self, object: &Guard<K::Object>) {
@@ -258,7 +267,7 @@ impl<K: Kind> Driver<K> {
         if self.objects.get(&key).is_none() {
             self.objects.names().remove(&key);
         }
-        self.kind.gone(&key);
+        self.tell(|kind| kind.gone(&key));
         self.wake(&self.backoff.succeeded(&key));
     }
 
@@ -275,7 +284,7 @@ impl<K: Kind> Driver<K> {
         let key = key_of(object);
         let attempt = (object.metadata.uid.clone(), object.metadata.generation);
         if let Some(left) = self.backoff.left(&key, &attempt, Instant::now()) {
-            self.kind.held_back(&key);
+            self.tell(|kind| kind.held_back(&key));
             return Action::requeue(left);
         }
         let span = tracing::info_span!("reconcile", kind = %K::Object::kind(&()), object = %key, generation = object.metadata.generation);

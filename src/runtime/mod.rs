@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | what objects are called | [`key`], [`account`] | pure |
 //! | what is watched | [`feeder`], [`lean`], [`watch`], [`cache`], [`definition`] | effect, reads only |
-//! | how requests are made | [`client`] | effect |
+//! | how requests are made | [`client`], [`api`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
-//! | what an answer of the API server means | [`api`], [`refusal`] | pure |
+//! | what an answer of the API server means | [`refusal`] | pure |
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
 //! | what is written about an object | [`subject`], [`status`], [`events`] | effect |

@@ -1,4 +1,4 @@
-//! A panic in one reconcile fails that object, and no other. An **effect**.
+//! A panic in one reconcile fails that object, and no other; and what a watch brings stops no watch. An **effect**.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
@@ -36,6 +36,21 @@ pub(crate) async fn caught<T, E>(
             Err(failure(Panic { words: line.chars().take(LENGTH).collect() }))
         }
     }
+}
+
+/// Takes in what a watch of this resource brings; `None`: it was not taken in, or not completely, which the log tells. The watch
+/// goes on: it feeds all objects of its kind, and what it brings next may be taken in.
+pub(crate) fn survived<T>(resource: &str, take_in: impl FnOnce() -> T) -> Option<T> {
+    // Unwind safe as above. The panic itself, and where it was, is in the log already.
+    let taken_in = std::panic::catch_unwind(AssertUnwindSafe(take_in));
+    taken_in
+        .inspect_err(|_| {
+            tracing::error!(
+                resource,
+                "internal error of the operator: a change was not taken in; report it with the panic before"
+            )
+        })
+        .ok()
 }
 
 /// What a thread for work that blocks has come to; if it has panicked, so does this.

@@ -15,7 +15,10 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{Cache, Change, Entry};
+use super::{
+    cache::{Cache, Change, Entry},
+    panic::survived,
+};
 
 /// Objects of a list that are decoded at a time. With its managed fields, which are trees, an object takes some fifty KiB for that
 /// moment, and at the start a dozen kinds are listed at once.
@@ -39,7 +42,7 @@ pub(crate) async fn keep<K, V: Clone>(
     while let Some(event) = stream.next().await {
         log.see(&event, Instant::now());
         if let Ok(event) = event {
-            changed(cache.apply(event, &entry));
+            survived(resource, || changed(cache.apply(event, &entry)));
         }
     }
 }
@@ -193,6 +196,8 @@ pub(crate) fn owner<K: Resource>(object: &K) -> Option<(String, String, String)>
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use futures::executor::block_on;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::runtime::reflector;
@@ -200,6 +205,7 @@ mod tests {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
+    use crate::runtime::key::{Key, key_of};
 
     #[test]
     fn an_interruption_is_told_once() {
@@ -239,6 +245,38 @@ mod tests {
         ] {
             assert_eq!(log.see(&event, began + Duration::from_secs(seconds)), is_told, "{seconds}: {event:?}");
         }
+    }
+
+    #[test]
+    fn an_object_that_makes_the_operator_panic_stops_no_watch() {
+        let object = |name: &str| -> ConfigMap {
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).unwrap()
+        };
+        let events = [
+            Init,
+            InitApply(object("listed")),
+            InitApply(object("panics")),
+            InitDone,
+            Apply(object("panics")),
+            Delete(object("panics")),
+            Apply(object("panics-later")),
+            Apply(object("came")),
+        ];
+        let (cache, told) = (Cache::default(), RefCell::new(Vec::new()));
+        let entry = |object: ConfigMap| {
+            assert_ne!(object.metadata.name.as_deref(), Some("panics"));
+            Entry { key: key_of(&object), group: None, value: Some(()) }
+        };
+        let changed = |change| match change {
+            Change::One(key, _) if key.name == "panics-later" => panic!("{key}"),
+            Change::One(key, _) => told.borrow_mut().push(key.name),
+            Change::Everything => told.borrow_mut().push("all".to_owned()),
+            Change::Nothing => {}
+        };
+        block_on(keep("configmaps", futures::stream::iter(events.map(Ok)), &cache, entry, changed));
+        assert_eq!(*told.borrow(), ["all", "came"]);
+        let keys = ["came", "listed", "panics-later"].map(|name| (Key::new("ns", name), ()));
+        assert_eq!(cache.all(), keys);
     }
 
     #[test]

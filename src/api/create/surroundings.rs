@@ -10,7 +10,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Resource, api::PostParams};
+use kube::{Api, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ use crate::{
     },
     clientapp::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
-    runtime::{api::unless_there, key::Key},
+    runtime::{api::create_if_absent, key::Key},
 };
 
 /// Interval and number of checks of a new quota.
@@ -101,5 +101,5 @@ where
     let object = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}));
     let object: K = object.map_err(kube::Error::SerdeError).map_err(failed(operation.clone()))?;
     let api = Api::<K>::namespaced(shared.parts.client.clone(), &key.namespace);
-    unless_there(api.create(&PostParams::default(), &object).await).map(drop).map_err(failed(operation))
+    create_if_absent(&api, None, &object).await.map(drop).map_err(failed(operation))
 }

@@ -20,10 +20,7 @@ use super::{
 };
 use crate::{
     helm::ingress,
-    runtime::{
-        client::{IMPERSONATE, WATCH_SILENCE},
-        error::api_sentence,
-    },
+    runtime::{client::IMPERSONATE, error::api_sentence},
 };
 
 /// Size limit of a request's body, in bytes; the API server's own limit.
@@ -36,6 +33,11 @@ const LARGEST_DISCOVERY: usize = 32 << 20;
 const TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a response may pause.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long a watch may pause: the API server sends bookmarks about every minute, if they are requested.
+const WATCH_SILENCE: Duration = Duration::from_secs(300);
+/// Limit of a Retry-After that helm sees, in seconds. helm would wait silently; during longer outages it should fail instead, so
+/// that the operator reports them.
+const RETRY_AFTER: u64 = 5;
 /// Request headers that helm may set. Authentication and impersonation are not among them.
 const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
@@ -153,8 +155,11 @@ fn brought_back(
 /// Response headers that are passed to helm. Content-Length is not: with it, hyper would not wait for the stream to end, where the
 /// result is recorded.
 fn passed_back(headers: &HeaderMap) -> HeaderMap {
-    let names = [header::CONTENT_TYPE, header::RETRY_AFTER, header::WARNING, header::ETAG];
-    names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value))).collect()
+    let names = [header::CONTENT_TYPE, header::WARNING, header::ETAG];
+    let passed = names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
+    let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let again = seconds.map(|seconds| (header::RETRY_AFTER, seconds.min(RETRY_AFTER).into()));
+    passed.chain(again).collect()
 }
 
 /// A streamed response. The response to a write is parsed and recorded when it is complete.

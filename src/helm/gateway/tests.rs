@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{rules::Phase, *};
-use crate::lead::since_boot;
+use crate::{lead::since_boot, runtime::client};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_TENANT: &str = "/api/v1/namespaces/tenant";
@@ -61,7 +61,10 @@ async fn api_server(uri: Uri, dropped: Dropped) -> Response {
         }
         "refused" => (StatusCode::CONFLICT, "{}").into_response(),
         "garbage" => "not an object".into_response(),
-        name => object(name).into_response(),
+        name => match name.strip_prefix("busy-for-") {
+            Some(after) => (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, after.to_owned())]).into_response(),
+            None => object(name).into_response(),
+        },
     }
 }
 
@@ -81,7 +84,7 @@ impl Bed {
         });
         let config = kube::Config::new(format!("http://{address}/base").parse().unwrap());
         let lead = Lead::until(since_boot() + TIMEOUT);
-        let gateway = Gateway::open(Client::try_from(config).unwrap(), lead.clone()).await.unwrap();
+        let gateway = Gateway::open(client::forwarding(&config).unwrap(), lead.clone()).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         Bed { gateway, lead, reached, given_up, dir, _server: AbortOnDropHandle::new(server) }
     }
@@ -341,6 +344,20 @@ async fn an_answer_that_stops_half_way_ends_with_the_run() {
     assert!(pass.end().uncertain);
     timeout(TIMEOUT, bed.given_up.recv()).await.unwrap().unwrap();
     let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
+}
+
+/// helm does as it is told, out of sight: it must not be for long.
+#[tokio::test]
+async fn an_api_server_that_is_busy_makes_helm_wait_for_seconds_at_most() {
+    let bed = Bed::new().await;
+    let pass = bed.admit();
+    for (asked, told) in [("1", Some("1")), ("600", Some("5")), ("soon", None)] {
+        let path = format!("{IN_TENANT}/configmaps/busy-for-{asked}");
+        let (status, answer) = bed.ask(&pass.authorization, "GET", &path, "").await;
+        let answer = String::from_utf8(answer).unwrap();
+        let after = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
+        assert_eq!((status, after), (503, told), "{answer}");
+    }
 }
 
 #[tokio::test]

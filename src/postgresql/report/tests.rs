@@ -162,6 +162,27 @@ fn what_is_put_on_record() {
     assert_eq!(recorded(&acme(), &observed).owned, expected);
 }
 
+/// Whatever becomes of the steps: another version of the spec, or another password, is judged by it.
+#[test]
+fn version_and_password_are_on_record_before_any_step() {
+    let mut observed = Observed::default();
+    let volume = |initialized| VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized };
+    let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
+    let claim = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), ..view(None, detail) };
+    observed.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim);
+    for (initialized, kept, version, from) in [
+        (false, SecretView::Absent, None, None),
+        (true, SecretView::Ours { uid: "k".to_owned() }, Some(acme().version), Some("generated")),
+    ] {
+        observed.recorded.volume = Some(volume(initialized));
+        observed.credentials.kept = kept;
+        let on_record = recorded(&acme(), &observed);
+        assert_eq!((on_record.version, on_record.secret.map(|secret| secret.from)), (version, from.map(str::to_owned)));
+    }
+    observed.recorded.version = Some("of its files".to_owned());
+    assert_eq!(recorded(&acme(), &observed).version.as_deref(), Some("of its files"));
+}
+
 #[test]
 fn the_end_of_a_dump_is_told_once() {
     let with = |request: &str, state, message: Option<&str>| PostgresqlStatus {

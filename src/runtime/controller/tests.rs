@@ -34,6 +34,7 @@ impl Kind for Told {
 
     fn gone(&self, key: &Key) {
         self.note(format!("gone {key}"));
+        assert_ne!(key.name, "panics");
     }
     fn seen(&self, event: &Event<Guard<ClientApp>>) {
         self.note(match event {
@@ -42,6 +43,13 @@ impl Kind for Told {
             Event::InitDone => "listed".to_owned(),
             Event::Init | Event::InitApply(_) => return,
         });
+        if let Event::Apply(object) | Event::Delete(object) = event {
+            assert_ne!(key_of(object).name, "panics");
+        }
+    }
+    fn wrote(&self, object: &Guard<ClientApp>) -> bool {
+        assert_ne!(key_of(object).name, "panics");
+        true
     }
     async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
         self.note(format!("reconcile {key}"));
@@ -111,6 +119,29 @@ fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off
     let changed = ["apply a/new", "gone a/stays", "delete a/stays"];
     assert_eq!(*driver.kind.0.lock().unwrap(), [&relisted[..], &changed].concat());
     assert_eq!(*objects.names(), [Key::new("a", "anew"), Key::new("a", "new")].into());
+}
+
+#[test]
+fn what_panics_when_it_is_told_of_an_object_is_told_of_the_next() {
+    let (objects, Feed { mut writer, .. }) = Objects::<ClientApp>::new();
+    let driver = driver(&objects);
+    let object = |name: &str| -> Guard<ClientApp> {
+        let metadata = json!({"namespace": "a", "name": name, "uid": name});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"hostname": "x.example"}})).unwrap()
+    };
+    let relisted = [Event::Init, Event::InitApply(object("panics")), Event::InitDone, Event::Init, Event::InitDone];
+    let changed = [Event::Apply(object("panics")), Event::Delete(object("panics")), Event::Apply(object("other"))];
+    let mut before = Vec::new();
+    for event in relisted.into_iter().chain(changed) {
+        writer.apply_watcher_event(&event);
+        driver.see(&event, &mut before);
+    }
+    let gone = ["gone a/panics", "delete a/panics"];
+    let told = [&["listed"], &gone[..], &["listed", "apply a/panics"], &gone, &["apply a/other"]].concat();
+    assert_eq!(*driver.kind.0.lock().unwrap(), told);
+    assert_eq!(*objects.names(), [Key::new("a", "other")].into());
+    // What it may not have written is reconciled.
+    assert_eq!((driver.wrote(&object("panics")), driver.wrote(&object("other"))), (false, true));
 }
 
 #[test]
