@@ -207,7 +207,7 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
             &to_time,
             &t("2026-01-31T04:00:00Z"),
             Err(
-                "was undone by an earlier restore, and cannot be reached any more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z",
+                "was undone by an earlier restore and cannot be reached any more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z",
             ),
         ),
         ("while it was restored", with_later(), &to_time, &t("2026-01-31T09:05:00Z"), Err("was undone")),

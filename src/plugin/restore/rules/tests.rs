@@ -162,7 +162,7 @@ fn what_was_dumped_meanwhile_counts() {
         ("one more is to come", 3, &[C, B][..], before, None),
         ("which takes it away", 2, &[C, B], before, Some("2 dumps are kept")),
         ("and the one of now is not listed yet", 3, &[C, B], after, Some("3 dumps are kept")),
-        ("it is gone", 7, &[C], before, Some("is not there any more")),
+        ("it is gone", 7, &[C], before, Some("no longer exists")),
         ("nothing is known", 7, &[], before, None),
     ] {
         match (still_stays(&with(keep, dumps, began), &Restore::of_claim(B, "acme-backup")), words) {
