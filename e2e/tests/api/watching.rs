@@ -89,7 +89,7 @@ async fn followed_until_it_is_gone() {
     assert_eq!((last.as_str(), &data["name"]), ("gone", &json!(name)));
     assert!(events.iter().all(|(name, _)| name != "ready"), "{events:#?}");
     assert!(events.iter().any(|(_, data)| data["deleting"] == true), "{events:#?}");
-    http.get(&format!("{path}&fallow=1")).await.is_problem(400, "InvalidParameter", Some("fallow"), "not known");
+    http.get(&format!("{path}&fallow=1")).await.is_problem(400, "InvalidParameter", Some("fallow"), "is unknown");
     http.get(&path.replace("true", "yes")).await.is_problem(400, "InvalidParameter", Some("follow"), "true or false");
 }
 

@@ -170,7 +170,7 @@ fn every_field_is_explained() {
 fn the_explanation_of_values_names_what_the_operator_computes() {
     let definition = serde_json::to_value(&crd::all()[0]).unwrap();
     let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
-    let text = spec["values"]["description"].as_str().unwrap();
+    let text = spec["values"]["description"].as_str().unwrap().replace('\n', " ");
     let (_, list) = text.split_once("the field to use instead:").unwrap();
     let (list, _) = list.split_once(". ").unwrap();
     let named: BTreeSet<_> = code(list).into_iter().filter(|key| key != "postgres.enabled").collect();
