@@ -1,4 +1,4 @@
-//! Patterns, defaults and schemas that several kinds have. **Pure.**
+//! Patterns, defaults and schemas that several kinds share. **Pure.**
 
 /// Pattern of the names of most kinds of objects, which become part of URL paths to the API server.
 pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";

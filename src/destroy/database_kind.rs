@@ -1,4 +1,4 @@
-//! What is different from one kind of databases to another when one is deleted. **Pure.**
+//! How kinds of databases differ when one is deleted. **Pure.**
 
 use std::hash::{Hash, Hasher};
 
@@ -6,24 +6,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::Value;
 
-/// A kind of objects from which databases are made. The provider of them says all of it, and carries out none.
+/// A kind of object that stands for a database. Its provider only describes the deletion here; `destroy` carries it out.
 #[derive(derive_more::Debug)]
 #[debug("{name}")]
 pub(crate) struct DatabaseKind {
     pub(crate) name: &'static str,
     pub(crate) resource: fn() -> ApiResource,
-    /// The patch that has a database take its volumes and Secrets along, where it leaves them unless asked: a later database of its
-    /// name would get them. That is asked for just before the deletion, so that a database which is deleted by mistake keeps its data.
+    /// The patch that makes a database take its volumes and Secrets along, if it leaves them by default: a later database of its name
+    /// would get them. It is sent just before the deletion, so that a database which a user deletes by mistake keeps its data.
     pub(crate) takes_along: fn(&ObjectMeta) -> Option<Value>,
-    /// Has a patch of a database ask for the opposite: a deletion that had asked for them may have been cut off.
+    /// Makes a patch of a database ask for the opposite, because an interrupted deletion may have asked to take them along.
     pub(crate) leaves_behind: fn(&ObjectMeta, &mut Value),
     pub(crate) unowned: Option<Unowned>,
 }
 
-/// Objects that are to go with a database and are not owned by it.
+/// Objects that must be deleted with a database although it does not own them.
 pub(crate) struct Unowned {
     pub(crate) resource: fn() -> ApiResource,
-    /// Whether it goes with this database, on no other proof.
+    /// Whether an object is deleted with this database. There is no other proof.
     pub(crate) goes_with: fn(&DynamicObject, &ObjectMeta) -> bool,
 }
 

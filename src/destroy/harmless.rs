@@ -1,4 +1,4 @@
-//! Deletion of what can be made again: workloads, addresses, configuration, Jobs. An **effect**.
+//! Deletion of what can be recreated: workloads, addresses, configuration, Jobs. An **effect**.
 
 use std::fmt::Debug;
 
@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::runtime::api::unless_gone;
 
-/// Kinds that hold data, open them, or take along what does: those are destroyed by a permit, or by nothing here. Kinds of
-/// other groups than Kubernetes' own may hold anything.
+/// Whether deleting an object of a kind loses nothing. Kinds that hold data, open them, or take data along are destroyed only with a
+/// permit. Kinds of groups other than Kubernetes' own may hold anything.
 fn is_harmless(of: &TypeMeta) -> bool {
     let (group, _) = of.api_version.split_once('/').unwrap_or(("", ""));
     match (group, of.kind.as_str()) {
@@ -33,8 +33,8 @@ fn is_harmless(of: &TypeMeta) -> bool {
     }
 }
 
-/// Deletes this object and no successor of its name, and in the background what it owns: the pods of a Job would stay
-/// otherwise. One that is gone, or of a kind that this is not for, is left alone: `false`.
+/// Deletes this object but no successor of its name, and in the background what it owns: otherwise the pods of a Job would stay.
+/// `false`: nothing was deleted, because the object is gone or its kind is not harmless.
 pub(crate) async fn delete<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool>
 where
     K: Clone + DeserializeOwned + Debug,

@@ -1,16 +1,16 @@
-//! The one place that destroys: every deletion of a volume, a database, a backup, a namespace, or a Secret that opens data.
+//! The only place that destroys: every deletion of a volume, a database, a backup, a namespace, or a Secret that opens data.
 //!
 //! | | module | |
 //! |---|---|---|
-//! | whether it may be | [`permit`] | pure |
-//! | what goes with a database, and how | [`database_kind`] | pure |
-//! | does it | this one | effect |
+//! | whether an object may be destroyed | [`permit`] | pure |
+//! | what is deleted with a database, and how | [`database_kind`] | pure |
+//! | the deletion | this one | effect |
 //!
-//! What is destroyed cannot be recreated. So each step asks anew: the owner is read from the API server, the judgement is
-//! made on it and on the target as they are now, the request is bound to the target's uid and version, and it is not sent
-//! by a process that does not lead any more: one that was frozen, and wakes up after another process has gone on.
+//! What is destroyed cannot be recreated. So each step checks again: the owner is read from the API server, the judgement is
+//! made on the current owner and target, and the request is bound to the target's uid and version. A process that no longer
+//! leads does not send it: it may have been frozen, and wake up after another process has become the leader.
 //!
-//! No other module calls kube's `delete` (`.clippy.toml`); what loses nothing goes by [`harmless`].
+//! No other module calls kube's `delete` (`.clippy.toml`); deletions that lose no data use [`harmless`].
 
 pub(crate) mod database_kind;
 pub(crate) mod harmless;
@@ -43,7 +43,7 @@ const REVISION: &str = "sh.helm.release.v1.";
 pub(crate) enum Error {
     #[error("{operation}: {}", crate::runtime::error::api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
-    #[error("{operation}: this process does not lead any more, and deletes nothing")]
+    #[error("{operation}: this process is no longer the leader, and deletes nothing")]
     NotLeading { operation: String },
 }
 
@@ -59,15 +59,15 @@ pub(crate) struct Destroyer<'a> {
 }
 
 impl Destroyer<'_> {
-    /// Asks the API server for an object, and judges whether its data go with it.
+    /// Reads an object from the API server, and judges whether its data are deleted with it.
     pub(crate) async fn mandate<K: Owner>(&self, key: &Key, uid: &str) -> Result<Result<Mandate<K>, Withheld>, Error> {
         let api: Api<Guard<K>> = Api::namespaced(self.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))?;
         Ok(permit::mandate(found.as_ref(), uid))
     }
 
-    /// Deletes an object, a database with all that it has. One that is gone needs none, and one that is on its way out no
-    /// more than that it takes its own along. A conflict: the object has changed since the judgement.
+    /// Deletes an object, and with a database all that belongs to it. Does nothing if the object is gone; a database that is
+    /// being deleted is only told to take along what belongs to it. A conflict: the object has changed since the judgement.
     pub(crate) async fn delete(&self, permit: Permit) -> Result<(), Error> {
         let Permit { kind, namespace, target } = permit;
         let name = target.name.clone().unwrap_or_default();
@@ -96,7 +96,7 @@ impl Destroyer<'_> {
         self.delete_unowned(kind, &namespace, &target).await
     }
 
-    /// Deletes what is to go with a database that is being deleted, and is not owned by it.
+    /// Deletes the objects that must go with a database that is being deleted, although it does not own them.
     async fn delete_unowned(&self, kind: Kind, namespace: &str, database: &ObjectMeta) -> Result<(), Error> {
         let Kind::Database(DatabaseKind { unowned: Some(Unowned { resource, goes_with }), .. }) = kind else {
             return Ok(());
@@ -119,7 +119,7 @@ impl Destroyer<'_> {
         Ok(())
     }
 
-    /// Deletes a Secret in which Helm stores a revision. It opens nothing; without it the release cannot be told any more.
+    /// Deletes a Secret in which Helm stores a revision. It opens no data; without it the release can no longer be recognized.
     pub(crate) async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
         let operation = format!("delete Secret {namespace}/{name}, in which Helm stores a revision");
         if !name.starts_with(REVISION) {
@@ -142,11 +142,11 @@ impl Destroyer<'_> {
     }
 }
 
-/// A namespace that was made for an app, and in which nothing is that would be missed: said by who has looked at all of it.
+/// A namespace that was made for an app and holds nothing worth keeping. The caller vouches for that, after looking at everything in it.
 pub(crate) struct Vacant<'a>(pub &'a Namespace);
 
-/// Deletes a namespace, unless it has changed since it was looked at; `false`: it is gone. `lead` is that of a controller; the
-/// call that has just made the namespace needs none.
+/// Deletes a namespace, unless it has changed since it was read; `false`: it is gone. `lead` is a controller's; the API call that
+/// has just created the namespace needs none.
 pub(crate) async fn namespace(
     client: &Client,
     lead: Option<&Lead>,
@@ -165,7 +165,7 @@ pub(crate) async fn namespace(
     Ok(unless_gone(deleted).map_err(Error::api(operation))?.is_some())
 }
 
-/// What asks a database to take along what it has, bound to this very object as it was judged.
+/// The patch that asks a database to take along what belongs to it, bound to the object as it was judged.
 fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
     let Kind::Database(kind) = kind else { return None };
     let mut patch = (kind.takes_along)(target)?;
@@ -174,7 +174,7 @@ fn takes_along(kind: Kind, target: &ObjectMeta) -> Option<Value> {
     Some(patch)
 }
 
-/// Has a patch of a database ask it to leave behind what it has: the database stays now.
+/// Makes a patch of a database ask it to leave behind what belongs to it, because the database now stays.
 pub(crate) fn leaves_behind(kind: Kind, target: &ObjectMeta, patch: &mut Value) {
     if let Kind::Database(kind) = kind {
         (kind.leaves_behind)(target, patch);

@@ -1,8 +1,8 @@
-//! The judgement, **pure**: whether an object that holds or opens data may be destroyed for another one that is deleted.
+//! The judgement, **pure**: whether an object that holds or opens data may be destroyed because its owner is deleted.
 //!
-//! Both sides have to say so. The owner, read from the API server just now, has the object's uid on record in its status, and
-//! the object itself shows that it was made for this very owner. Neither is enough: labels and annotations are whatever a
-//! user of the namespace writes, and a status is whatever a user with the right to it writes.
+//! Both sides have to agree. The owner, just read from the API server, has the object's uid in its status, and the object
+//! itself shows that it was made for this owner. Neither alone is enough: any user of the namespace can write labels and
+//! annotations, and any user with the right to it can write a status.
 
 use std::{fmt, marker::PhantomData};
 
@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 use super::database_kind::DatabaseKind;
 use crate::crd::{Guard, Owned, label};
 
-/// Put on a deleted object with `--cascade=orphan` (k8s.io/apimachinery, `FinalizerOrphanDependents`).
+/// The finalizer of an object that is deleted with `--cascade=orphan` (k8s.io/apimachinery, `FinalizerOrphanDependents`).
 const ORPHAN: &str = "orphan";
 
-/// What holds data, or opens them.
+/// An object that holds data, or opens them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Volume,
@@ -67,14 +67,14 @@ pub(crate) trait Owner:
     /// Whether its status says that it is deleted with `--cascade=orphan`.
     fn orphaned(&self) -> bool;
 
-    /// Whether the target itself shows that it was made for this owner, or adopted by it.
+    /// Whether the target itself shows that this owner made or adopted it.
     fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool;
 }
 
-/// Why nothing at all may be destroyed for an object.
+/// Why nothing may be destroyed for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Withheld {
-    /// Or another of its name is there.
+    /// Or another object has its name.
     #[error("it is gone")]
     Gone,
     #[error("it is not being deleted")]
@@ -89,14 +89,14 @@ pub(crate) enum Withheld {
     Retained,
 }
 
-/// That an object's data go with it. Made by [`mandate`] alone.
+/// Proof that an object's data are deleted with it. Only [`mandate`] makes one.
 pub(crate) struct Mandate<K> {
     meta: ObjectMeta,
     owned: Vec<Owned>,
     kind: PhantomData<fn() -> K>,
 }
 
-/// Leave to destroy one object. Made by [`Mandate::permit`] alone.
+/// Permission to destroy one object. Only [`Mandate::permit`] makes one.
 #[derive(Debug)]
 pub(crate) struct Permit {
     pub(super) kind: Kind,
@@ -110,11 +110,11 @@ pub(crate) struct Permit {
 pub(crate) struct Kept {
     pub kind: Kind,
     pub name: String,
-    /// What follows on kind and name in a sentence.
+    /// The rest of a sentence that begins with kind and name.
     pub because: String,
 }
 
-/// Whether the data of an object go with it: it is the one with this uid, as the API server has it now.
+/// Whether the data of the object with this uid are deleted with it. `found` is what the API server has now.
 pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
     let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(Withheld::Gone)?;
     if found.metadata.deletion_timestamp.is_none() {
@@ -134,7 +134,7 @@ pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<M
     }
 }
 
-/// Whether an object is deleted with `--cascade=orphan`, as long as the garbage collector has not dealt with it.
+/// Whether an object is deleted with `--cascade=orphan` and the garbage collector has not processed it yet.
 pub(crate) fn is_orphaned(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
 }
@@ -159,14 +159,14 @@ impl<K: Owner> Mandate<K> {
     }
 }
 
-/// What else has a claim to an object.
+/// Who else has a claim to an object.
 fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
     let label = |key: &str| target.labels.as_ref().and_then(|labels| labels.get(key));
     if let Some(other) = target.owner_references.iter().flatten().find(|other| Some(&other.uid) != owner.uid.as_ref()) {
         return Some(format!("{} {} owns it", other.kind, other.name));
     }
     if let Some(from) = label(label::RETAINED_FROM) {
-        return Some(format!("its label {} says that {from} has left it", label::RETAINED_FROM));
+        return Some(format!("its label {} says that {from} has left it behind", label::RETAINED_FROM));
     }
     let manager = label(label::MANAGED_BY).filter(|by| ![label::OPERATOR, "Helm"].contains(&by.as_str()));
     manager.map(|manager| format!("its label {} says that {manager} manages it", label::MANAGED_BY))

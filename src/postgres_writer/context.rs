@@ -1,4 +1,4 @@
-//! What every reconcile of a PostgresWriter shares, and the controller's start. An **effect**.
+//! What all reconciles of PostgresWriters share, and the start of the controller. An **effect**.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) struct Ctx {
     database: OnceCell<Database>,
     pub(super) objects: Objects<PostgresWriter>,
     pub(super) statuses: Statuses<PostgresWriterStatus>,
-    /// Ids of rows that were seen to differ.
+    /// Ids of rows that the comparison found to differ.
     pub(super) drifted: Memo<String, ()>,
 }
 
@@ -37,7 +37,7 @@ impl Ctx {
         self.settings.as_ref().ok_or(Error::NotConfigured)
     }
 
-    /// The database, which knows this cluster by the one uid that is as old as it is.
+    /// The database. It identifies this cluster by the uid of `kube-system`, which is as old as the cluster.
     pub(super) async fn database(&self) -> Result<&Database, Error> {
         let settings = self.settings()?;
         let open = async || {
@@ -49,7 +49,7 @@ impl Ctx {
         self.database.get_or_try_init(open).await
     }
 
-    /// Puts the finalizer on, or takes it off. `false`: the object is gone.
+    /// Adds the finalizer, or removes it. `false`: the object is gone.
     pub(super) async fn put_finalizer(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
         let put = of.put_finalizer(&self.parts.client, ROW_FINALIZER, on).await;
         put.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", of.key)))
@@ -62,7 +62,7 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
         Some(settings) => tracing::info!(database = %settings.place, "serving PostgresWriters"),
         None => {
             tracing::info!("no PSQL_ variables are set: PostgresWriters get no rows, and their status says so");
-            // An operator without a database does well without this right.
+            // An operator without a database does not need the right to watch PostgresWriters.
             let objects = Api::<Guard<PostgresWriter>>::all(parts.client.clone());
             let brief = WatchParams::default().timeout(1);
             if let Some(Err(kube::Error::Api(status))) = stop.run_until_cancelled(objects.watch(&brief, "0")).await
@@ -85,6 +85,6 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
         };
         control(Arc::new(ctx), parts.clone(), (objects, feed), stop).await;
     };
-    // While the kind is on its way out its objects still are, and have to be let go.
+    // While the kind is being deleted its objects still exist, and their finalizers must be removed.
     Definition::until_gone(PostgresWriter::crd_name()).control(parts.watch_client.clone(), &stop, controller).await;
 }

@@ -1,8 +1,8 @@
-//! The database: one pool of connections, and the ledger of whose each row is. An **effect**.
+//! The database: one pool of connections, and the ledger, which records the owner of each row. An **effect**.
 //!
-//! A row and its entry in the ledger are written and deleted in one transaction, so that no crash parts them. Its first
-//! lock is on the object's name, and then the lead is looked at once more: while the lock is held no successor gets past
-//! it, and a leader that is deposed in the middle is ended by the database before it.
+//! A row and its entry in the ledger are written and deleted in one transaction, so that no crash separates them. It first
+//! locks the object's name, and then checks the lead again: no successor gets past a held lock, and if the leader is
+//! deposed in the middle, the database ends its transaction before a successor goes on.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,26 +23,26 @@ use crate::{crd::Reason, lead::Lead};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the database is told at the beginning of each transaction, as a pooler may give each to another session: to end a
-/// statement that takes longer, such as one that waits for a lock, and a transaction that is not gone on with.
+/// Set at the beginning of each transaction, because a pooler may give each to another session. The database then ends a
+/// statement that takes longer, for example waiting for a lock, and a transaction that is abandoned.
 const LIMITS: &str = "SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'";
-/// After this time nothing comes any more.
+/// After this time no answer is expected any more.
 const SILENCE: Duration = Duration::from_secs(15);
-/// For a connection, while others use them all.
+/// How long to wait for a connection while all are in use.
 const FREE: Duration = Duration::from_secs(30);
-/// So many rows are looked up well within a statement's time.
+/// This many rows are looked up well within a statement's timeout.
 const BATCH: usize = 1000;
 
 pub(super) struct Database {
     pool: Pool,
     settings: Settings,
     lead: Lead,
-    /// The uid of its namespace `kube-system`, as another cluster may have an object of the same name.
+    /// The uid of the cluster's namespace `kube-system`, because another cluster may have an object of the same name.
     cluster: String,
 }
 
 impl Database {
-    /// A pool of connections, none of which is made before it is needed.
+    /// A pool of connections, which are opened when needed.
     pub(super) fn new(settings: Settings, lead: Lead, cluster: String) -> Database {
         let Settings { config, tls, .. } = settings.clone();
         let pool = Pool::builder(Manager::from_config(config, tls, ManagerConfig::default()))
@@ -50,12 +50,12 @@ impl Database {
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts { wait: Some(FREE), create: Some(CONNECT), recycle: Some(CONNECT) })
             .build()
-            // Without a runtime there can be no timeouts; there is one.
+            // Only timeouts without a runtime are an error, and there is a runtime.
             .expect("the pool has a runtime");
         Database { pool, settings, lead, cluster }
     }
 
-    /// Makes the row be as wanted, and the one of the object with this uid. `false`: it was already.
+    /// Writes the row as wanted, and records it for the object with this uid. `false`: the row was already as wanted.
     pub(super) async fn put(&self, row: &Row, uid: &str) -> Result<bool> {
         let missing = match self.try_put(row, uid).await {
             Err(error) if error.reason() == Reason::LedgerMissing => error,
@@ -63,13 +63,13 @@ impl Database {
         };
         let statement = format!("CREATE TABLE IF NOT EXISTS {LEDGER} ({COLUMNS})");
         let create = async |tx: &Transaction<'_>| self.ask(tx, About::Ledger, &statement, &[]).await;
-        // Of two that create the same table at once, PostgreSQL refuses one: there is one lock for all.
+        // If two transactions create the same table at once, PostgreSQL refuses one: so all use one lock.
         match self.locked("", create).await {
-            // That it is missing is told with how to make it.
+            // The error about the missing ledger says how to create it.
             Err(error) if error.reason() == Reason::AccessDenied => return Err(missing),
             created => created?,
         };
-        tracing::info!("{} has a table {LEDGER} now", self.settings.place);
+        tracing::info!("{} now has a table {LEDGER}", self.settings.place);
         self.try_put(row, uid).await
     }
 
@@ -81,7 +81,7 @@ impl Database {
             let recorded = self.recorded(tx, id).await?;
             let ours = recorded.as_ref().is_some_and(|(before, _)| before == table);
             if let Some((before, _)) = recorded.as_ref().filter(|_| !ours) {
-                // First, as two names may mean the same table.
+                // First, because two names may mean the same table.
                 self.remove(tx, before, id).await?;
             }
             let look = async || {
@@ -94,13 +94,13 @@ impl Database {
             if !settled {
                 let update = "UPDATE SET name = excluded.name, age = excluded.age, country = excluded.country";
                 let or = if ours { update } else { "NOTHING" };
-                // It needs a unique `id`, without which there could be two rows.
+                // This needs a unique `id`, without which there could be two rows.
                 let statement = format!(
                     "INSERT INTO {table} (id, name, age, country) VALUES ($1, $2, $3::integer, $4) \
                      ON CONFLICT (id) DO {or} RETURNING true"
                 );
                 let written = self.ask(tx, about, &statement, &values).await?;
-                // By its entry another cluster would put the row back.
+                // Another cluster with an entry for this row would put its own row back.
                 let others = format!("SELECT 1 FROM {LEDGER} WHERE cluster <> $1 AND id = $2 AND relation = $3");
                 let others = self.ask(tx, About::Ledger, &others, &[&self.cluster, id, &table.0]).await?;
                 match look().await? {
@@ -123,7 +123,7 @@ impl Database {
         self.locked(id, put).await
     }
 
-    /// Deletes the row that the ledger says is the object's, or its predecessor's of the same name, and the entry.
+    /// Deletes the row that the ledger records for the object, or for a predecessor of its name, and the entry.
     pub(super) async fn erase(&self, id: &str) -> Result<()> {
         let erase = async |tx: &Transaction<'_>| {
             let Some((table, _)) = self.recorded(tx, id).await? else { return Ok(()) };
@@ -134,8 +134,8 @@ impl Database {
         unless_missing(self.locked(id, erase).await)
     }
 
-    /// Adds the ids of those rows that are not there, not like this, or not in the ledger as the cluster's in this table. The
-    /// database compares, so that a column's own type and collation decide.
+    /// Adds the ids of those rows that are missing, different, or not in the ledger for this cluster and table. The database
+    /// compares, so that a column's own type and collation decide.
     pub(super) async fn differing(&self, table: &Table, rows: &[Row], differing: &mut BTreeSet<String>) -> Result<()> {
         let statement = format!(
             "SELECT wanted.id FROM json_to_recordset($1::json) AS wanted (id text, name text, age integer, country text) \
@@ -151,7 +151,7 @@ impl Database {
         Ok(())
     }
 
-    /// The ids of the cluster's rows that are none of these.
+    /// The ids of the cluster's rows that are not among these.
     pub(super) async fn others(&self, ids: &BTreeSet<String>) -> Result<Vec<String>> {
         let statement = format!(
             "SELECT id FROM {LEDGER} WHERE cluster = $1 AND id NOT IN (SELECT json_array_elements_text($2::json)) ORDER BY id"
@@ -171,7 +171,7 @@ impl Database {
         Ok(found.first().map(|entry| (Table(entry.get(0)), entry.get(1))))
     }
 
-    /// Deletes a row. Where there is no table there is none.
+    /// Deletes a row. Without the table there is no row.
     async fn remove(&self, tx: &Transaction<'_>, table: &Table, id: &str) -> Result<()> {
         let about = About::Row(table, id);
         let there = "SELECT 1 WHERE to_regclass($1) IS NOT NULL";
@@ -184,13 +184,13 @@ impl Database {
         if left.is_empty() { Ok(()) } else { Err(Error::altered(table, id)) }
     }
 
-    /// Every value is text, and bound as a parameter.
+    /// Runs a statement. Every value is text, and bound as a parameter.
     async fn ask(&self, tx: &Transaction<'_>, about: About<'_>, sql: &str, values: &[&str]) -> Result<Vec<Found>> {
         let values: Vec<_> = values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT)).collect();
         tx.query_typed(sql, &values).await.map_err(|error| refused(about, error, &self.settings))
     }
 
-    /// A transaction that a leader has begun, and that no other is beside with the same row of the cluster.
+    /// A transaction of a leader, with no other at the same time for the same row of the cluster.
     async fn locked<T>(&self, id: &str, work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let locked = async |tx: &Transaction<'_>| {
             let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
@@ -209,7 +209,7 @@ impl Database {
             other => Error::unavailable(place, &format!("no connection in time ({other})")),
         })?;
         let done = timeout(SILENCE, async {
-            // Not as the database's default may be: what is read after a lock has to be what was there then.
+            // The database's default may differ, but reads after a lock must see what was committed by then.
             let tx = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
             let tx = tx.start().await.map_err(refused)?;
             tx.batch_execute(LIMITS).await.map_err(refused)?;
@@ -218,14 +218,14 @@ impl Database {
             Ok(done)
         });
         done.await.unwrap_or_else(|_| {
-            // What still runs on it shall not answer the next statement's wait.
+            // The connection is dropped, so that no later statement waits for what still runs on it.
             drop(Object::take(client));
             Err(Error::unavailable(place, &format!("no answer within {} s", SILENCE.as_secs())))
         })
     }
 }
 
-/// Without a ledger no row is the operator's.
+/// Without a ledger the operator owns no row.
 fn unless_missing<T: Default>(result: Result<T>) -> Result<T> {
     match result {
         Err(error) if error.reason() == Reason::LedgerMissing => Ok(T::default()),

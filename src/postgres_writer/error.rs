@@ -18,14 +18,14 @@ use crate::{
     },
 };
 
-/// Nothing tells the operator what changes in a database, so that everything is tried again.
+/// Nothing notifies the operator of changes in a database, so every failure is retried.
 const RETRY: Retry = Retry::Doubling(Duration::from_secs(1), Duration::from_secs(300));
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{operation}: {}", api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
-    /// The database refused, or did not answer, or has something else there.
+    /// The database refused, did not answer, or holds something else there.
     #[error("{sentence}")]
     Database { reason: Reason, sentence: String },
     #[error("{sentence}")]
@@ -34,7 +34,7 @@ pub(super) enum Error {
         "the operator has no database for PostgresWriters: have the cluster admin set its PSQL_HOST and other PSQL_ variables"
     )]
     NotConfigured,
-    #[error("this operator does not lead any more")]
+    #[error("this operator is no longer the leader")]
     NotLeading,
     #[error(transparent)]
     Panicked(Panic),
@@ -63,7 +63,7 @@ impl Error {
 
     pub(super) fn altered(Table(table): &Table, id: &str) -> Error {
         let sentence = format!(
-            "a trigger, rule or policy of table {table} does not let row {id} be as this PostgresWriter asks: have the database admin change it"
+            "a trigger, rule or policy of table {table} keeps row {id} from matching this PostgresWriter: have the database admin change it"
         );
         Error::Database { reason: Reason::RowRefused, sentence }
     }
@@ -91,12 +91,12 @@ impl Failure for Error {
     }
 }
 
-/// What a statement was about, as its sentence begins.
+/// What a statement was about: the beginning of the message.
 #[derive(Clone, Copy, Debug, derive_more::Display)]
 pub(super) enum About<'a> {
     #[display("")]
     Connection,
-    #[display("table {LEDGER}, the record of whose each row is, in ")]
+    #[display("table {LEDGER}, which records the owner of each row, in ")]
     Ledger,
     #[display("table {} in ", _0.0)]
     Table(&'a Table),
@@ -120,27 +120,27 @@ fn classify(sqlstate: &str) -> (Reason, &'static str) {
         // read_only_sql_transaction
         "25006" => (Reason::ReadOnly, "make the database writable, or name the primary in PSQL_HOST of the operator"),
         // Without a unique id there could be two rows.
-        "42P10" => (Reason::TableUnfit, "it lets an id occur twice: ALTER TABLE it, ADD PRIMARY KEY (id)"),
-        // The columns' types do not take the values, or it is no table.
+        "42P10" => (Reason::TableUnfit, "it lets an id occur twice: ALTER TABLE … ADD PRIMARY KEY (id)"),
+        // The columns' types do not accept the values, or it is not a table.
         "42804" | "42883" | "42809" | "428C9" => {
             (Reason::TableUnfit, "make it a table with id, name and country of type text, and age of type integer")
         }
-        // query_canceled, as by the timeout of a statement
+        // query_canceled, for example by the timeout of a statement
         "57014" => (Reason::DatabaseBusy, "tried again"),
         _ => match sqlstate.get(..2) {
             // data_exception
             Some("22") => (Reason::InvalidSpec, "change the value, or the column that it does not fit into"),
-            // Locks, transactions that may be repeated, sessions that were not gone on with.
+            // Locks, transactions that may be repeated, abandoned sessions.
             Some("25" | "40" | "55") => (Reason::DatabaseBusy, "tried again"),
             // Connections, resources, and what an administrator does to a server.
             Some("08" | "53" | "57" | "58" | "XX") => (Reason::DatabaseUnavailable, "tried again"),
-            // integrity_constraint_violation, raise_exception, and all else that is about this statement.
+            // integrity_constraint_violation, raise_exception, and everything else about this statement.
             _ => (Reason::RowRefused, "change the spec, or what refuses it"),
         },
     }
 }
 
-/// What the client of the database says of a statement, told to people.
+/// The database client's error about a statement, as a message for users.
 pub(super) fn refused(about: About<'_>, error: tokio_postgres::Error, settings: &Settings) -> Error {
     let place = &settings.place;
     let Some(said) = error.as_db_error() else {

@@ -2,13 +2,13 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what shall be, and where it may be | [`row`] | pure |
-//! | do it, if the ledger says that it is ours | [`database`] | effect |
-//! | say so | [`report`] | pure, then one write |
-//! | what others did to the rows | [`resync`] | effect, reads only |
+//! | the row that is wanted, and the tables that are allowed | [`row`] | pure |
+//! | write it, if the ledger says that it is ours | [`database`] | effect |
+//! | report it | [`report`] | pure, then one write |
+//! | what other database users did to the rows | [`resync`] | effect, reads only |
 //!
-//! At rest an object costs nothing but its part of one query for each table, every `PSQL_RESYNC`. Without [`settings`] that
-//! name a database, each object is told that there is none. This module is the driver: it runs the stages in order.
+//! An idle object costs only its share of one query for each table, every `PSQL_RESYNC`. If [`settings`] name no database,
+//! each object's status says so. This module is the driver: it runs the stages in order.
 
 mod context;
 mod database;
@@ -69,7 +69,7 @@ impl Kind for Ctx {
     }
 }
 
-/// Makes the row be as the object says, and returns it with the time of its last change. `None`: the object is let go.
+/// Writes the row as the object says, and returns it with the time of its last change. `None`: the object is gone, or may go.
 async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
     let carried = of.carries(ROW_FINALIZER);
     if of.is_deleted() {
@@ -83,14 +83,14 @@ async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
     let settings = ctx.settings()?;
     let row = Row::wanted(of.key, &of.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
     let before = row::written(of.meta(), Some(&of.before));
-    // What is well by its status is so until the comparison sees it differ.
+    // A row that the status calls ready counts as such until the comparison finds a difference.
     let well = carried && find(&of.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     if ctx.drifted.take(&row.id).is_none() && well && before.is_some() {
         return Ok(before.cloned());
     }
     let database = ctx.database().await?;
-    // Before the row, so that no row outlives its object unseen. It proves nothing more, and neither does a status: whose a
-    // row is says the ledger alone, in the transaction that writes.
+    // Before the row, so that no row outlives its object unnoticed. The finalizer proves nothing else, and neither does a
+    // status: only the ledger says who owns a row, in the transaction that writes.
     if !carried && !ctx.put_finalizer(of, true).await? {
         return Ok(None);
     }

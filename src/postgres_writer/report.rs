@@ -18,19 +18,19 @@ use crate::{
     },
 };
 
-/// Writes the status unless it is what is on record, and publishes what is new.
+/// Writes the status unless it is unchanged, and publishes what is new.
 pub(super) async fn report(ctx: &Ctx, of: &Writer<'_>, outcome: Result<&WrittenRow, &Error>) -> Result<(), Error> {
     let status = status(&of.before, of.meta().generation, outcome, clock::now());
     let said = ctx.statuses.write(&ctx.parts.client, of, &status).await;
     let said = said.map_err(Error::api(format!("write the status of PostgresWriter {}", of.key)));
-    // An event is all there is, where the API server cannot evaluate the schema's rules on the object.
+    // If the API server cannot evaluate the schema's rules on the object, an event is the only report.
     if said.as_ref().err().is_none_or(|error| error.reason() == Reason::Refused) {
         publish_by(&ctx.parts.recorder, &of.reference(), &notes(&of.before, &status)).await;
     }
     said
 }
 
-/// The status of an object whose row is as its spec says, and was written then; or after a failure.
+/// The status of an object whose row is as its spec says, or after a failure.
 fn status(
     recorded: &PostgresWriterStatus,
     generation: Option<i64>,
@@ -52,8 +52,8 @@ fn status(
     PostgresWriterStatus { observed_generation: generation, conditions, row }
 }
 
-/// The events that a change of status is worth: trouble, its end, and a row that had to be put back. That a row was simply
-/// written is in the status; one more write to the API server for each of a thousand new objects would say nothing more.
+/// The events about a change of status: trouble, its end, and a row that had to be put back. A row that was simply written
+/// is only in the status: an event for each of a thousand new objects would be one more write, and say nothing more.
 fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Note> {
     let again =
         |row: &&WrittenRow| before.row.as_ref().is_some_and(|then| then.generation == row.generation && then != *row);

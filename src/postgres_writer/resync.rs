@@ -1,5 +1,5 @@
-//! What finds rows that others changed or deleted, and rows without an object: a query for each table and a thousand
-//! objects, every now and then. An **effect**, reads only.
+//! Finds rows that other database users changed or deleted, and rows without an object, with a periodic query for each
+//! table and thousand objects. An **effect**, reads only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
     runtime::{key::key_of, panic::caught},
 };
 
-/// Compares for good, where that is asked for.
+/// Compares forever, if `PSQL_RESYNC` asks for it.
 pub(super) async fn run(ctx: &Ctx) {
     let Some(every) = ctx.settings().ok().and_then(|settings| settings.resync) else { return };
     // An object that is not listed yet looks like one that is gone. The writer ends with the controller.
@@ -38,7 +38,7 @@ async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
         let Err(error) = database.differing(&table, &rows, &mut differing).await else { continue };
         failed(ctx, &error);
         if !matches!(error.reason(), Reason::DatabaseUnavailable | Reason::DatabaseBusy) {
-            // The table is gone, or not what it was: each object says so when it tries to write.
+            // The table is gone or altered: each object reports that when it tries to write.
             differing.extend(rows.into_iter().map(|row| row.id));
         }
     }
@@ -48,15 +48,15 @@ async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
     let there =
         || ctx.objects.store.state().iter().map(|object| key_of(&**object).to_string()).collect::<BTreeSet<_>>();
     let mut orphans = database.others(&there()).await?;
-    // Those that came meanwhile have theirs.
+    // Rows of objects created meanwhile are not orphans.
     let now = there();
     orphans.retain(|id| !now.contains(id));
-    // An API server that was restored from a backup, or copied, does not know of objects that are there: so nothing is
-    // deleted for lack of an object.
+    // An API server that was restored from a backup, or copied, may not know objects whose rows exist: so no row is deleted
+    // because it lacks an object.
     if orphans != *told && !orphans.is_empty() {
         tracing::warn!(
             rows = orphans.len(),
-            "rows whose PostgresWriter went without its finalizer are kept: create and delete an object of the same name \
+            "rows whose PostgresWriter was deleted without its finalizer are kept: create and delete an object of the same name \
              for each that may go, such as {}",
             orphans[..orphans.len().min(10)].join(", ")
         );
@@ -70,7 +70,7 @@ fn failed(ctx: &Ctx, error: &Error) {
     tracing::warn!(%error, "cannot compare the rows with the PostgresWriters");
 }
 
-/// The rows that are said to be as their objects' specs say, by table. All others are worked on anyway.
+/// The rows that match their objects' specs according to the status, by table. All others are being worked on anyway.
 fn settled(ctx: &Ctx) -> BTreeMap<Table, Vec<Row>> {
     let mut tables = BTreeMap::<_, Vec<_>>::new();
     for object in ctx.objects.store.state().iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {

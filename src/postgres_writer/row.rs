@@ -1,4 +1,4 @@
-//! The row that an object stands for, and the tables that it may be in. **Pure.**
+//! The row that an object stands for, and the tables that may hold it. **Pure.**
 
 use kube::api::ObjectMeta;
 use serde::Serialize;
@@ -9,18 +9,18 @@ use crate::{
     runtime::key::Key,
 };
 
-/// The ledger: for each row its cluster, id and table, and the uid of the object it was last written for. It is in the
+/// The ledger: for each row its cluster, id and table, and the uid of the object that it was last written for. It is in the
 /// connection's default schema.
 pub(super) const LEDGER: &str = "clientapp_operator_rows";
 pub(super) const COLUMNS: &str =
     "cluster text NOT NULL, id text NOT NULL, relation text NOT NULL, uid text NOT NULL, PRIMARY KEY (cluster, id)";
-/// PostgreSQL cuts longer names off.
+/// PostgreSQL truncates longer names.
 const NAME_BYTES: usize = 63;
 /// Stands for the object's namespace in an allowed table.
 const NAMESPACE: &str = "{namespace}";
 
-/// A table, with its schema if need be: the name as users and cluster admins write it, or as it is in the ledger. What is
-/// displayed is quoted, as it has to be in a statement: so it is safe, whatever a database admin has written there.
+/// A table, with an optional schema: the name as users and cluster admins write it, or as in the ledger. `Display` quotes it,
+/// as a statement requires: so it is safe, whatever a database admin has written in the ledger.
 #[derive(Clone, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord)]
 #[display("{}", _0.split('.').map(quoted).collect::<Vec<_>>().join("."))]
 pub(super) struct Table(pub(super) String);
@@ -33,7 +33,7 @@ impl Table {
                 && word.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
         };
         let words: Vec<_> = text.split('.').collect();
-        // Rows in the ledger would be forged ownership.
+        // With rows in the ledger, users could forge ownership.
         let right = words.len() <= 2 && words.iter().all(word) && words.last() != Some(&LEDGER);
         right.then(|| Table(text.to_owned()))
     }
@@ -54,7 +54,7 @@ impl Allowed {
         tables.iter().all(|table| Table::parse(&table.replace(NAMESPACE, "n")).is_some()).then_some(Allowed(tables))
     }
 
-    /// The tables for the objects of a namespace. No namespace has a `_` in its name, so that no two mean the same.
+    /// The tables for the objects of a namespace. No namespace has a `_` in its name, so no two namespaces get the same tables.
     pub(super) fn of(&self, namespace: &str) -> Vec<String> {
         let word = namespace.replace('-', "_");
         self.0.iter().map(|table| table.replace(NAMESPACE, &word)).collect()
@@ -73,7 +73,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What the spec asks for. The schema refuses most of what is refused here; the stored object may be older than it.
+    /// What the spec asks for. The schema already refuses most of what is refused here, but the stored object may be older than the schema.
     pub(super) fn wanted(key: &Key, spec: &PostgresWriterSpec, allowed: &Allowed) -> Result<Row, Error> {
         let PostgresWriterSpec { table, name, age, country } = spec.clone();
         let nul = |text: &str| text.contains('\0').then_some("must not contain NUL, which PostgreSQL cannot store");
@@ -86,7 +86,7 @@ impl Row {
         let Some(table) = Table::parse(&table).filter(|_| tables.contains(&table)) else {
             let (namespace, tables) = (&key.namespace, tables.join(", "));
             let sentence = format!(
-                "spec.table: {table:?} is none of the tables that objects in namespace {namespace} may name, which are \
+                "spec.table: {table:?} is not one of the tables that objects in namespace {namespace} may name, which are \
                  {tables}: name one of them, or have the cluster admin add it to PSQL_TABLES of the operator",
             );
             return Err(Error::Spec { reason: Reason::TableNotAllowed, sentence });
@@ -95,7 +95,7 @@ impl Row {
     }
 }
 
-/// The row that was written for the spec as it is.
+/// The row that was written for the current spec.
 pub(super) fn written<'a>(meta: &ObjectMeta, status: Option<&'a PostgresWriterStatus>) -> Option<&'a WrittenRow> {
     status?.row.as_ref().filter(|row| meta.generation == Some(row.generation))
 }
@@ -135,12 +135,12 @@ mod tests {
             (several, "red-1", "tenant_red_1", None),
             (several, "red", "blue.people", Some("which are people, red.people, tenant_red:")),
             (several, "red", "public.people", Some("red.people")),
-            (several, "red", "People", Some("\"People\" is none")),
-            (several, "red", "{namespace}.people", Some("none of the tables")),
+            (several, "red", "People", Some("\"People\" is not one")),
+            (several, "red", "{namespace}.people", Some("not one of the tables")),
             // Tables that no statement could name.
             (several, "1", "1.people", Some("1.people")),
-            // Nor is the ledger one by what a namespace is called.
-            ("{namespace}", "clientapp-operator-rows", "clientapp_operator_rows", Some("is none")),
+            // The name of a namespace does not give access to the ledger.
+            ("{namespace}", "clientapp-operator-rows", "clientapp_operator_rows", Some("is not one")),
         ] {
             match (wanted(namespace, (table, "x", 1, "NO"), allowed), sentence) {
                 (Ok(row), None) => assert_eq!((row.table.0.as_str(), row.id), (table, format!("{namespace}/ada"))),

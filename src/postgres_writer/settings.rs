@@ -1,6 +1,6 @@
-//! How the database is reached: the `PSQL_*` variables, checked at start-up. Pure but for the file with certificates.
+//! How the database is reached: the `PSQL_*` variables, checked at start-up. Pure, except for reading the file with certificates.
 //!
-//! They are variables only, no flags: a password on a command line is one that every user of the machine can read.
+//! There are variables only, no flags: every user of the machine can read a password on a command line.
 
 use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
 
@@ -24,14 +24,14 @@ const OPTIONAL: [(&str, &str); 5] =
     [("PSQL_PORT", "5432"), ("PSQL_SSLMODE", "prefer"), (ROOT, ""), ("PSQL_POOL_SIZE", "10"), ("PSQL_RESYNC", "60")];
 /// A server that cannot be connected to within this time cannot be used.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
-/// A connection whose server does not acknowledge anything for this time is broken.
+/// A connection is broken if the server acknowledges nothing for this long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
-/// What [`super::run`] needs to know. It does not print, as a password is in it.
+/// What [`super::run`] needs to know. It does not implement `Debug`, because it contains a password.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(super) config: Config,
-    /// The database, for people.
+    /// The database, as messages name it.
     pub(super) place: String,
     pub(super) tls: MakeRustlsConnect,
     pub(super) tables: Allowed,
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the environment; an empty variable is none. `None`: there is no database.
+    /// Reads the environment; an empty variable counts as unset. `None`: there is no database.
     ///
     /// # Errors
     /// A variable that cannot be used, in a sentence that quotes no value that could be secret.
@@ -104,7 +104,7 @@ fn number<T: FromStr + PartialOrd>(least: T, most: T) -> impl FnOnce(&str) -> Op
 mod tests {
     use super::*;
 
-    /// What cannot be is shown with the process that it ends (e2e/tests/postgres_writer/faults.rs).
+    /// Invalid settings are tested with the process, which they end (e2e/tests/postgres_writer/faults.rs).
     #[test]
     fn nothing_is_needed_and_five_are_enough() {
         assert!(Settings::new(BTreeMap::new()).unwrap().is_none());

@@ -1,4 +1,4 @@
-//! libpq's `sslmode`, as tokio-postgres and rustls do it.
+//! libpq's `sslmode`, implemented with tokio-postgres and rustls.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,11 +14,11 @@ use rustls::{
 use tokio_postgres::config::SslMode as Encryption;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// When a connection is encrypted, and what of the server's certificate is checked: libpq's words and meanings, but for `allow`.
+/// When a connection is encrypted, and what of the server's certificate is checked: libpq's words and meanings, except `allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, clap::ValueEnum)]
 pub(super) enum SslMode {
     Disable,
-    /// Encrypted if the server can.
+    /// Encrypted if the server supports it.
     Prefer,
     /// Encrypted; the certificate is checked only if there is one to check it with.
     Require,
@@ -29,7 +29,7 @@ pub(super) enum SslMode {
 }
 
 impl SslMode {
-    /// What the protocol is asked for; the rest is the [`Verifier`]'s.
+    /// What is asked of the protocol; the [`Verifier`] does the rest.
     pub(super) fn encryption(self) -> Encryption {
         match self {
             SslMode::Disable => Encryption::Disable,
@@ -39,7 +39,7 @@ impl SslMode {
     }
 }
 
-/// How connections are made in a mode. `root` is the file with the authorities that are known.
+/// How connections are made in a mode. `root` is the file with the known authorities.
 pub(super) fn connector(mode: SslMode, root: Option<&Path>) -> anyhow::Result<MakeRustlsConnect> {
     let provider = Arc::new(ring::default_provider());
     let mut verifier = Verifier { mode, authorities: None, algorithms: provider.signature_verification_algorithms };
@@ -56,7 +56,7 @@ pub(super) fn connector(mode: SslMode, root: Option<&Path>) -> anyhow::Result<Ma
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Checks what the mode asks for, where rustls would check everything.
+/// Checks only what the mode asks for; rustls alone would check everything.
 #[derive(Debug)]
 struct Verifier {
     mode: SslMode,
@@ -76,13 +76,13 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
-        // As in libpq, a file with authorities makes `require` mean `verify-ca`. Without, it means that no third party listens
-        // in, not who the server is.
+        // As in libpq, a file with authorities makes `require` mean `verify-ca`. Without one, `require` keeps third parties
+        // from listening in, but does not verify the server.
         let Some(authorities) = self.authorities.as_ref().filter(|_| self.mode >= SslMode::Require) else {
             return Ok(ServerCertVerified::assertion());
         };
         match authorities.verify_server_cert(certificate, intermediates, host, ocsp, now) {
-            // The name is looked at last, when everything else is right.
+            // The name is checked last, when everything else is right.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
                 if self.mode != SslMode::VerifyFull =>
             {

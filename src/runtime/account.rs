@@ -1,10 +1,10 @@
-//! The ServiceAccount as which a request is made. **Pure.**
+//! The ServiceAccount that a request is made as. **Pure.**
 
-/// Name of the ServiceAccount that the operator makes in each namespace with a ClientApp, of its RoleBinding, and of the
-/// ClusterRole that it has by that.
+/// Name of the ServiceAccount that the operator creates in each namespace with a ClientApp, of its RoleBinding, and of the
+/// ClusterRole that the RoleBinding grants.
 pub const DEPLOYER: &str = "clientapp-deployer";
 
-/// Name of a ServiceAccount; its namespace is that of what is done as it, always.
+/// Name of a ServiceAccount; its namespace is always the one in which it acts.
 #[derive(Clone, Debug, derive_more::Display, PartialEq, Eq)]
 pub struct AccountName(String);
 
@@ -20,12 +20,12 @@ impl AccountName {
         (text.len() <= 253 && text.split('.').all(part)).then(|| AccountName(text.to_owned()))
     }
 
-    /// The user that the API server takes it for.
+    /// The user name by which the API server knows it.
     pub fn user(&self, namespace: &str) -> String {
         format!("system:serviceaccount:{namespace}:{self}")
     }
 
-    /// Whether it is the one that the operator makes.
+    /// Whether it is the account that the operator creates.
     pub fn is_deployer(&self) -> bool {
         self.0 == DEPLOYER
     }

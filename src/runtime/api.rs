@@ -1,11 +1,11 @@
-//! Answers of the API server that are no failures of the request. An **effect**.
+//! Answers of the API server that look like failures and are not. An **effect**.
 
 use std::fmt::Debug;
 
 use kube::{Api, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Creates an object for a field manager, or for this client as such. `None`: an object of its name is there already, and is left alone.
+/// Creates an object, with a field manager or the client's default. `None`: an object of that name already exists, and is left alone.
 pub(crate) async fn create_if_absent<K: Clone + Debug + DeserializeOwned + Serialize>(
     api: &Api<K>,
     manager: Option<&str>,
@@ -18,7 +18,7 @@ pub(crate) async fn create_if_absent<K: Clone + Debug + DeserializeOwned + Seria
     }
 }
 
-/// `None`: the object is gone, or the cluster does not know its kind, of which the API server says "404 page not found" and no more.
+/// `None`: the object is gone, or the cluster does not know its kind: then the API server says only "404 page not found".
 pub(crate) fn unless_gone<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),

@@ -1,5 +1,5 @@
-//! When an object whose reconcile failed is tried again: not before its time, however many events ask for it. **Pure**, but for
-//! its lock.
+//! When a failed reconcile is retried: not before its delay has passed, however many events ask for it. **Pure**, except for its
+//! lock.
 
 use std::{
     collections::HashMap,
@@ -13,12 +13,13 @@ use super::{
 };
 use crate::crd::Reason;
 
-/// One object of those that wait for the same outage to be over is tried so often: its success ends the waiting of all.
+/// During an outage, one of the waiting objects is retried at this interval. When it succeeds, all of them are retried.
 const PROBE: Duration = Duration::from_secs(3);
-/// What the API server fails on so often for one object alone is no outage, which would have ended the lead, and this state with it.
+/// After this many failures for one object alone, the API server is not down: an outage would have ended the lead, and this state
+/// with it.
 const ALONE: u32 = 20;
 
-/// The uid and generation of what was tried: a change of the spec, or a deletion, which is a new generation, is something else.
+/// The uid and generation that were tried. A change of the spec and a deletion each bring a new generation.
 pub(crate) type Attempt = (Option<String>, Option<i64>);
 
 /// The objects whose last reconcile failed.
@@ -28,7 +29,7 @@ pub(crate) struct Backoff(Mutex<State>);
 #[derive(Default)]
 struct State {
     failing: HashMap<Key, Failing>,
-    /// For each outage the object by which its end is noticed.
+    /// For each outage, the object whose success shows that it is over.
     probes: HashMap<Reason, Key>,
 }
 
@@ -47,7 +48,7 @@ impl Backoff {
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// Notes a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
+    /// Records a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
     pub(crate) fn failed(
         &self,
         key: &Key,
@@ -63,7 +64,7 @@ impl Backoff {
         let mut delay = retry.delay(failures).map(|delay| jitter(delay, unit));
         state.probes.retain(|probed, probe| *probed == reason || probe != key);
         if is_outage(reason) {
-            // Its object is gone, or it has failed alone for so long that it waits for long.
+            // The object is gone, or has failed alone so often that its delay is long.
             let lapsed = |probe: &Key| {
                 let until = state.failing.get(probe).and_then(|failing| failing.until);
                 until.is_none_or(|until| until + PROBE < now || now + PROBE < until)
@@ -81,7 +82,7 @@ impl Backoff {
         delay
     }
 
-    /// Forgets an object that is well, or gone. Returns those that need not wait any longer.
+    /// Forgets an object that succeeded or is gone. Returns the objects that no longer have to wait.
     pub(crate) fn succeeded(&self, key: &Key) -> Vec<Key> {
         let mut state = self.lock();
         state.failing.remove(key);
@@ -97,12 +98,12 @@ impl Backoff {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is complete or not begun, whatever panicked.
+        // No panic leaves a change half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What fails for all objects alike, and is over for all of them at once.
+/// Whether a failure affects all objects alike, and ends for all of them at once.
 fn is_outage(reason: Reason) -> bool {
     matches!(reason, Reason::ApiUnavailable | Reason::DatabaseUnavailable)
 }
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
         assert_eq!(backoff.succeeded(&key("a")), []);
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
-        // What a change will mend waits for no time.
+        // A failure that only a change can fix has no delay.
         let invalid = disposition(Reason::InvalidSpec, Retry::OnChange);
         assert_eq!(backoff.failed(&key("c"), attempt(1), &invalid, now, 0.5), None);
         assert_eq!(backoff.left(&key("c"), &attempt(1), now), None);
@@ -162,10 +163,10 @@ mod tests {
         woken.sort();
         assert_eq!(woken, [key("b"), key("c")]);
         assert_eq!(backoff.left(&key("c"), &attempt(1), now), None);
-        // A probe that is never tried again, since its object is gone, is followed by another one.
+        // A probe that is never retried, because its object is gone, is replaced by another.
         assert_eq!((failed("c", now), failed("b", now)), (PROBE, 10 * SECOND));
         assert_eq!(failed("b", now + 10 * SECOND), PROBE);
-        // A probe that fails otherwise is none.
+        // An object that fails for another reason is no longer the probe.
         let refused = disposition(Reason::Refused, Retry::After(MINUTE));
         backoff.failed(&key("b"), attempt(1), &refused, now, 0.5);
         assert_eq!(failed("c", now), PROBE);
@@ -182,12 +183,12 @@ mod tests {
         };
         let failed = failing(Reason::ApiUnavailable);
         assert_eq!([(); 3].map(|()| failed("a")), [2 * PROBE, 4 * PROBE, 8 * PROBE]);
-        // With a second it may be an outage after all, and the end of that is not noticed by an object that waits for long.
+        // With a second failing object it may be an outage after all, whose end an object with a long delay would notice late.
         assert_eq!((failed("b"), failed("b"), failed("a")), (PROBE, PROBE, 2 * MINUTE));
 
         let failed = failing(Reason::ApiUnavailable);
         assert_eq!([(); 6].map(|()| failed("a"))[5], 2 * MINUTE);
-        // A database may be away for as long as it likes.
+        // A database may be unavailable for any length of time.
         let failed = failing(Reason::DatabaseUnavailable);
         assert_eq!([(); 6].map(|()| failed("a"))[5], PROBE);
     }

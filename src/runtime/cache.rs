@@ -1,7 +1,7 @@
-//! A cache of watched objects, reduced to what decisions read of them.
+//! A cache of watched objects, reduced to what decisions need.
 //!
-//! kube's own reflector store keeps whole objects under their own names; here every object is also filed under the
-//! thing it belongs to (a release, a cluster), so that a reconcile reads a handful of entries and no request.
+//! kube's reflector store keeps whole objects, by name only. This cache also files each object under what it belongs to (a
+//! release, a cluster), so that a reconcile reads a few entries and needs no request.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,7 +18,7 @@ use super::key::Key;
 pub(crate) struct Entry<V> {
     pub key: Key,
     pub group: Option<Key>,
-    /// What decisions read of it; `None`: nothing, it counts as absent.
+    /// What decisions need of the object; `None`: it counts as absent.
     pub value: Option<V>,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct Cache<V> {
 
 struct Contents<V> {
     live: Index<V>,
-    /// A relist in progress: it takes the place of `live` when it is complete, so that no reader sees half a list.
+    /// A relist in progress: it replaces `live` when it is complete, so that no reader sees half a list.
     staged: Option<Index<V>>,
 }
 
 struct Index<V> {
-    /// Boxed, since a good part of the places of a map is free.
+    /// Boxed, because many slots of a map are empty.
     objects: BTreeMap<Key, Box<(Option<Key>, V)>>,
-    /// Their names once more, each behind its group.
+    /// The same names, each preceded by its group.
     grouped: BTreeSet<(Key, Key)>,
 }
 
@@ -58,7 +58,7 @@ impl<V: Clone> Index<V> {
         self.objects.insert(key, Box::new((group, value)));
     }
 
-    /// What it means that this comes, or goes.
+    /// The change that adding or removing this entry makes.
     fn change(&self, Entry { key, group, value: _ }: &Entry<V>) -> Change {
         let before = self.objects.get(key).and_then(|object| object.0.clone());
         Change::One(key.clone(), [group.clone(), before.filter(|before| Some(before) != group.as_ref())])
@@ -80,17 +80,17 @@ impl<V> Default for Cache<V> {
     }
 }
 
-/// What an event means to those who wait for changes.
+/// What an event changes for the readers of a cache.
 pub(crate) enum Change {
     /// A (re)list is complete: anything may have changed.
     Everything,
-    /// This object changed; it belongs to the first group, and belonged to the second, where that is another.
+    /// This object changed. It belongs to the first group; the second is the group it belonged to before, if different.
     One(Key, [Option<Key>; 2]),
     Nothing,
 }
 
 impl<V: Clone> Cache<V> {
-    /// Takes in one event of a watch. `entry` reduces the object.
+    /// Applies one event of a watch. `entry` reduces the object.
     pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
         let change = {
             let mut contents = self.lock();
@@ -127,7 +127,7 @@ impl<V: Clone> Cache<V> {
         change
     }
 
-    /// Forgets everything, as when the kind is gone from the cluster.
+    /// Forgets everything, for example when the kind is removed from the cluster.
     pub(crate) fn clear(&self) {
         *self.lock() = Contents { live: Index::default(), staged: None };
         self.version.send_modify(|version| *version += 1);
@@ -141,17 +141,17 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.get(key).map(|object| object.1.clone())
     }
 
-    /// Whether an object is there, and filed under this group.
+    /// Whether an object exists and is filed under this group.
     pub(crate) fn is_of(&self, key: &Key, group: &Key) -> bool {
         self.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
     }
 
-    /// All objects, in the order of their names.
+    /// All objects, ordered by name.
     pub(crate) fn all(&self) -> Vec<(Key, V)> {
         self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
-    /// The objects of a group, in the order of their names.
+    /// The objects of a group, ordered by name.
     pub(crate) fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
         let first = (group.clone(), Key::new("", ""));
@@ -159,7 +159,7 @@ impl<V: Clone> Cache<V> {
         members.filter_map(|(_, key)| Some((key.clone(), contents.live.objects.get(key)?.1.clone()))).collect()
     }
 
-    /// Tells of every change, without saying which.
+    /// Signals every change, without saying which.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
@@ -173,7 +173,7 @@ impl<V: Clone> Cache<V> {
         let _ = self.version.subscribe().wait_for(|version| *version > 0).await;
     }
 
-    /// Waits until `seen` finds what it looks for, or for `timeout`.
+    /// Waits until `seen` returns a value, for at most `timeout`.
     pub(crate) async fn wait_for<T>(&self, timeout: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let mut changes = self.version.subscribe();
         let found = async {
@@ -189,7 +189,7 @@ impl<V: Clone> Cache<V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents<V>> {
-        // Every change above is complete or not begun, whatever panicked.
+        // No panic leaves a change above half done.
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The operator's ways to the API server. An **effect**.
+//! The operator's clients of the API server. An **effect**.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use tower::{BoxError, ServiceBuilder, service_fn, timeout::Timeout};
 use super::account::AccountName;
 use crate::lead::Lead;
 
-/// A request whose answer is not complete by then has failed, so that its failure is told within five seconds.
+/// A request whose answer is not complete by then has failed, so that the failure is reported within five seconds.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// The same for a page of a list, and for what a user asks for, who may be far away: many times what a page of large objects takes.
+/// The same for a page of a list, and for the commands of a user, who may be far away: many times what a page of large objects takes.
 const LONG: Duration = Duration::from_secs(30);
-/// When the kernel asks the other end of a connection on which nothing comes whether it is still there, and how often it asks again.
+/// TCP keepalive: after how long without data the kernel probes the other end of a connection, and how often it probes again.
 const PROBE: Duration = Duration::from_secs(20);
 const PROBE_AGAIN: Duration = Duration::from_secs(10);
-/// A connection whose other end acknowledges nothing for this time is broken. Without it an operator that is cut off would not see
-/// for five minutes that its watches tell nothing more: a watch may well be silent for so long.
+/// A connection is broken if the other end acknowledges nothing for this long. Without this limit, an operator that is cut off would
+/// not notice for five minutes that its watches are dead, because a working watch may be silent for that long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
@@ -44,16 +44,16 @@ pub(crate) fn commands(config: &Config) -> kube::Result<Client> {
     Ok(within(connection(config)?, LONG))
 }
 
-/// A client for what helm asks for: it waits for as long as the API server may take, and for a watch as long as it lasts.
+/// A client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.
 pub(crate) fn forwarding(config: &Config) -> kube::Result<Client> {
     connection(config)
 }
 
-/// A client that tries nothing again. What is tried again in there, out of sight, looks like a request that lasts: up to a quarter of
-/// an hour, or for as long as a Retry-After says. Each caller has its own way to wait, and says that it does.
+/// A client that does not retry. Retries inside the client would look like one slow request, of up to a quarter of an hour or as long
+/// as a Retry-After says. Each caller has its own backoff, and reports that it waits.
 fn connection(config: &Config) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
-        // It has no proxies, and says so.
+        // This kube client has no proxy support, and its error says so.
         return Client::try_from(config.clone());
     }
     let mut connector = HttpConnector::new();
@@ -72,8 +72,8 @@ fn connection(config: &Config) -> kube::Result<Client> {
     Ok(Client::new(service, &config.default_namespace))
 }
 
-/// The same way to the API server, for requests whose answers have to be here to the last byte by the deadline. A watch has to begin
-/// by then: it goes on for as long as kube and the API server let it, and its end comes within five minutes.
+/// The same client, for requests whose answers must be complete by the deadline. A watch must only begin by then: it goes on for as
+/// long as kube and the API server let it, and ends within five minutes.
 fn within(client: Client, deadline: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = service_fn(move |request: Request<Body>| {
@@ -88,7 +88,7 @@ fn within(client: Client, deadline: Duration) -> Client {
     Client::new(Timeout::new(service, deadline), namespace)
 }
 
-/// The same client for as long as this operator leads. Then nothing is sent any more, and what is under way is cut off.
+/// The same client for as long as this operator leads. After that it sends nothing more, and aborts requests in progress.
 pub(crate) fn led(client: &Client, lead: &Lead) -> Client {
     let (client, lead, namespace) = (client.clone(), lead.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |request: Request<Body>| {
@@ -96,7 +96,7 @@ pub(crate) fn led(client: &Client, lead: &Lead) -> Client {
         async move {
             tokio::select! {
                 biased;
-                () = lead.over() => Err(BoxError::from("this operator does not lead any more")),
+                () = lead.over() => Err(BoxError::from("this operator is no longer the leader")),
                 answer = client.send(request) => answer.map_err(BoxError::from),
             }
         }
@@ -104,14 +104,14 @@ pub(crate) fn led(client: &Client, lead: &Lead) -> Client {
     Client::new(service, namespace)
 }
 
-/// The same way to the API server, for requests with the rights of a ServiceAccount of this namespace, and not the operator's own.
-/// The groups of a ServiceAccount are added by the API server.
+/// The same client, for requests with the rights of a ServiceAccount of this namespace instead of the operator's own. The API server
+/// adds the groups of the ServiceAccount.
 pub(crate) fn impersonating(client: &Client, namespace: &str, account: &AccountName) -> Client {
     let (of, user) = (client.clone(), account.user(namespace));
     let service = service_fn(move |mut request: Request<Body>| {
         let (client, user) = (of.clone(), HeaderValue::try_from(&user));
         async move {
-            // Without it the request would have the operator's rights.
+            // Without this header the request would have the operator's rights.
             request.headers_mut().insert(IMPERSONATE, user.map_err(|error| kube::Error::HttpError(error.into()))?);
             client.send(request).await
         }
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_here_to_its_last_byte_by_the_deadline_or_has_failed() {
-        // No pause in it is long, but together they are.
+        // Each pause is short, but together they are long.
         let trickle = || {
             let bytes = stream::iter(0..10_000_000).then(async |_| {
                 tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The clock of the controllers' effects; the pure stages get their time from there.
+//! The clock of the controllers' effects, which pass the time on to the pure stages.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,7 +7,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Whether a time is yet to come. One that is later than any that is ever set, this long from now, is of another clock. **Pure.**
+/// Whether a time is still to come. The operator sets none later than `latest` from now: such a time is from another clock. **Pure.**
 pub(crate) fn is_awaited(until: Timestamp, now: Timestamp, latest: SignedDuration) -> bool {
     now < until && until <= now + latest
 }

@@ -1,4 +1,4 @@
-//! The one controller of every kind: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
+//! The controller that all kinds share: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
 
 use std::{
     collections::BTreeSet,
@@ -35,13 +35,13 @@ use super::{
 };
 use crate::{crd::Guard, lead::Lead, metrics::Metrics};
 
-/// Reconciles of one kind at the same time. None of them waits for anything but answers to its requests.
+/// Concurrent reconciles of one kind. Each of them waits only for answers to its requests.
 const CONCURRENT: u16 = 32;
-/// When to look again at an object that an answer of the API server has told to be gone: the answer may be wrong, as while the
-/// API server starts, and of what is gone there is no reconcile.
+/// When to look again at an object that the API server says is gone. The answer may be wrong, for example while the API server
+/// starts; if it is right, no reconcile follows.
 pub(crate) const WRONGLY_GONE: Duration = Duration::from_secs(3);
 
-/// What follows a change of an object's own finalizers: the change brings the next reconcile, if the object was there.
+/// What follows a change of an object's own finalizers: if the object was there, the change itself triggers the next reconcile.
 pub(crate) fn after_finalizer(there: bool) -> Action {
     if there { Action::await_change() } else { Action::requeue(WRONGLY_GONE) }
 }
@@ -71,27 +71,27 @@ pub(crate) trait Kind: Send + Sync + 'static {
     type Object: Object;
     type Error: Failure;
 
-    /// Takes notice that an object is gone, however it went; one of its name may be there already. Then the event that told it is
-    /// [`seen`](Kind::seen).
+    /// Called when an object is gone, for whatever reason; a new object of its name may exist already. After this call, the event
+    /// that reported it is [`seen`](Kind::seen).
     fn gone(&self, _key: &Key) {}
 
-    /// Takes notice of an event before its object is reconciled. The objects of a list count when it is complete.
+    /// Called for an event before its object is reconciled. The objects of a list count when it is complete.
     fn seen(&self, _event: &Event<Guard<Self::Object>>) {}
 
-    /// Whether an object has changed by nothing but its status, as this operator wrote it.
+    /// Whether the only change of an object is the status that this operator wrote.
     fn wrote(&self, _object: &Guard<Self::Object>) -> bool {
         false
     }
 
-    /// Takes notice that an object waits for the time of its next reconcile, whatever asked for one now.
+    /// Called when a reconcile was requested while the object still has to wait after a failure.
     fn held_back(&self, _key: &Key) {}
 
-    /// Returns once reconciles have all that they read.
+    /// Returns once everything that reconciles read is available.
     fn synced(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// What runs beside the reconciles, until the controller stops.
+    /// Runs beside the reconciles until the controller stops.
     fn beside(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -106,7 +106,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub client: Client,
-    /// The same for watches, which are silent for long.
+    /// The client for watches, which may be silent for a long time.
     pub watch_client: Client,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
@@ -116,7 +116,7 @@ pub(crate) struct Parts {
 /// The objects of a kind, decodable or not, and the way to ask for a reconcile of some of them.
 pub(crate) struct Objects<K: Object> {
     pub store: Store<Guard<K>>,
-    /// Their names, those of a namespace side by side: most changes concern objects of one namespace.
+    /// Their names, sorted by namespace, because most changes concern objects of one namespace.
     names: Arc<Mutex<BTreeSet<Key>>>,
     triggers: mpsc::UnboundedSender<ObjectRef<Guard<K>>>,
 }
@@ -149,7 +149,7 @@ impl<K: Object> Objects<K> {
     }
 
     pub(crate) fn trigger(&self, key: &Key) {
-        // The receiver ends with the controller; then nothing is reconciled any more.
+        // The receiver ends with the controller; after that nothing is reconciled.
         let _ = self.triggers.unbounded_send(reference(key));
     }
 
@@ -157,7 +157,7 @@ impl<K: Object> Objects<K> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a reconcile of the objects in a namespace of which this is true.
+    /// Triggers a reconcile of the objects in a namespace for which `concerned` is true.
     pub(crate) fn trigger_in(&self, namespace: &str, concerned: impl Fn(&Guard<K>) -> bool) {
         let (names, first) = (self.names(), Key::new(namespace, ""));
         for key in names.range(first..).take_while(|key| key.namespace == namespace) {
@@ -167,7 +167,7 @@ impl<K: Object> Objects<K> {
         }
     }
 
-    /// Asks for a reconcile of the objects of which this is true. The store waits while each of them is asked.
+    /// Triggers a reconcile of the objects for which `concerned` is true. The store is locked while it is evaluated for each.
     pub(crate) fn trigger_where(&self, concerned: impl Fn(&Guard<K>) -> bool) {
         for object in self.store.state_filter(concerned) {
             self.trigger(&key_of(object.as_ref()));
@@ -204,7 +204,7 @@ pub(crate) async fn control<K: Kind>(
     });
     let (seen, wrote) = (driver.clone(), driver.clone());
     let mut log = WatchLog::new(&K::Object::plural(&()));
-    // While the watch lists anew: what there was before.
+    // During a relist: the objects known before it.
     let mut before = Vec::new();
     let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), in_pages(watcher::Config::default()))
         .default_backoff()
@@ -238,7 +238,7 @@ impl<K: Kind> Driver<K> {
                 for object in before.drain(..) {
                     let stored = self.objects.get(&key_of(&*object));
                     if stored.is_none_or(|stored| stored.metadata.uid != object.metadata.uid) {
-                        // What was deleted while nothing was watched is told by no event.
+                        // No event reports a deletion that happened while the watch was interrupted.
                         self.gone(&object);
                         self.tell(|kind| kind.seen(&Event::Delete(Guard::clone(&object))));
                     }
@@ -246,13 +246,13 @@ impl<K: Kind> Driver<K> {
                 *self.objects.names() = self.objects.store.state().iter().map(|object| key_of(&**object)).collect();
             }
             Event::Apply(object) => _ = self.objects.names().insert(key_of(object)),
-            // The list may break off, and the next one be without this.
+            // The list may be interrupted, and the next list may lack this object.
             Event::InitApply(_) => {}
         }
         self.tell(|kind| kind.seen(event));
     }
 
-    /// Has the kind take notice of something.
+    /// Calls the kind, and survives a panic in it.
     fn tell<T>(&self, notice: impl FnOnce(&K) -> T) -> Option<T> {
         survived(&K::Object::plural(&()), || notice(&self.kind))
     }
@@ -263,7 +263,7 @@ impl<K: Kind> Driver<K> {
 
     fn gone(&self, object: &Guard<K::Object>) {
         let key = key_of(object);
-        // Else it was recreated.
+        // Otherwise it was recreated.
         if self.objects.get(&key).is_none() {
             self.objects.names().remove(&key);
         }
@@ -274,10 +274,10 @@ impl<K: Kind> Driver<K> {
     async fn reconcile(&self, object: &Guard<K::Object>) -> Action {
         tokio::select! {
             _ = self.synced.get_or_init(|| self.kind.synced()) => {}
-            // The watches end with the operator; one that had not begun by then never will.
+            // The watches end with the operator: a watch that has not begun by then never will.
             () = self.stop.cancelled() => return Action::await_change(),
         }
-        // Before the token does, the clock tells a process that was frozen.
+        // In a process that was frozen, the clock shows the end of the lead before the token does.
         if !self.lead.holds() {
             return Action::await_change();
         }

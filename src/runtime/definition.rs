@@ -1,4 +1,4 @@
-//! Whether the cluster knows a kind, by a watch of its definition: a watch of a kind that is not there would be a poll.
+//! Whether the cluster knows a kind, from a watch of its definition: a watch of a kind that is not installed would be polling.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// The definition of this name. The watch selects it alone, so permission for this name is enough.
+    /// The definition of this name. The watch selects only this one, so a right to this name is enough.
     pub(crate) fn new(name: &'static str) -> Self {
         Definition { name, until_gone: false, found: Cache::default() }
     }
 
-    /// The same, but a definition that is being deleted counts as there until it is gone: its objects are still served,
-    /// and have to be let go by those who have a finalizer on them.
+    /// The same, but a definition that is being deleted counts as installed until it is gone: its objects are still served,
+    /// and the operator still has to remove its finalizers from them.
     pub(crate) fn until_gone(name: &'static str) -> Self {
         Definition { until_gone: true, ..Self::new(name) }
     }
@@ -39,19 +39,19 @@ impl Definition {
         !self.found.is_empty()
     }
 
-    /// Returns once it is known whether the kind is there.
+    /// Returns once it is known whether the kind is installed.
     pub(crate) async fn synced(&self) {
         self.found.synced().await;
     }
 
-    /// Waits until the kind is there, or until it is gone.
+    /// Waits until the kind is installed, or until it is gone.
     pub(crate) async fn until(&self, installed: bool) {
         const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
         self.found.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
     }
 
-    /// Runs a controller of the kind while the kind is there, until `stop`. Its token ends when the kind is gone, too. Returns
-    /// when the last one has ended.
+    /// Runs a controller of the kind while the kind is installed, until `stop`. The controller's token is also cancelled when the
+    /// kind is gone. Returns when the last controller has ended.
     pub(crate) async fn control<F>(
         &self,
         client: Client,
@@ -79,7 +79,7 @@ impl Definition {
         }
     }
 
-    /// Watches for good, and tells of each change, and of each failure or its end.
+    /// Watches forever. Calls `changed` for each change, and `failed` with each failure, or with `None` after a success.
     pub(crate) async fn watch(
         &self,
         client: Client,

@@ -1,4 +1,4 @@
-//! What follows from a failure: which condition says it, and when to try again. **Pure.**
+//! What follows from a failure: which condition reports it, and when to try again. **Pure.**
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::crd::{
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// The API server's own sentence where there is one: it names verb, resource and user of a refusal.
+/// The API server's own message, if there is one: it names the verb, resource and user of a refusal.
 pub(crate) fn api_sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -21,16 +21,16 @@ pub(crate) fn api_sentence(error: &kube::Error) -> String {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
-    /// When something changes; a watch tells.
+    /// When something changes, which a watch reports.
     OnChange,
     /// After this time, the same every time.
     After(Duration),
-    /// After the first time, doubled with every failure in a row up to the second.
+    /// After the first duration, doubled with each consecutive failure, up to the second.
     Doubling(Duration, Duration),
 }
 
 impl Retry {
-    /// The time to wait after this many failures in a row (1 is the first), before jitter.
+    /// The time to wait after this many consecutive failures (1 is the first), before jitter.
     pub(crate) fn delay(self, failures: u32) -> Option<Duration> {
         match self {
             Retry::OnChange => None,
@@ -45,7 +45,7 @@ impl Retry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disposition {
-    /// The condition that says it; `None`: no condition changes.
+    /// The condition that reports it; `None`: no condition changes.
     pub condition: Option<&'static str>,
     /// Whether that condition is known not to hold, or unknown.
     pub state: State,
@@ -64,32 +64,32 @@ pub(crate) const INTERNAL_ERROR: Disposition = Disposition {
 };
 
 impl Disposition {
-    /// Of what no condition says.
+    /// For a failure that no condition reports.
     pub(crate) fn untold(reason: Reason, retry: Retry) -> Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
-    /// What the condition says of this failure.
+    /// What the condition says about this failure.
     pub(crate) fn verdict(&self, failure: &impl std::fmt::Display) -> Verdict {
         Verdict { state: self.state, reason: self.reason.into(), message: failure.to_string() }
     }
 }
 
-/// What follows from a failed request to the API server, whatever was asked of it.
+/// What follows from a failed request to the API server, whatever the request was.
 pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
-    // What a cluster admin repairs is noticed within a minute. An API server that starts refuses the same way, until it knows the
-    // roles and kinds.
+    // A repair by a cluster admin is noticed within a minute. A starting API server also refuses like this, until it knows the roles
+    // and kinds.
     let soon = Retry::Doubling(5 * SECOND, MINUTE);
     let (reason, stalled, retry) = match refusal(error) {
-        // Another client that never stops changing the object makes no storm of these.
+        // With this backoff, another client that keeps changing the object does not cause a storm of requests.
         Refusal::Conflict => {
             let soon = Retry::Doubling(Duration::from_millis(200), 5 * SECOND);
             return Disposition::untold(Reason::Conflict, soon);
         }
-        // Until one of both field managers gives in.
+        // Until one of the two field managers gives up the field.
         Refusal::OwnedField => (Reason::Refused, true, Retry::After(5 * MINUTE)),
-        // Its deletion ends the app's as well.
+        // The deletion of the namespace deletes the app as well.
         Refusal::NamespaceTerminating => (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND)),
         Refusal::Quota => (Reason::QuotaExceeded, true, often),
         Refusal::Right | Refusal::Admission | Refusal::Expansion => (Reason::AccessDenied, true, soon),

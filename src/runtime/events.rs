@@ -22,23 +22,23 @@ use crate::crd::{
     reason,
 };
 
-/// How an event names the operator, whichever process of it.
+/// The operator's name in events, the same for all of its processes.
 const CONTROLLER: &str = "clientapp-operator";
 /// The API server refuses longer notes in events.
 const NOTE_BYTES: usize = 1000;
-/// What is told again after a longer time is another event (k8s.io/client-go/tools/events, `finishTime`).
+/// A repetition after a longer time is a new event (k8s.io/client-go/tools/events, `finishTime`).
 const SERIES: Duration = Duration::from_secs(6 * 60);
-/// Events of which a repetition is noticed, as many as client-go does.
+/// How many events are remembered to notice repetitions: as many as in client-go.
 const SERIES_AT_ONCE: u64 = 4096;
 
-/// Publishes events, and counts those that are told again and again. kube's own recorder does the same, but keeps each event
-/// whole, and walks all of them for each that it publishes: at a thousand apps they were a quarter of the memory in use.
+/// Publishes events, and counts repetitions. kube's own recorder does the same, but keeps whole events and scans all of them for
+/// each that it publishes: with a thousand apps they took a quarter of the memory in use.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     client: Client,
     /// This process.
     instance: String,
-    /// By what makes an event another one: its name, and how often it was told.
+    /// By a hash of what tells events apart: the event's name, and how often it was published.
     told: Cache<[u8; 32], (String, i32)>,
 }
 
@@ -94,15 +94,14 @@ impl Recorder {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Note {
-    /// What was done about it. Events that differ in nothing but their sentence are counted as one, so the revision
-    /// is in here.
+    /// What was done about it. Events that differ only in their message are counted as one, so the revision belongs in here.
     pub action: String,
-    /// It is worth a look.
+    /// Whether it needs attention.
     pub warning: bool,
     pub reason: String,
-    /// The object that it was done to, where that is another one. Such events are counted by object.
+    /// The object that it was done to, if that is not the object of the event. Such events are counted per object.
     pub related: Option<ObjectReference>,
-    /// The same sentence as in the status.
+    /// The same message as in the status.
     pub message: String,
 }
 
@@ -115,14 +114,14 @@ impl Note {
         Note { warning: true, ..Note::normal(action, reason, message) }
     }
 
-    /// The message, as far as an event may have it.
+    /// The message, cut to the length that an event may have.
     fn sentence(&self) -> String {
         let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= NOTE_BYTES;
         self.message.char_indices().take_while(fits).map(|(_, c)| c).collect()
     }
 }
 
-/// What a change of conditions is worth, if it is a turn of `Ready`. **Pure.**
+/// The event about a change of `Ready`, if it has changed. **Pure.**
 pub(crate) fn turn_of_ready(action: &str, before: &[Condition], after: &[Condition]) -> Option<Note> {
     let [then, now] = [before, after].map(|conditions| find(conditions, kind::READY));
     let now = now.filter(|now| then.is_none_or(|then| (&then.status, &then.reason) != (&now.status, &now.reason)))?;
@@ -173,7 +172,7 @@ mod tests {
             ("1", long.clone()),
             ("1", Note { message: "in other words".to_owned(), ..long.clone() }),
             ("1", long.clone()),
-            // Each of these is another event.
+            // Each of these is a separate event.
             ("2", long.clone()),
             ("1", Note { action: "Installing".to_owned(), ..long.clone() }),
             ("1", Note { reason: "Refused".to_owned(), ..long.clone() }),

@@ -38,8 +38,8 @@ pub(crate) fn client(answer: impl Fn(&Method, &str, Value) -> (u16, Value) + Clo
     Client::new(service, "default")
 }
 
-/// Runs a controller in a cluster with two objects of its kind, and stops it when the reconcile of `ns/panics` has panicked and been
-/// told of in the status, and the reconcile of `ns/other` has come as far: to where it puts the finalizer on.
+/// Runs a controller in a cluster with two objects of its kind. Stops it when the status of `ns/panics` reports that its reconcile
+/// panicked, and the reconcile of `ns/other` has got to the same point, where it adds the finalizer.
 pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce(Parts, CancellationToken)) {
     let (group, version, plural) = (K::group(&()), K::api_version(&()), K::plural(&()));
     let object = |name: &str| {

@@ -1,4 +1,4 @@
-//! Watches, each into a cache of its own, and the reconciles that a change asks for. An **effect**, reads only.
+//! Watches that each fill their own cache, and the reconciles that a change triggers. An **effect**, reads only.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -17,18 +17,19 @@ use super::{
     watch::{forbidden, in_pages, keep},
 };
 
-/// Asks for a reconcile of the objects that a change concerns: of the group that what has changed is filed under, or else of itself.
+/// Triggers a reconcile of the objects that a change concerns. The key is the group that the changed object is filed under, or else
+/// the object itself.
 pub(crate) type Changed<K> = fn(&Objects<K>, &Key);
 
-/// An object as a watch brings it.
+/// An object as a watch delivers it.
 pub(crate) trait Seen: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
 
 impl<S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Seen for S {}
 
-/// Starts watches for the controller of a kind, for good.
+/// Starts the watches of a kind's controller, which run until `stop`.
 pub(crate) struct Feeder<'a, K: Object> {
     pub client: &'a Client,
-    /// Those that are reconciled.
+    /// The objects that are reconciled.
     pub objects: &'a Objects<K>,
     pub tasks: &'a TaskTracker,
     pub stop: &'a CancellationToken,
@@ -39,7 +40,7 @@ impl<K: Object> Feeder<'_, K> {
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(feed));
     }
 
-    /// Of a kind that every cluster has.
+    /// Watches a kind that every cluster has.
     pub(crate) fn all<S: Seen, V: Clone + Send + 'static>(
         &self,
         resource: &'static str,
@@ -55,7 +56,7 @@ impl<K: Object> Feeder<'_, K> {
         cache
     }
 
-    /// Of a kind that a cluster may do without.
+    /// Watches a kind that a cluster may lack.
     pub(crate) fn optional<S: Seen, V: Clone + Send + 'static>(
         &self,
         definition: &'static str,
@@ -69,18 +70,18 @@ impl<K: Object> Feeder<'_, K> {
     }
 }
 
-/// Asks for the reconciles that a change of a cache calls for.
+/// Triggers the reconciles that a change of a cache requires.
 pub(crate) fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
     match change {
         Change::Everything => objects.trigger_where(|_| true),
         Change::One(key, [None, None]) => changed(objects, key),
-        // What leaves a group concerns that, too.
+        // An object that leaves a group concerns that group, too.
         Change::One(_, groups) => groups.iter().flatten().for_each(|group| changed(objects, group)),
         Change::Nothing => {}
     }
 }
 
-/// Whether the objects of a kind can be told.
+/// Whether the objects of a kind can be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Availability {
     /// The cluster does not know the kind.
@@ -91,11 +92,11 @@ pub(crate) enum Availability {
     Refused(String),
 }
 
-/// A kind that a cluster may do without: whether it is there, and its objects while it is.
+/// A kind that a cluster may lack: whether it is installed, and its objects while it is.
 pub(crate) struct Optional<V> {
     definition: Definition,
     pub objects: Cache<V>,
-    /// Why they cannot be seen, while RBAC refuses that. Only what needs them waits for it.
+    /// Why the objects cannot be seen, while RBAC refuses that. Only what needs them has to wait.
     refused: sync::watch::Sender<Option<String>>,
 }
 
@@ -116,7 +117,7 @@ impl<V: Clone + Send> Optional<V> {
         }
     }
 
-    /// Returns once it is known whether the kind is there, and its objects are, or that they cannot be seen.
+    /// Returns once it is known that the kind is not installed, what its objects are, or that they cannot be seen.
     pub(crate) async fn synced(&self) {
         let known = async {
             self.definition.synced().await;
@@ -127,16 +128,16 @@ impl<V: Clone + Send> Optional<V> {
         let mut refused = self.refused.subscribe();
         tokio::select! {
             () = known => {}
-            // The sender lives as long as this.
+            // The sender lives in self, so this cannot fail.
             _ = refused.wait_for(Option::is_some) => {}
         }
     }
 
-    /// Takes note of what came of a watch, and tells whether that changes anything.
+    /// Records the outcome of a watch, and returns whether it changes anything.
     fn note(&self, failure: Option<&watcher::Error>) -> bool {
         let sentence = failure.and_then(forbidden);
         if failure.is_some() && sentence.is_none() {
-            // Whatever it is, it says nothing about rights.
+            // This failure says nothing about rights.
             return false;
         }
         self.refused.send_if_modified(|refused| std::mem::replace(refused, sentence.clone()) != sentence)

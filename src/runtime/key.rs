@@ -1,4 +1,4 @@
-//! What objects are called here. **Pure.**
+//! Names of objects, and hashes. **Pure.**
 
 use kube::{Resource, ResourceExt as _};
 use sha2::{Digest as _, Sha256};

@@ -1,4 +1,4 @@
-//! Decoding without what nothing reads. Pure.
+//! Decoding without the fields that nothing reads. Pure.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use crate::crd::guard::without_managed_fields;
 
-/// An object of kind `K` whose managed fields were never decoded. They are trees of single field names: of the metadata of a
-/// Secret or a Service, most of the text and nearly all of the memory.
+/// An object of kind `K` whose managed fields were never decoded. They are trees of field names, which make up most of the text and
+/// nearly all of the memory of a Secret's or Service's metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean<K>(pub K);
 

@@ -1,8 +1,8 @@
-//! What the controllers of all kinds do alike.
+//! What the controllers of all kinds share.
 //!
 //! | | module | |
 //! |---|---|---|
-//! | what objects are called | [`key`], [`account`] | pure |
+//! | names of objects and accounts | [`key`], [`account`] | pure |
 //! | what is watched | [`feeder`], [`lean`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | how requests are made | [`client`], [`api`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
@@ -10,7 +10,7 @@
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
 //! | what is written about an object | [`subject`], [`status`], [`events`] | effect |
-//! | what is made up, and what time it is | [`password`], [`clock`] | effect |
+//! | generated passwords, and the time | [`password`], [`clock`] | effect |
 
 pub mod account;
 pub(crate) mod api;

@@ -1,11 +1,11 @@
-//! A panic in one reconcile fails that object, and no other; and what a watch brings stops no watch. An **effect**.
+//! A panic in a reconcile fails only that object, and a panic over an event does not stop the watch. An **effect**.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 
-/// So much of a panic's words goes into a status.
+/// How many characters of a panic's message go into a status.
 const LENGTH: usize = 300;
 
 /// A reconcile has panicked: a bug in the operator.
@@ -19,7 +19,7 @@ pub(crate) struct Panic {
 
 pub(crate) fn words(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
-    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
 }
 
 /// Runs one reconcile, and returns a panic in it as an error.
@@ -27,8 +27,8 @@ pub(crate) async fn caught<T, E>(
     reconcile: impl Future<Output = Result<T, E>>,
     failure: impl FnOnce(Panic) -> E,
 ) -> Result<T, E> {
-    // Unwind safe: what reconciles share are caches and counters, and each change of them is one step under a lock that a
-    // panic elsewhere leaves whole. What was in the middle of something was the reconcile itself, which ends here.
+    // Unwind safe: reconciles share only caches and counters, and each change of them is one step under a lock, which a panic
+    // elsewhere does not break. Only the reconcile itself was interrupted, and it ends here.
     match AssertUnwindSafe(reconcile).catch_unwind().await {
         Ok(result) => result,
         Err(payload) => {
@@ -38,22 +38,22 @@ pub(crate) async fn caught<T, E>(
     }
 }
 
-/// Takes in what a watch of this resource brings; `None`: it was not taken in, or not completely, which the log tells. The watch
-/// goes on: it feeds all objects of its kind, and what it brings next may be taken in.
+/// Processes an event of a watch of this resource. `None`: a panic, which is logged; the event was not processed, or not completely.
+/// The watch goes on, because it feeds all objects of its kind and the next event may not panic.
 pub(crate) fn survived<T>(resource: &str, take_in: impl FnOnce() -> T) -> Option<T> {
-    // Unwind safe as above. The panic itself, and where it was, is in the log already.
+    // Unwind safe as above. The panic itself and its location are in the log already.
     let taken_in = std::panic::catch_unwind(AssertUnwindSafe(take_in));
     taken_in
         .inspect_err(|_| {
             tracing::error!(
                 resource,
-                "internal error of the operator: a change was not taken in; report it with the panic before"
+                "internal error of the operator: a change was not processed; report it with the panic before"
             )
         })
         .ok()
 }
 
-/// What a thread for work that blocks has come to; if it has panicked, so does this.
+/// The result of a thread for blocking work; if the thread panicked, so does this.
 pub(crate) async fn joined<T>(work: JoinHandle<T>) -> T {
     work.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
@@ -76,8 +76,8 @@ mod tests {
             (async { panic!("a sentence") }.boxed(), "a sentence;"),
             (async { panic!("{} {}", "two", "words") }.boxed(), "two words;"),
             (async { panic!("one line\nand another") }.boxed(), "one line;"),
-            (async { std::panic::panic_any(1) }.boxed(), "a panic without words"),
-            // Across a point at which it waits.
+            (async { std::panic::panic_any(1) }.boxed(), "a panic without a message"),
+            // After an await point.
             (
                 async {
                     tokio::task::yield_now().await;

@@ -10,7 +10,7 @@ const PASSWORD_LENGTH: usize = 32;
 /// session path unescaped.
 ///
 /// # Panics
-/// When the operating system has no randomness to give: no password is better than a guessable one.
+/// When the operating system provides no randomness: no password is better than a guessable one.
 pub(crate) fn password() -> ByteString {
     let mut random = UnwrapErr(SysRng);
     ByteString((0..PASSWORD_LENGTH).map(|_| random.sample(Alphanumeric)).collect())

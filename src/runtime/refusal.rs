@@ -1,18 +1,18 @@
-//! What a failed request to the API server means, whatever was asked of it. **Pure.** The only place that reads the server's text, and
-//! only where it says a thing in no other way.
+//! What a failed request to the API server means, whatever the request was. **Pure.** This is the only place that reads the server's
+//! message, and it does so only where code and causes do not tell the cases apart.
 
 use kube::core::Status;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Another client has changed or created the object first, or its uid is another one.
+    /// Another client changed or created the object first, or the object has another uid.
     Conflict,
     /// Another field manager owns a field that was applied without force.
     OwnedField,
-    /// A namespace on its way out refuses every creation.
+    /// A namespace that is being deleted refuses every creation.
     NamespaceTerminating,
     Quota,
-    /// The StorageClass lets no volume grow.
+    /// The StorageClass does not allow volumes to grow.
     Expansion,
     /// RBAC: the operator lacks a right.
     Right,
@@ -20,9 +20,9 @@ pub(crate) enum Refusal {
     Admission,
     /// The object, its namespace or its kind is not there.
     NotFound,
-    /// The object itself: its schema, its rules, its size.
+    /// The object itself is refused: by its schema, by its rules, or for its size.
     Invalid,
-    /// No answer, or one that says nothing of the request.
+    /// No answer, or an answer that says nothing about the request.
     Unavailable,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn refusal(error: &kube::Error) -> Refusal {
         403 => Refusal::Admission,
         404 => Refusal::NotFound,
         400 | 413 | 422 => Refusal::Invalid,
-        // With code 500: a server-side apply of a field that the kind does not have, and an object that etcd does not take.
+        // With code 500: a server-side apply of a field that the kind does not have, and an object that etcd does not accept.
         _ if ["field not declared in schema", "failed to create typed patch object", "request is too large"]
             .map(says)
             .contains(&true) =>

@@ -1,4 +1,4 @@
-//! Statuses of any kind: written, and remembered for as long as the watch is late. An **effect**.
+//! Statuses of all kinds: written, and remembered until the watch catches up. An **effect**.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -16,8 +16,8 @@ use crate::crd::Guard;
 
 const FIELD_MANAGER: &str = "clientapp-operator/status";
 
-/// The statuses of objects as they were last written, for as long as the watch is late: a reconcile right after a write
-/// would not know of it, and do the same again at once.
+/// The statuses of objects as last written, which count until the watch catches up: otherwise a reconcile right after a write
+/// would not know of it, and repeat the same work.
 pub struct Statuses<S>(Memo<Key, Arc<Written<S>>>);
 
 struct Written<S> {
@@ -39,7 +39,7 @@ impl<S: Clone + Default> Statuses<S> {
         self.0.put(key.clone(), Arc::new(Written { uid: uid.to_owned(), resource_version, status: status.clone() }));
     }
 
-    /// The object's status: as the watch has it, or as it was written since.
+    /// The object's status: as the watch has it, or as written since.
     pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<S>) -> S {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
         let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
@@ -55,13 +55,13 @@ impl<S: Clone + Default> Statuses<S> {
         Subject { key, guard, before: self.get(key, &guard.metadata, seen) }
     }
 
-    /// Whether this is the very version that a status was written into.
+    /// Whether this is exactly the version that came from the last write of the status.
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok());
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
     }
 
-    /// Writes the status of an object, unless it is what is on record, and remembers it.
+    /// Writes the status of an object and remembers it, unless it is unchanged.
     pub async fn write<K: Object>(&self, client: &Client, of: &Subject<'_, K, S>, status: &S) -> kube::Result<()>
     where
         S: PartialEq + Serialize,
@@ -81,17 +81,17 @@ impl<S: Clone + Default> Statuses<S> {
 
 /// Writes the whole status of an object, and returns the version that has it.
 ///
-/// By JSON patch, the one way to have the API server compare the uid: an apply or a merge to a custom resource's status
-/// disregards it, and an object that was deleted and recreated in between was given its predecessor's status.
+/// By JSON patch, the only way to make the API server compare the uid: an apply or a merge to a custom resource's status
+/// ignores it, and an object that was deleted and recreated in between would get its predecessor's status.
 ///
 /// # Errors
-/// The API server's refusal; one that [`is_gone`] if the object is gone, or is another one.
+/// The API server's refusal, for which [`is_gone`] is true if the object is gone or was recreated.
 pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     S: Serialize,
 {
-    // The answer is the object, and may be one that does not decode.
+    // The answer is the object, which may not decode.
     let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
     let patch = json!([
         {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -108,12 +108,12 @@ where
     }
 }
 
-/// Whether a status could not be written since its object is gone.
+/// Whether a status could not be written because its object is gone.
 pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if [404, 410].contains(&status.code))
 }
 
-/// A patch that cannot be applied is refused without a cause; an object that it would make invalid, with its causes.
+/// A patch that cannot be applied is refused without causes; a patch that would make the object invalid, with causes.
 fn is_other(status: &Status) -> bool {
     status.code == 422 && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The object of one reconcile: what is known of it, its finalizer, and whether it is still there. An **effect**.
+//! The object of one reconcile: what is known about it, its finalizer, and whether it is still there. An **effect**.
 
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -19,7 +19,7 @@ pub(crate) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
 pub struct Subject<'a, K, S> {
     pub key: &'a Key,
     pub guard: &'a Guard<K>,
-    /// Its status as it is on record.
+    /// Its status as last recorded.
     pub before: S,
 }
 
@@ -50,16 +50,16 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         carries(self.meta(), finalizer)
     }
 
-    /// Puts a finalizer on the object, or takes it off. It is no failure if the object is gone, but `false`: what would be
-    /// made for it now would not be taken down.
+    /// Adds a finalizer to the object, or removes it. `false`: the object is gone, which is not a failure, but nothing may be
+    /// created for it any more, because no teardown would follow.
     pub async fn put_finalizer(&self, client: &Client, finalizer: &str, on: bool) -> kube::Result<bool> {
         let meta = self.meta();
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         finalizers.retain(|found| found != finalizer);
         finalizers.extend(on.then(|| finalizer.to_owned()));
-        // The answer is the object, and may be one that does not decode.
+        // The answer is the object, which may not decode.
         let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
-        // With uid and version of the object that was looked at, no other client's finalizer is lost and no successor is
+        // The uid and version make sure that no other client's finalizer is lost, and that no successor of the object is
         // touched.
         let patch = json!({"metadata": {
             "uid": meta.uid,
@@ -70,19 +70,19 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         unless_gone(written).map(|found| found.is_some())
     }
 
-    /// Whether it is gone, as the API server has it now.
+    /// Whether the API server says now that it is gone.
     pub async fn is_gone(&self, client: &Client) -> kube::Result<bool> {
         Ok(self.now(client).await?.is_none())
     }
 
-    /// Whether it is as this reconcile finds it, and is to stay, as the API server has it now.
+    /// Whether the API server still has it with the same generation, and not in deletion.
     pub async fn is_current(&self, client: &Client) -> kube::Result<bool> {
         let now = self.now(client).await?;
         let is_same = |now: &ObjectMeta| now.generation == self.meta().generation && now.deletion_timestamp.is_none();
         Ok(now.as_ref().is_some_and(is_same))
     }
 
-    /// This very object, as the API server has it now.
+    /// This same object, by uid, as the API server has it now.
     async fn now(&self, client: &Client) -> kube::Result<Option<ObjectMeta>> {
         let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
         let found = api.get_metadata_opt(&self.key.name).await?;

@@ -1,4 +1,4 @@
-//! What becomes of a watch: events into caches, stores and controllers, and a word when it is interrupted. An **effect**,
+//! Where the events of a watch go: into caches, stores and controllers, and into the log when it is interrupted. An **effect**,
 //! reads only.
 
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use super::{
     panic::survived,
 };
 
-/// Objects of a list that are decoded at a time. With its managed fields, which are trees, an object takes some fifty KiB for that
-/// moment, and at the start a dozen kinds are listed at once.
+/// How many objects of a list are decoded at a time. Meanwhile an object with its managed fields, which are trees, takes about
+/// 50 KiB, and at startup a dozen kinds are listed at once.
 const PAGE: u32 = 100;
 
-/// What every watch is begun with.
+/// The configuration of every watch.
 pub(crate) fn in_pages(config: watcher::Config) -> watcher::Config {
     config.page_size(PAGE)
 }
 
-/// Takes one watch into a cache for good, and tells of each change.
+/// Feeds a cache from one watch forever, and calls `changed` for each change.
 pub(crate) async fn keep<K, V: Clone>(
     resource: &str,
     stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
@@ -53,7 +53,7 @@ where
     K: Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
-    // A controller that is stopped before its first list waits for that list for ever, and reconciles nothing meanwhile.
+    // A controller that is stopped before its first list waits for that list forever, and reconciles nothing meanwhile.
     let never_began = async {
         stop.cancelled().await;
         if objects.wait_until_ready().now_or_never().is_some() {
@@ -66,10 +66,10 @@ where
     }
 }
 
-/// The objects that are or were changed, each once the store behind this stream has it: the objects of a list come when
-/// the list is complete. Asked for earlier, as with kube's `applied_objects`, an object of the first page of a new list would be
-/// reconciled as it was before, or not at all. A change that was `wrote` by this operator comes not at all; but a list brings all,
-/// since what was between its versions and those of the watch before is not known.
+/// The changed objects, each once the store behind this stream has it: the objects of a list come when the list is complete. If they
+/// came earlier, as with kube's `applied_objects`, an object of the first page of a relist would be reconciled in its old state, or
+/// not at all. A change that this operator `wrote` is left out; but a list brings all objects, because it does not show what happened
+/// since the watch before it.
 pub(crate) fn stored_objects<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store<K>,
@@ -78,7 +78,7 @@ pub(crate) fn stored_objects<K>(
 where
     K: Lookup<DynamicType = ()> + Clone + 'static,
 {
-    // By name: the store has the objects of a list, and a second copy of all of them would be as large.
+    // By name: the store has the objects of a list, and a second copy would take as much memory.
     let mut listed = Vec::new();
     events.flat_map(move |event| {
         let (mut complete, mut other) = (Vec::new(), None);
@@ -97,13 +97,13 @@ where
     })
 }
 
-/// What the log says of a watch: that it is interrupted, and why, once until it runs again, and once more if it then is refused for
-/// good. A watch is resumed by itself, with backoff. An API server that stops or starts says one thing after the other, refusals among
-/// them, and may complete a list before it can serve the watch that follows.
+/// What the log says about a watch: one line with the cause when it is interrupted, and one more if it is then refused for good. A
+/// watch resumes by itself, with backoff. An API server that stops or starts answers with changing errors, refusals among them, and
+/// may complete a list before it can serve the watch that follows.
 pub(crate) struct WatchLog {
     resource: String,
     state: WatchState,
-    /// The code of the last failure, if that says why, and how often in a row it came.
+    /// The code of the last failure, if it is a refusal, and how often it came in a row.
     refused: (Option<u16>, u32),
 }
 
@@ -115,19 +115,19 @@ enum WatchState {
 }
 
 impl WatchLog {
-    /// So many refusals in a row are no start of an API server: by the watch's backoff, half a minute of them.
+    /// This many refusals in a row are not just an API server that starts: with the watch's backoff they take half a minute.
     const FOR_GOOD: u32 = 6;
-    /// A watch that fails sooner after its list is still interrupted.
+    /// A watch that fails sooner than this after its list counts as still interrupted.
     const SETTLES: Duration = Duration::from_secs(10);
 
     pub(crate) fn new(resource: &str) -> WatchLog {
         WatchLog { resource: resource.to_owned(), state: WatchState::Runs, refused: (None, 0) }
     }
 
-    /// Takes note of what the watch brings, and returns whether that was worth a line.
+    /// Records an event or error of the watch, and returns whether it was logged.
     pub(crate) fn see<K>(&mut self, event: &watcher::Result<watcher::Event<K>>, now: Instant) -> bool {
         let error = match event {
-            // A list may still fail.
+            // The list may still fail.
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => return false,
             Ok(watcher::Event::InitDone) => {
                 if let WatchState::Interrupted = self.state {
@@ -149,7 +149,7 @@ impl WatchLog {
             WatchState::Interrupted => false,
             WatchState::Resumed(at) => now.duration_since(at) >= Self::SETTLES,
         };
-        // The code of the first line is not told again.
+        // The code of the first line is not logged again.
         self.refused = (code, if ran { Self::FOR_GOOD } else { times });
         self.state = WatchState::Interrupted;
         let is_new = ran || code.is_some() && times == Self::FOR_GOOD;
@@ -171,12 +171,12 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// The API server's sentence, if it is RBAC that refuses the watch.
+/// The API server's message, if RBAC refuses the watch.
 pub(crate) fn forbidden(error: &watcher::Error) -> Option<String> {
     answer(error).filter(|status| status.code == 403).map(|status| status.message.clone())
 }
 
-/// The API server's own sentence where there is one: it names verb and resource of what RBAC refuses.
+/// The API server's own message, if there is one: it names the verb and resource that RBAC refuses.
 fn watch_sentence(error: &watcher::Error) -> String {
     match answer(error) {
         None => error.to_string(),
@@ -220,7 +220,7 @@ mod tests {
             (0, Ok(InitDone), false),
             (1, failed(503), true),
             (2, failed(500), false),
-            // A list that fails, too.
+            // A list that fails as well.
             (3, Ok(Init), false),
             (3, Ok(InitApply(object())), false),
             (4, failed(403), false),
@@ -292,7 +292,7 @@ mod tests {
             InitDone,
             Apply(object("b", "first")),
             Apply(object("b", "own")),
-            // A new list that breaks off, and one that does not.
+            // A relist that is interrupted, and one that is not.
             Init,
             InitApply(object("gone", "first")),
             Init,

@@ -142,7 +142,7 @@ async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
     assert_eq!(scene.rows().await, [scene.ada(37), bob]);
     assert_eq!(scene.ledger().await[0], scene.entry("ada", "people").await);
 
-    let told = "went without its finalizer are kept";
+    let told = "was deleted without its finalizer are kept";
     scene
         .until(told, async || (scene.log().contains(told) && scene.log().contains("writer-heirs/bob")).then_some(()))
         .await;
@@ -227,7 +227,10 @@ async fn without_a_ledger_nothing_is_written_and_the_database_admin_is_told_how_
     scene.run("REVOKE SELECT ON clientapp_operator_rows FROM poor").await;
     scene.apply("ada", ada(35)).await.unwrap();
     let sentence = scene.not_ready("ada", "AccessDenied").await;
-    assert!(sentence.starts_with("table clientapp_operator_rows, the record of whose each row is, in"), "{sentence}");
+    assert!(
+        sentence.starts_with("table clientapp_operator_rows, which records the owner of each row, in"),
+        "{sentence}"
+    );
     scene.run("GRANT SELECT ON clientapp_operator_rows TO poor").await;
     scene.apply("ada", ada(36)).await.unwrap();
     scene.ready("ada").await;

@@ -47,7 +47,7 @@ fn whose_data_go_with_it() {
             },
             Some(Withheld::Retained),
         ),
-        // Credentials alone, of an app that never came to be, open nothing.
+        // Credentials alone, of an app that was never installed, open nothing.
         (
             &|app| {
                 app["spec"]["deletionPolicy"] = json!("Retain");
@@ -76,7 +76,7 @@ fn what_may_be_destroyed() {
         (Kind::Secret, &|_| {}, "not on record"),
         (Kind::Volume, &|meta| meta["annotations"] = Value::Null, "does not show"),
         (Kind::Volume, &|meta| meta["annotations"][annotation::OWNER_UID] = json!("9"), "does not show"),
-        // Claimed by another.
+        // Claimed by another owner or manager.
         (
             Kind::Volume,
             &|meta| {

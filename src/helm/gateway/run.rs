@@ -1,4 +1,4 @@
-//! A helm run as the gateway sees it: what it may do, and when it is over.
+//! A helm run in the gateway: what it may do, and when it is over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +10,9 @@ use super::{
 };
 use crate::lead::Lead;
 
-pub(super) const NOT_LEADING: &str = "this operator does not lead any more";
+pub(super) const NOT_LEADING: &str = "this operator is no longer the leader";
 
-/// Claims a host for an Ingress of the release, or says which other release has it.
+/// Claims a host for an Ingress of the release, or returns which other release has it.
 pub(crate) type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 #[derive(derive_more::Debug)]

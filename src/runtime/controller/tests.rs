@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{crd::ClientApp, runtime::error::INTERNAL_ERROR};
 
-/// What a kind is told, in order.
+/// The calls of a kind, in order.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
@@ -80,7 +80,7 @@ async fn a_reconcile_that_panics_holds_up_no_other_and_waits_for_its_time() {
     };
     let never = Action::await_change();
     assert_ne!(driver.reconcile(&object("panics", 1)).await, never);
-    // Whatever asks for it, until its spec changes.
+    // It waits, whatever asks for a reconcile, until its spec changes.
     assert_ne!(driver.reconcile(&object("panics", 1)).await, never);
     assert_eq!(driver.reconcile(&object("other", 1)).await, never);
     assert_ne!(driver.reconcile(&object("panics", 2)).await, never);
@@ -140,7 +140,7 @@ fn what_panics_when_it_is_told_of_an_object_is_told_of_the_next() {
     let told = [&["listed"], &gone[..], &["listed", "apply a/panics"], &gone, &["apply a/other"]].concat();
     assert_eq!(*driver.kind.0.lock().unwrap(), told);
     assert_eq!(*objects.names(), [Key::new("a", "other")].into());
-    // What it may not have written is reconciled.
+    // If it is unclear whether the operator wrote a change, the object is reconciled.
     assert_eq!((driver.wrote(&object("panics")), driver.wrote(&object("other"))), (false, true));
 }
 
