@@ -1,4 +1,5 @@
-//! The account that helm acts as: made where it is missing, and asked for where helm cannot tell. An **effect**.
+//! The account that helm acts as: created if it is missing, and checked if helm's message does not tell what is wrong with it. An
+//! **effect**.
 
 use kube::{Api, Client};
 
@@ -14,8 +15,8 @@ use crate::runtime::{
     client::impersonating,
 };
 
-/// What has come of a helm run, and why. That the operator may not impersonate the account is "kubernetes cluster unreachable:
-/// unknown" to helm: the API server is asked for its own sentence then.
+/// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm only
+/// reports "kubernetes cluster unreachable: unknown"; the API server's own message is used then.
 pub(super) async fn explained(
     client: &Client,
     (namespace, account): (&str, &AccountName),
@@ -36,7 +37,7 @@ pub(super) async fn explained(
     }
 }
 
-/// Creates a part of the deployer, and says so where it is made `again`. One that is there is never touched.
+/// Creates a part of the deployer; if `again`, an event reports it. An existing part is never changed.
 pub(super) async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {
     let namespace = &app.key.namespace;
     let client = ctx.client.clone();

@@ -1,4 +1,4 @@
-//! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
+//! The stage `act`, the **effect** that changes things: carries out a plan's steps in order and stops at the first error.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -32,10 +32,10 @@ const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
 const BACKUP_MANAGER: &str = "clientapp-operator/backup";
 const RESTART_MANAGER: &str = "clientapp-operator/restart";
 
-/// Performs the steps. `status` is what was put on record before.
+/// Carries out the steps. `status` is what was recorded before.
 ///
 /// # Errors
-/// The first step that failed. What helm and the chart have to say is no failure of a step.
+/// The first step that failed. A failure of helm or of the chart is not a failure of a step.
 pub(crate) async fn act(
     ctx: &Ctx,
     app: &App<'_>,
@@ -71,7 +71,7 @@ pub(crate) async fn act(
             }
         }
     }
-    // An app that does not wait for its teardown has no later reconcile that would name what was made for it.
+    // If the app is gone without a teardown, no later reconcile would name what was created for it.
     let stays = |step: &Step| {
         matches!(step, Step::CreateAdminSecret | Step::Adopt(_) | Step::ApplyDatabase(Apply { uid: None, .. }))
     };
@@ -81,7 +81,7 @@ pub(crate) async fn act(
     }
 }
 
-/// Creates a Secret, and never touches a Secret that is there: its password is in use.
+/// Creates a Secret, and never changes an existing one: its password is in use.
 async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let key = app.key;
     let name = secret.metadata.name.clone().unwrap_or_default();
@@ -93,7 +93,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without force: a field that a user or another operator has taken over is theirs, and the conflict is reported.
+/// Without force: a field that a user or another operator has taken over stays theirs, and the conflict is reported.
 async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,
@@ -110,11 +110,11 @@ async fn apply_database(
     }
     let api = destroy::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
-    // A spec of before, which a late watch shows, may ask for an empty database where it is to be made from a dump by now.
+    // A late watch may show an outdated spec that asks for an empty database, while the current spec restores it from a dump.
     if uid.is_none() && !live::is_current(ctx, app).await? {
         return Ok(());
     }
-    // An apply would take over what the cache does not show yet; whose that is, the next pass sees.
+    // An apply would take over an object that the cache does not show yet. The next pass finds out who owns it.
     if uid.is_none() && api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?.is_some() {
         return Ok(());
     }
@@ -126,7 +126,7 @@ async fn apply_database(
     Ok(())
 }
 
-/// Restarts what the release runs, and says why.
+/// Restarts the release's workloads, and publishes why.
 async fn restart(
     ctx: &Ctx,
     app: &App<'_>,

@@ -1,4 +1,4 @@
-//! An attempt to bring a release about, as it is put on record: before helm runs, and with what came of it. **Pure.**
+//! An attempt to install or upgrade a release, as it is recorded: before helm runs, and with its outcome. **Pure.**
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::crd::{Attempt, ClientAppStatus, InstalledChart};
 
-/// An attempt that begins now. Failures are counted as long as the same is asked for; one that left its lock, and no word of its
-/// end, was cut off, and is one.
+/// An attempt that begins now. Failures are counted as long as the digest stays the same. An attempt that left its lock and no
+/// outcome was cut off, and counts as a failure.
 pub(crate) fn begun(
     desired: &Desired,
     recorded: &ClientAppStatus,
@@ -37,7 +37,7 @@ pub(crate) fn begun(
     }
 }
 
-/// The same, which has failed. `unit` is uniform in `[0, 1)`.
+/// The attempt after it failed. `unit` is uniform in `[0, 1)`.
 pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestamp, unit: f64) -> Attempt {
     let failures = attempt.failures + 1;
     let delay = refusal.disposition(failures).retry.delay(failures);
@@ -45,7 +45,7 @@ pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: T
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
-/// The sentence for a chart that is not the one this version was installed from before.
+/// The message if this chart differs from the chart that was installed as the same version before.
 pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &Target) -> Option<String> {
     let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
     let Target { chart, version, app_version: _, digest } = chart;

@@ -1,4 +1,4 @@
-//! What every reconcile of a ClientApp shares.
+//! What all reconciles of ClientApps share.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ pub(crate) struct Ctx {
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,
     pub hostnames: Arc<Hostnames>,
-    /// Set with the first complete list of ClientApps. Only one task can wait for kube's own store to be ready (the waker
-    /// of the last one to ask is kept), and the controller does.
+    /// Set once the first complete list of ClientApps is there. Only one task can wait for kube's own store to be ready (it keeps
+    /// only the last waker), and the controller already does.
     pub listed: SetOnce<()>,
 }
 
@@ -62,7 +62,7 @@ impl Ctx {
         self.memory.statuses.subject(key, guard, guard.status(|app| &app.status))
     }
 
-    /// What shall exist for an app, or why that cannot be told.
+    /// The desired state of an app, or why the spec is invalid.
     pub(crate) fn desired(&self, app: &App<'_>) -> Result<Desired, Invalid> {
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
@@ -70,7 +70,7 @@ impl Ctx {
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
     }
 
-    /// Takes notice of a change of an app, before it is reconciled: the change may free a hostname that other apps wait for.
+    /// Records a change of an app before the app is reconciled: the change may free a hostname that other apps wait for.
     pub(crate) fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
         let app = match event {
             Event::Apply(app) => {
@@ -80,7 +80,7 @@ impl Ctx {
             Event::Delete(app) => app,
             Event::InitDone => {
                 self.watches.apps.store.state().iter().for_each(|app| self.hostnames.seen(app));
-                // Again after each interruption.
+                // Fires again after each interruption of the watch.
                 let _ = self.listed.set(());
                 return;
             }
@@ -95,7 +95,7 @@ impl Ctx {
         }
     }
 
-    /// What claims hosts for the Ingresses of an app's release.
+    /// Claims hosts for the Ingresses of an app's release.
     pub(crate) fn claim(&self, app: &App<'_>) -> Claim {
         let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
         Box::new(move |host| {
@@ -104,8 +104,8 @@ impl Ctx {
         })
     }
 
-    /// Puts the finalizer on, or takes it off. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also
-    /// waits, which is no failure.
+    /// Adds or removes the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits,
+    /// which is not a failure.
     pub(crate) async fn put_finalizer(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
         let what = if on { "add the finalizer to" } else { "take the finalizer off" };
         let written = app.put_finalizer(&self.client, FINALIZER, on).await;
@@ -118,13 +118,13 @@ impl Ctx {
     }
 }
 
-/// Why there is nothing that shall be.
+/// Why there is no desired state.
 pub(crate) struct Invalid {
     pub reason: Reason,
     pub message: String,
 }
 
-/// What a generated object says of the ClientApp it belongs to.
+/// The ownerReference of a generated object to its ClientApp.
 pub(crate) fn owner_reference(app: &App<'_>) -> OwnerReference {
     let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
     OwnerReference { block_owner_deletion: Some(true), ..owner }

@@ -1,6 +1,6 @@
-//! Stage 3, **pure**: from what shall exist and what does, the steps to take now, and what to wait for.
+//! The stage `decide`, **pure**: from desired and observed state, the steps to take now, and what to wait for.
 //!
-//! Reads as a list of questions in order of precedence; the first hold ends the plan.
+//! The questions are in order of precedence; the first hold ends the plan.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -27,13 +27,13 @@ use crate::{
     runtime::{account::DEPLOYER, clock::is_awaited, key::Key},
 };
 
-/// Longer than the longest wait for another attempt.
+/// Longer than the longest wait between two attempts.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
-/// By then every API server goes by a RoleBinding that was made.
+/// By then every API server applies a new RoleBinding.
 const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
-    // A field that is added to the observed has to be thought about here.
+    // A new field of the observed state has to be considered here.
     let Observed {
         hostname_holder,
         hook: _,
@@ -78,7 +78,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     let Gate { apply, hold: closed } = gate(desired, observed, now);
     if !retained.is_empty() {
         match adopt(desired, retained, closed.as_ref(), now) {
-            // What it brings with it decides what comes next.
+            // The adopted objects decide what comes next.
             Ok(step) => return Plan { steps: vec![step], ..Plan::default() },
             Err(hold) => return plan.hold(hold),
         }
@@ -87,7 +87,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     if let Some(hold) = admin_secret_lost(desired, admin_secret, recorded, release.as_ref()) {
         return plan.hold(hold);
     }
-    // Before all else that is made: where the namespace refuses it, nothing is begun.
+    // Before anything else is created: if the namespace rejects it, nothing is started.
     let again = recorded.release.is_some() || recorded.last_attempt.is_some();
     let account_is_there = !desired.account.is_deployer() || deployer.is_there();
     if desired.account.is_deployer() {
@@ -105,18 +105,18 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         {
             return plan.hold(hold);
         }
-        // Without Redis it is but the witness of how the app is deleted.
+        // Without Redis, the Secret only shows how the app is deleted.
         Err(_) => {}
     }
     if let Some(name) = desired.redis_secret.as_ref().filter(|_| account_is_there) {
         plan.steps.extend(restart(name, redis_secret, recorded, workloads));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
-    // The Secrets after the database, which is made while a user makes what is missing.
+    // The Secrets after the database: it is created while the user adds what is missing.
     let incomplete =
         || given_secret(&desired.admin, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
     if let Some(hold) = closed.or_else(incomplete) {
-        // What keeps helm waiting keeps no object of the release missing.
+        // Missing objects of the release are repaired even while helm has to wait.
         let drift = drift::follows(desired, observed, now).filter(|_| account_is_there);
         if let Some((Some(repair), Hold { until, .. })) = drift {
             plan.steps.push(repair);
@@ -124,16 +124,16 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         }
         return plan.hold(hold);
     }
-    // An attempt that a user asks to be repeated holds nothing up.
+    // An attempt that a user asks to repeat does not delay anything.
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| !repeated(attempt));
-    // What is made here is on record as this app's own, or seen, before helm uses it.
+    // What is created here is recorded as the app's own, or observed, before helm uses it.
     if plan.steps.iter().any(Step::makes_credentials) {
         return plan;
     }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     plan.look_again = look_at_pods(observed, now).into_iter().chain(*look_again).min();
-    // helm makes it again, too.
+    // Not if helm runs: it recreates missing objects itself.
     if plan.hold.is_none()
         && !plan.runs_helm()
         && let Some((repair, hold)) = drift::follows(desired, observed, now)
@@ -151,14 +151,14 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     }
 }
 
-/// When to look at the pods of workloads that are not ready, which no watch tells of.
+/// When to look at the pods of workloads that are not ready. Pods are not watched.
 fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let is_waiting = observed.workloads.iter().any(|workload| workload.waiting.is_some());
     is_waiting.then(|| pods::next_look(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
 }
 
-/// One helm at a time works on a release: its end triggers the next reconcile. A suspension is the only change that does not wait
-/// for it; a deletion is the teardown's.
+/// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
+/// is handled by the teardown.
 fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now: Timestamp) -> Plan {
     let AtWork { digest, sentence, until } = at_work;
     if desired.suspend {
@@ -166,7 +166,7 @@ fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now
         let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
         return plan.hold(Hold::new(Reason::Suspended, message));
     }
-    // What is on record says that helm runs; the watch is late with its end, or will be.
+    // The recorded status already says that helm runs; the watch shows its end late, or will.
     if let Some(until) = until {
         return Plan { look_again: Some(*until), ..Plan::default() };
     }
@@ -176,7 +176,7 @@ fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now
     plan.hold(Hold::new(Reason::Upgrading, format!("{sentence}{then}")))
 }
 
-/// A RoleBinding is where that of the deployer has to be.
+/// Another RoleBinding has the name of the deployer's.
 pub(crate) fn deployer_taken(key: &Key) -> Hold {
     let namespace = &key.namespace;
     let message = format!(
@@ -185,7 +185,7 @@ pub(crate) fn deployer_taken(key: &Key) -> Hold {
     Hold::new(Reason::DeployerNotOurs, message)
 }
 
-/// What stands before a helm run: its chart, and what that asks for.
+/// What a helm run needs first: its chart, and what the chart requires.
 fn before_helm(
     mut plan: Plan,
     helm: Step,
@@ -220,9 +220,9 @@ fn before_helm(
     plan.hold(Hold::new(Reason::Upgrading, message))
 }
 
-/// Takes over what was left, where that is asked for and nothing stands against it.
+/// Takes over retained data, if the user asks for it and nothing prevents it.
 fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: Timestamp) -> Result<Step, Hold> {
-    // Volumes are not watched.
+    // Volumes are not watched, so look again.
     let hold = |message: String| Hold::new(Reason::DataRetained, message).until(now + SAFETY_NET);
     let left =
         format!("an earlier ClientApp {}, or a database of its name, has left {}", desired.key.name, summary(retained));
@@ -248,7 +248,7 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
     }
 }
 
-/// The database and a volume by name, and how many more there are.
+/// Names the database and one volume, and counts the rest.
 fn summary(retained: &[Retained]) -> String {
     const NAMED: usize = 2;
     let mut sorted: Vec<_> = retained.iter().collect();
@@ -260,7 +260,7 @@ fn summary(retained: &[Retained]) -> String {
     few(sorted.iter().map(|left| format!("{} {}", left.kind.as_str(), left.name)), NAMED)
 }
 
-/// The generated credentials of the administrator, once made, are what the app's data know: no new ones are made up.
+/// The app's data know the generated administrator credentials once they are in use, so no new ones are generated.
 fn admin_secret_lost(
     desired: &Desired,
     view: &SecretView,
@@ -279,7 +279,7 @@ fn admin_secret_lost(
     })
 }
 
-/// Redis starts with its password: a new one has to reach the pods that hold the old one.
+/// Redis reads its password at the start: a new one has to reach the pods that use the old one.
 fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus, workloads: &[Workload]) -> Option<Step> {
     let SecretView::Own { uid } = view else { return None };
     let before = owned::uid(&recorded.owned, Kind::Secret, name)?;
@@ -290,8 +290,8 @@ fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus, workloads:
         .then(|| Step::Restart { secret: name.to_owned(), uid: uid.clone() })
 }
 
-/// Create a generated Secret that is absent; wait for one that is still being taken away with its old owner, since
-/// a Secret used now would vanish from under the app.
+/// Create a generated Secret that is absent. Wait for one that is still being deleted with its former owner: if the app used it
+/// now, it would vanish while in use.
 fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result<Option<Step>, Hold> {
     match (source, view) {
         (SecretSource::Generated(_), SecretView::Absent) => Ok(Some(create)),
@@ -305,7 +305,7 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
     }
 }
 
-/// A Secret that a user made: the one that the spec names, or one of the name that is generated.
+/// A Secret that a user created: the one that the spec names, or one under the generated name.
 fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
     let (name, named) = match source {
         SecretSource::Given(name) => (name, "named in spec.adminSecret"),
@@ -323,7 +323,7 @@ fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
     Some(Hold::new(reason, message))
 }
 
-/// A Secret that a user made in place of the generated one for Redis.
+/// A Secret that a user created in place of the generated one for Redis.
 fn given_redis_secret(desired: &Desired, view: &SecretView) -> Option<Hold> {
     let name = desired.redis_secret.as_ref()?;
     let problem = view.lacks(&[secrets::REDIS_PASSWORD])?;
@@ -333,7 +333,7 @@ fn given_redis_secret(desired: &Desired, view: &SecretView) -> Option<Hold> {
     Some(Hold::new(Reason::RedisSecretKeyMissing, message))
 }
 
-/// The release's own table.
+/// Decides by the state of the release.
 fn release_steps(
     mut plan: Plan,
     desired: &Desired,
@@ -344,7 +344,8 @@ fn release_steps(
 ) -> Plan {
     let name = &desired.key.name;
     let recorded_revision = observed.recorded.release.as_ref().map(|release| release.revision);
-    // What failed is not tried again before its time, however many events ask for it; a change of what is asked is.
+    // A failed attempt is not repeated before its time, however many events trigger a reconcile; a changed digest is tried at
+    // once.
     let same = attempt.filter(|attempt| attempt.digest == desired.digest);
     let deployer = desired.account.is_deployer().then_some(&observed.deployer);
     let waits = owed(observed, attempt, &desired.key).or_else(|| {
@@ -401,7 +402,7 @@ fn release_steps(
 
 fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Option<Hold> {
     let mut until = attempt.retry_at.as_ref()?.0;
-    // A refusal from before its account was there, or known to every API server, says nothing of what the account may do.
+    // A refusal from before the account existed, or before every API server knew it, says nothing about the account's rights.
     if let Some(settled) = deployer.and_then(Deployer::since).map(|since| since + RIGHTS_SETTLE)
         && attempt.reason.as_deref().and_then(Reason::parse) == Some(Reason::AccessDenied)
         && attempt.started_at.0 < settled
@@ -416,7 +417,7 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
     Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(reason, message).until(until) })
 }
 
-/// The wait for a Job that helm has left running with its lock: the next helm would delete it, and begin it anew.
+/// The wait for a Job that a dead helm process left running with its lock: the next helm run would delete it and start it again.
 fn hook(job: Option<&String>, release: &ReleaseView, helm_deadline: SignedDuration, now: Timestamp) -> Option<Hold> {
     const LOOK: SignedDuration = SignedDuration::from_secs(5);
     let until = release.written? + helm_deadline;
@@ -427,7 +428,8 @@ fn hook(job: Option<&String>, release: &ReleaseView, helm_deadline: SignedDurati
     (now < until).then(|| Hold::new(Reason::ExternalOperationInProgress, message).until(until.min(now + LOOK)))
 }
 
-/// The wait for an attempt that ended together with its operator, and not for the first time: helm may be what ends it.
+/// The wait after an attempt that was killed together with its operator, and not for the first time: helm may be the cause, for
+/// example by using too much memory.
 fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> Option<Hold> {
     let left = release.is_some_and(ReleaseView::is_left_locked);
     if !left || attempt.retry_at.is_some() || attempt.failures == 0 {
@@ -443,14 +445,14 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     is_awaited(until, now, LATEST_RETRY).then_some(Hold { stalled: after.stalled, ..hold })
 }
 
-/// The hold for hooks that helm runs with an installation only, and that were not through when it failed: an upgrade over it would
-/// leave them out for ever, and be told Ready. It is not repeated as an installation either, since helm would begin with deleting
-/// the hooks that are there, such as a claim or a Secret.
+/// The hold for hooks that helm runs only with an installation, and that had not completed when it failed: an upgrade would skip
+/// them for ever, and the app would be reported Ready. The installation is not repeated either, since helm would first delete the
+/// existing hook objects, such as a claim or a Secret.
 fn owed(observed: &Observed, attempt: Option<&Attempt>, Key { namespace, name }: &Key) -> Option<Hold> {
     let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);
     let release = observed.release.as_ref().filter(failed)?;
     let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
-    // What was deployed before has had its installation, however an uninstall of it has ended.
+    // A release that was deployed before has completed its installation, whatever an uninstall of it left.
     if inventory.install_hooks.is_empty() || upgrade::installed(&observed.recorded).is_some() {
         return None;
     }

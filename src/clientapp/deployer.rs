@@ -1,7 +1,7 @@
 //! The deployer, **pure**: the ServiceAccount `clientapp-deployer` of a namespace, whose rights helm has unless the spec names
-//! another account, and the RoleBinding by which it has them.
+//! another account, and the RoleBinding that grants them.
 //!
-//! The operator makes both where they are missing, and never changes one that is there. They are the namespace's: they stay when
+//! The operator creates both if they are missing, and never changes existing ones. They belong to the namespace: they stay when
 //! an app is deleted.
 
 use std::collections::BTreeMap;
@@ -34,18 +34,18 @@ impl Part {
     }
 }
 
-/// Of one of them what a watch keeps.
+/// What a watch keeps of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub uid: String,
     pub created: Option<Timestamp>,
-    /// helm may act by it: what the operator would make says the same.
+    /// It grants helm exactly what the operator's own would.
     pub fits: bool,
-    /// The operator has made it, and it still fits.
+    /// The operator created it, and it still fits.
     pub made: bool,
 }
 
-/// What there is of it in a namespace.
+/// What exists of the deployer in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deployer {
     pub account: Option<Found>,
@@ -53,12 +53,13 @@ pub(crate) struct Deployer {
 }
 
 impl Deployer {
-    /// There is a RoleBinding of its name that says something else.
+    /// Whether a RoleBinding of its name has other content.
     pub(crate) fn is_taken(&self) -> bool {
         self.binding.as_ref().is_some_and(|binding| !binding.fits)
     }
 
-    /// What is to be made, in this order: a binding without its account would be there for the client that makes that.
+    /// What is to be created, in this order: a binding without its account would give rights to any client that creates the
+    /// account.
     pub(crate) fn missing(&self) -> Vec<Part> {
         let missing = |found: &Option<Found>, part| (found.is_none() && !self.is_taken()).then_some(part);
         let parts = [missing(&self.account, Part::ServiceAccount), missing(&self.binding, Part::RoleBinding)];
@@ -70,12 +71,12 @@ impl Deployer {
         !self.is_taken() && self.missing().is_empty()
     }
 
-    /// Since when it is there.
+    /// Since when it is complete.
     pub(crate) fn since(&self) -> Option<Timestamp> {
         [&self.account, &self.binding].into_iter().flatten().filter_map(|found| found.created).max()
     }
 
-    /// Whether an object is one that the operator has made, as it made it.
+    /// Whether the operator created this object, and it is unchanged.
     pub(crate) fn has_made(&self, uid: Option<&String>) -> bool {
         [&self.account, &self.binding].into_iter().flatten().any(|found| found.made && Some(&found.uid) == uid)
     }
@@ -84,7 +85,7 @@ impl Deployer {
 pub(crate) fn service_account(namespace: &str) -> ServiceAccount {
     ServiceAccount {
         metadata: metadata(namespace),
-        // It is impersonated: no pod needs its token.
+        // helm impersonates it: no pod needs its token.
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     }
@@ -116,14 +117,14 @@ fn metadata(namespace: &str) -> ObjectMeta {
     }
 }
 
-/// An account is told by its name alone.
+/// An account is identified by its name alone.
 pub(crate) fn account(found: &impl Resource) -> Found {
     self::found(found, true)
 }
 
 pub(crate) fn binding(found: &RoleBinding) -> Found {
     let RoleBinding { metadata: _, role_ref, subjects } = role_binding(&found.namespace().unwrap_or_default());
-    // The API server writes what is left out.
+    // The API server fills in defaults.
     let same = |subject: &Subject| Subject {
         api_group: subject.api_group.clone().filter(|group| !group.is_empty()),
         ..subject.clone()

@@ -1,4 +1,4 @@
-//! Stage 2, **pure**: the spec, validated once, as what shall exist. Later stages never read the raw spec.
+//! The stage `desired`, **pure**: validates the spec once and computes the desired state. Later stages never read the raw spec.
 
 use jiff::SignedDuration;
 use semver::Version;
@@ -22,44 +22,44 @@ use crate::{
     },
 };
 
-/// Size of the files' volume where neither spec nor Profile says.
+/// Size of the files' volume if neither spec nor Profile sets it.
 const DEFAULT_SIZE: &str = "8Gi";
 
-/// What is stored under a Profile's name: the Profile, or one sentence on why it does not decode.
+/// A stored Profile, or one sentence on why it does not decode.
 pub type StoredProfile = Result<ProfileSpec, String>;
 
-/// What shall exist for one `ClientApp`.
+/// The desired state of one `ClientApp`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
     /// The ClientApp.
     pub key: Key,
     /// `spec.hostname`.
     pub hostname: String,
-    /// Where it is served; with an Ingress the operator has no say in TLS, so the scheme is the common one.
+    /// The app's URL. The operator does not configure TLS of an Ingress, so the scheme is the usual one.
     pub url: String,
     /// The Secret with the administrator's credentials, and whether the operator generates it.
     pub admin: SecretSource,
     /// The generated Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<String>,
-    /// The database; `None`: none.
+    /// The database; `None`: no database.
     pub(crate) database: Option<DesiredDatabase>,
-    /// `spec.postgres.adopt`: what an earlier ClientApp of this name has left is taken over.
+    /// `spec.postgres.adopt`: take over what an earlier ClientApp of this name left.
     pub adopt: bool,
     /// The ServiceAccount whose rights helm has.
     pub account: AccountName,
     /// What happens before another chart version is installed.
     pub upgrade: DesiredUpgrade,
-    /// The one version helm may install.
+    /// The only version that helm may install.
     pub chart_version: Version,
-    /// The whole values document, all layers merged.
+    /// The complete values document, all layers merged.
     pub values: Value,
-    /// Digest of chart version, values and flags: equal digests are never installed twice.
+    /// Digest of chart version, values and flags: equal digests are not installed twice.
     pub digest: String,
     /// `spec.suspend`.
     pub suspend: bool,
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
-    /// What follows when an object of the release is missing.
+    /// What to do when an object of the release is missing.
     pub drift: Drift,
 }
 
@@ -87,25 +87,24 @@ impl SecretSource {
 pub struct DesiredUpgrade {
     /// The database is backed up.
     pub backup: bool,
-    /// The version that may be installed whatever it does to the app's own version.
+    /// The version that may be installed even if it downgrades the app or skips a major version.
     pub allow: Option<Version>,
-    /// How long another Helm client's lock is respected; `None`: for as long as it is there.
+    /// How long another Helm client's lock is respected; `None`: as long as it exists.
     pub foreign_lock_timeout: Option<SignedDuration>,
 }
 
 impl Desired {
-    /// What the database is made from, where one is made for the app.
+    /// The database object, if one is created for the app.
     pub(crate) fn database_object(&self) -> Option<&DesiredObject> {
         self.database.as_ref()?.object.as_ref()
     }
 }
 
-/// Validates the spec and computes everything that follows from it and its Profile alone. `profile` is what
-/// is stored under the name in the spec, `None` where it names none or nothing is.
+/// Validates the spec and computes everything that follows from it and its Profile alone. `profile` is the Profile stored under
+/// the name in the spec, `None` if the spec names none or it does not exist.
 ///
 /// # Errors
-/// The first field that cannot be carried out. The schema refuses most of these earlier; objects stored under an
-/// older schema still arrive here.
+/// The first invalid field. The schema rejects most of these earlier, but objects stored under an older schema still arrive here.
 pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<Desired, InvalidSpec> {
     let key =
         Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
@@ -187,7 +186,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
 struct Layer {
     values: Value,
     persistence: ProfilePersistence,
-    /// Namespaces that are made by it are open for pods of others.
+    /// Whether pods of other namespaces can reach the namespaces created with it.
     open: bool,
 }
 
@@ -205,7 +204,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
     }
 }
 
-/// The Profile's defaults as values, under its raw ones.
+/// The Profile's defaults as values, with its raw values merged over them.
 fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Result<Layer, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
@@ -236,7 +235,7 @@ fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// `spec.hostname` as every ClientApp's claim on it is compared.
+/// `spec.hostname`, in the form in which claims of ClientApps are compared.
 fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
     if is_dns_name(hostname) {
         return Ok(hostname);
@@ -248,7 +247,7 @@ fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
     })
 }
 
-/// What a user meant who wrote capitals, an international name, or a trailing dot.
+/// What the user probably meant by capitals, an international name, or a trailing dot.
 fn as_dns(hostname: &str) -> Option<String> {
     let hostname = hostname.trim();
     let name = idna::domain_to_ascii(hostname.strip_suffix('.').unwrap_or(hostname)).ok()?;
@@ -261,7 +260,7 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
     })
 }
 
-/// The ServiceAccount whose rights helm has. Not in the digest: who installs a chart changes nothing of what is installed.
+/// The ServiceAccount whose rights helm has. Not part of the digest: the account does not change what is installed.
 pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
     let Some(name) = &spec.service_account_name else { return Ok(AccountName::default()) };
     AccountName::parse(name).ok_or_else(|| {
@@ -289,7 +288,7 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
 /// `spec.upgrade.foreignLockTimeout`.
 ///
 /// # Errors
-/// When it is no duration, or shorter than clocks of two machines may be apart.
+/// It is not a duration, or it is shorter than the clocks of two machines may differ.
 pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, InvalidSpec> {
     let Some(text) = &app.spec.upgrade.foreign_lock_timeout else { return Ok(None) };
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));

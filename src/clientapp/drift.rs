@@ -1,4 +1,4 @@
-//! What of a release another client has deleted, or taken off it, and what follows. **Pure.**
+//! Which objects of a release another client has deleted, or taken from it by removing Helm's marks, and what follows. **Pure.**
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::{
     runtime::key::Key,
 };
 
-/// The kinds that are watched, by group. A volume is none of them: made again it would be an empty one. Nor is what ends by itself,
-/// such as a Job.
+/// The watched kinds, by group. Volumes are not among them: a recreated volume would be empty. Nor are kinds that end by
+/// themselves, such as Jobs.
 pub(super) const WATCHED: [(&str, &str); 8] = [
     ("", "ConfigMap"),
     ("", "Secret"),
@@ -31,12 +31,12 @@ pub(super) const WATCHED: [(&str, &str); 8] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// So soon what was to be made again is looked at: no watch tells of a refusal.
+/// How soon to check a recreated object: no watch shows that the API server rejected it.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
-/// So many objects are named; the rest is counted.
+/// How many objects are named; the rest are counted.
 const NAMED: usize = 3;
 
-/// See [`Found`]; `None`: it is as it shall be, and the watch was late.
+/// See [`Found`]; `None`: it is as desired, and the watch was late.
 pub(super) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
     let Some(meta) = object else { return Some(Found::Nothing) };
     let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
@@ -51,20 +51,20 @@ pub(super) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found>
         () if meta.deletion_timestamp.is_some() => Some(Found::Going),
         () if marks.iter().all(|(mark, ours)| mark.as_deref() == Some(*ours)) => None,
         () if marks[1..].iter().any(of_another) => Some(Found::Foreign),
-        // The label alone is on all that any release has.
+        // The label alone is on the objects of every release.
         () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
         () => Some(Found::Unmarked),
     }
 }
 
-/// What no watch shows of what the release has, by its inventory, of the kinds that are watched.
+/// The objects in the release's inventory, of the watched kinds, that no watch shows.
 pub(super) fn unseen(
     inventory: &Inventory,
     release: &ReleaseView,
     app: &Key,
     has: impl Fn(&'static str, &str) -> bool,
 ) -> Vec<ReleaseObject> {
-    // That of an earlier revision has what this one may not have any more.
+    // An earlier revision's inventory may list objects that this revision no longer has.
     if inventory.secret != release.secret_uid {
         return Vec::new();
     }
@@ -77,7 +77,7 @@ fn watched(object: &ReleaseObject) -> Option<&'static str> {
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
 }
 
-/// What follows, where the release is as it shall be but for what is missing.
+/// What follows if the release is as desired except for missing objects.
 pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
     let Observed { missing, repairs, .. } = observed;
     let hold = |objects: &[&Missing], says: &str| {
@@ -91,7 +91,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
     }
     let (waiting, due): (Vec<_>, Vec<_>) =
         can_be.into_iter().partition(|missing| repairs.waits(&missing.object, now).is_some());
-    // As long as it is refused, the same is told.
+    // The message stays the same as long as the API server rejects the object.
     let refused = |tried: &[&Missing]| {
         tried.iter().find_map(|missing| {
             let Refused { sentence, stalled } = repairs.of(&missing.object)?.refused.as_ref()?;
@@ -102,7 +102,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
     if !due.is_empty() {
         let says = ": another client has deleted it, or removed Helm's marks from it; it is recreated";
         let told = refused(&due).unwrap_or_else(|| hold(&due, says));
-        // What has come of it.
+        // Look again soon at the outcome.
         return Some((Some(Step::Repair(due.into_iter().cloned().collect())), told.until(now + SOON)));
     }
     let blocked = || {
@@ -127,7 +127,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
     Some((None, told.until(again.chain([now + SAFETY_NET]).min())))
 }
 
-/// Why it cannot be recreated, and whether that is for a user to change.
+/// Why it cannot be recreated, and whether a user has to act.
 fn blocked(missing: &Missing) -> Option<(String, bool)> {
     Some(match &missing.found {
         Found::Foreign => (
@@ -144,12 +144,12 @@ fn blocked(missing: &Missing) -> Option<(String, bool)> {
     })
 }
 
-/// Objects in a sentence.
+/// The objects, for a sentence.
 pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a Missing>) -> String {
     few(missing.into_iter().map(|Missing { object, .. }| format!("{} {}", object.kind, object.name)), NAMED)
 }
 
-/// A document of the manifest as helm applies it: with the marks of its release (helm.sh/helm/v4/pkg/action/validate.go,
+/// A document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,
 /// `setMetadataVisitor`).
 pub(super) fn applied(mut document: Value, release: &Key) -> Value {
     let Value::Object(marks) = marks(release)["metadata"].take() else { return document };
@@ -166,7 +166,7 @@ pub(super) fn applied(mut document: Value, release: &Key) -> Value {
     document
 }
 
-/// The marks alone, for an object that is there.
+/// The marks alone, for an existing object.
 pub(super) fn marks(release: &Key) -> Value {
     let (label, manager) = MANAGED_BY;
     let annotations = json!({RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace});

@@ -1,4 +1,4 @@
-//! What went wrong, and what follows from it: condition, reason, and when to try again. Pure.
+//! What failed, and what follows: condition, reason, and when to try again. Pure.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::{
     },
 };
 
-/// A spec that cannot be carried out, with the field at fault.
+/// An invalid spec, with the field at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct InvalidSpec {
     pub reason: Reason,
     /// Path of the field, such as `spec.hostname`.
     pub field: &'static str,
-    /// What is wrong with it and what would be right.
+    /// What is wrong with it, and what would be valid.
     pub problem: String,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> Invali
     InvalidSpec { reason: Reason::InvalidSpec, field, problem: problem.into() }
 }
 
-/// A failure of one reconcile that helm has no part in.
+/// A failure of one reconcile outside helm.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{operation}: {}", api_sentence(source))]
@@ -44,7 +44,7 @@ pub(crate) enum Error {
     Unlock { release: String, revision: i64, problem: String },
     #[error("uninstall release {release}: {message}")]
     Uninstall { release: Key, refusal: Refusal, message: String },
-    /// The ClientApp is gone, and did not wait for its teardown.
+    /// The ClientApp is gone without a teardown.
     #[error("ClientApp {0} is gone")]
     Gone(Key),
     #[error(transparent)]
@@ -57,7 +57,7 @@ impl From<destroy::Error> for Error {
     fn from(error: destroy::Error) -> Self {
         match error {
             destroy::Error::Api { operation, source } => Error::Api { operation, source },
-            // The leader goes on.
+            // The new leader continues.
             destroy::Error::NotLeading { .. } => Error::Shutdown,
         }
     }
@@ -87,7 +87,7 @@ impl Failure for Error {
                 stalled: true,
                 retry: Retry::Doubling(30 * SECOND, 10 * MINUTE),
             },
-            // Failures of a deletion are not counted: it is tried until it works.
+            // Failures of a deletion are not counted: the uninstall is tried until it succeeds.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Panicked(_) => INTERNAL_ERROR,
             Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),
@@ -96,12 +96,12 @@ impl Failure for Error {
     }
 }
 
-/// Why a release is not as desired after helm was asked, as the conditions call it.
+/// Why a release is not as desired after helm was asked to run: one variant for each reason in the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The chart, or the values with it, can never work: not found, does not render, fails its schema.
+    /// The chart, or its values, can never work: the chart is not found, does not render, or its schema rejects the values.
     ChartInvalid,
-    /// The chart archive of this version is not the one that was installed before.
+    /// The chart archive differs from the one that was installed as this version before.
     ChartDigestChanged,
     ChartUnavailable,
     /// The API server refused helm a verb on a resource.
@@ -135,7 +135,7 @@ impl Refusal {
         }
     }
 
-    /// Design, section 4: what follows from it.
+    /// The condition, and when to try again.
     pub(crate) fn disposition(self, failures: u32) -> Disposition {
         let retry = match self {
             Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::After(30 * MINUTE),
@@ -177,7 +177,7 @@ impl Refusal {
     }
 }
 
-/// Class and sentence of an error of the helm process, or `None` where the operator itself stopped it.
+/// Class and message of an error of the helm process; `None` if the operator itself stopped it.
 pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     let refusal = match error {
         HelmError::NotStarted { .. } | HelmError::Cancelled { .. } => return None,
@@ -190,16 +190,16 @@ pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     Some((refusal, with_causes(error)))
 }
 
-/// Class and sentence of a helm run that has panicked.
+/// Class and message of a helm run that panicked.
 pub(crate) fn panicked() -> (Refusal, String) {
     (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())
 }
 
-/// Class and sentence of a chart that could not be had, or `None` where the operator itself stopped the attempt.
+/// Class and message of a failure to get a chart; `None` if the operator itself stopped the attempt.
 pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {
         ChartError::Pull { source, .. } => match of_helm_error(source)?.0 {
-            // What went wrong on the way to a chart says nothing about the cluster.
+            // A failure to get a chart says nothing about the cluster.
             Refusal::Timeout | Refusal::UpgradeFailed => Refusal::ChartUnavailable,
             refusal => refusal,
         },
@@ -213,7 +213,7 @@ pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     Some((refusal, with_causes(error)))
 }
 
-/// An error in one sentence; a cause that the sentence contains already is not said twice.
+/// An error in one sentence; a cause that the sentence already contains is not repeated.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
@@ -235,7 +235,7 @@ pub(crate) fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, b
     (refusal.reason(), refusal.disposition(failures).stalled)
 }
 
-/// The same for timestamps.
+/// A delay with jitter, to add to a timestamp.
 pub(crate) fn jittered(delay: Duration, unit: f64) -> SignedDuration {
     SignedDuration::try_from(jitter(delay, unit)).unwrap_or(SignedDuration::MAX)
 }

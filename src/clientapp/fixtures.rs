@@ -1,4 +1,4 @@
-//! What the tests of several stages begin with.
+//! Fixtures for the tests of several stages.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,12 +22,12 @@ pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// With a deadline for helm of 430 s.
+/// A configuration with a deadline of 430 s for helm.
 pub(super) fn config() -> Config {
     Config::for_tests()
 }
 
-/// A map with the fields of another put over its own.
+/// A map with another's fields merged over its own.
 pub(super) fn with(mut base: Value, more: &Value) -> Value {
     base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     base
@@ -56,13 +56,13 @@ pub(super) fn own(uid: &str) -> SecretView {
     SecretView::Own { uid: uid.to_owned() }
 }
 
-/// What is installed: chart and app.
+/// An installed chart, with the app's version.
 pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
     let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
     InstalledChart { name, version: version.to_owned(), app_version: app.map(str::to_owned), digest }
 }
 
-/// What is to be installed.
+/// A chart to install.
 pub(super) fn target(version: &str, app: Option<&str>) -> Target {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
     Target { chart, version: version.parse().unwrap(), app_version, digest }
@@ -93,7 +93,7 @@ pub(super) fn release(digest: &str) -> ReleaseView {
     }
 }
 
-/// The account that helm acts as, made at this time.
+/// The account that helm acts as, created at this time.
 pub(super) fn deployer(created: Timestamp) -> Deployer {
     let found = |uid: &str| Some(Found { uid: uid.to_owned(), created: Some(created), fits: true, made: true });
     Deployer { account: found("account-uid"), binding: found("binding-uid") }
@@ -122,7 +122,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
     })
 }
 
-/// Everything is there and as it should be.
+/// Everything exists and is as desired.
 pub(super) fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {

@@ -1,8 +1,8 @@
-//! The gate before helm, **pure**: whether the app's database can be used, whatever its provider.
+//! The gate before helm, **pure**: whether the app can use its database, whatever the provider.
 //!
-//! For what is made for the app: it is this app's, as its spec asks, ready, opened by a Secret with the keys that the app
-//! reads, and its Service has an address (Percona writes the Secret before PostgreSQL runs, so that alone proves nothing). For a
-//! database that exists already: the Secret.
+//! A database created for the app has to be this app's, as its spec asks, and ready; its Secret has to have the keys that the app
+//! reads, and its Service an address (Percona writes the Secret before PostgreSQL runs, so the Secret alone proves nothing). For
+//! a database that exists already, only the Secret is checked.
 
 use jiff::Timestamp;
 
@@ -64,7 +64,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
     let targets = object.targets(found.as_ref().map(|found| &found.targets));
     let Some(found) = found else {
         let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
-        // One that was there before has left volumes, which no backup is to be restored over.
+        // An earlier database has left volumes, and no backup may be restored over them.
         let source = object.source().filter(|_| on_record.is_none());
         let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
         return Gate { apply: Some(apply), hold: Some(hold) };
@@ -116,7 +116,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
     Gate { apply, hold: Some(Hold { stalled: false, ..closed(reason, message).until(until) }) }
 }
 
-/// Reasons for which the object is not even applied: it is not this app's, or not what this app may ask for.
+/// Why the object is not even applied: it is not this app's, or the spec asks for something impossible.
 fn unusable(
     desired: &Desired,
     object: &DesiredObject,
@@ -126,12 +126,12 @@ fn unusable(
     now: Timestamp,
 ) -> Option<Gate> {
     let app = Some(&desired.key.name);
-    // Its uid is on record, or will be: it was made for this very app a moment ago. A label alone proves nothing.
+    // Its uid is recorded, or will be, since it was created for this very app a moment ago. A label alone proves nothing.
     let made = |uid: &Option<String>| uid.as_deref() == Some(app_uid);
     let ours = found.app.as_ref() == app
         && (on_record == Some(&found.uid) || made(&found.stamp) || made(&found.owner_uid))
         && found.retained_from.is_none();
-    // Adopting is the first step then.
+    // Then adoption is the first step.
     let left = desired.adopt && found.is_left(&desired.key.name, app_uid);
     if !(ours || left) {
         let message = format!(
@@ -160,7 +160,7 @@ fn unusable(
     })
 }
 
-/// Reason, and what follows on the Secret's name in a sentence.
+/// Reason, and the end of a sentence that begins with the Secret's name.
 fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)> {
     match secret {
         SecretView::Absent => Some((Reason::SecretMissing, "does not exist".to_owned())),

@@ -28,10 +28,10 @@ pub(crate) enum HelmRun {
     /// The chart is being fetched in this version.
     FetchingChart(Version),
     Upgrading(Box<Upgrading>),
-    /// helm has ended, and its outcome is not on record yet.
+    /// helm has ended, and its outcome is not recorded yet.
     Upgraded(Box<Upgraded>),
     Uninstalling,
-    /// helm has ended; or class and sentence of its failure.
+    /// helm has ended; or class and message of its failure.
     Uninstalled(Result<(), (Refusal, String)>),
     /// helm is still running for a deleted ClientApp of the same name, on the same release.
     OfPredecessor,
@@ -40,24 +40,24 @@ pub(crate) enum HelmRun {
 /// An upgrade under way.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Upgrading {
-    /// Digest of what helm was asked for.
+    /// Digest that helm was asked to install.
     pub digest: String,
-    /// What the conditions say of it.
+    /// The message of the conditions.
     pub sentence: String,
     pub since: Timestamp,
 }
 
-/// An attempt to upgrade that has ended, be it for lack of a chart.
+/// An attempt to upgrade that has ended, even one that failed for lack of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Upgraded {
-    /// As it is to be put on record.
+    /// The attempt, as it is to be recorded.
     pub attempt: Attempt,
-    /// The revision that helm was to make; `None`: it did not run. What has become of it is proven by storage alone.
+    /// The revision that helm was to create; `None`: it did not run. Only Helm's storage proves whether it exists.
     pub revision: Option<i64>,
-    /// helm says that it has made it.
+    /// helm reported success.
     pub succeeded: bool,
     pub at: Timestamp,
-    /// What helm has written.
+    /// The objects that helm wrote.
     pub wrote: Recorded,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct HelmRuns {
     state: Mutex<State>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// Asks for an app's reconcile.
+    /// Triggers a reconcile of an app.
     changed: Box<dyn Fn(&Key) + Send + Sync>,
 }
 
@@ -87,23 +87,23 @@ impl State {
 
 struct Entry {
     uid: String,
-    /// Tells it from the app's next run.
+    /// Distinguishes it from the app's next run.
     number: u64,
     run: HelmRun,
     cancel: CancellationToken,
     task: AbortHandle,
-    /// Its app is gone; it is to be as well, once its helm has ended.
+    /// Its app is gone; the entry is removed once helm has ended.
     forgotten: bool,
 }
 
 impl Entry {
-    /// Whether its helm may still be there, be it in its grace.
+    /// Whether its helm process may still exist, even if it is already being stopped.
     fn is_alive(&self) -> bool {
         matches!(self.run, HelmRun::Upgrading(_) | HelmRun::Uninstalling)
     }
 }
 
-/// Leave to run one helm, for as long as it lives.
+/// Permission to run one helm process, for as long as it lives.
 pub(crate) struct Slot(Arc<HelmRuns>);
 
 impl Drop for Slot {
@@ -112,7 +112,7 @@ impl Drop for Slot {
     }
 }
 
-/// An offer stands until this is dropped; a slot that was not taken by then goes to the next in the queue.
+/// An offer is valid until this is dropped; a slot that was not taken by then is offered to the next app in the queue.
 pub(crate) struct Offer {
     runs: Arc<HelmRuns>,
     key: Key,
@@ -128,7 +128,7 @@ impl Drop for Offer {
 }
 
 impl HelmRuns {
-    /// No run, and so many slots. The tasks end with `stop`.
+    /// No runs, and this many slots. The tasks end with `stop`.
     pub(crate) fn new(
         slots: usize,
         tasks: TaskTracker,
@@ -173,8 +173,8 @@ impl HelmRuns {
         self.lock().offers.contains(key).then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
-    /// Begins a run, in place of an earlier one of the app, which is cancelled. `work` gets the token by which it is cancelled, and
-    /// returns what it has come to; `panicked` is that if it does not.
+    /// Starts a run. It replaces an earlier run of the app, which is cancelled. `work` gets the token that cancels it, and
+    /// returns the outcome; `panicked` is the outcome if it panics.
     pub(crate) fn begin<F>(
         self: &Arc<Self>,
         (key, uid): (&Key, &str),
@@ -186,7 +186,7 @@ impl HelmRuns {
     {
         let cancel = self.stop.child_token();
         let work = AssertUnwindSafe(work(cancel.clone())).catch_unwind();
-        // Held until the run is known, so that its end finds it.
+        // Held until the run is entered, so that a run that ends at once finds its entry.
         let mut state = self.lock();
         state.begun += 1;
         let number = state.begun;
@@ -215,7 +215,7 @@ impl HelmRuns {
         }
     }
 
-    /// Ends each run at once, and its helm with it.
+    /// Aborts every run at once, together with its helm process.
     pub(crate) fn abort(&self) {
         self.lock().runs.values().for_each(|entry| entry.task.abort());
     }
@@ -227,7 +227,7 @@ impl HelmRuns {
         }
     }
 
-    /// Forgets a run that has ended, now that what came of it is on record.
+    /// Forgets a run that has ended, now that its outcome is recorded.
     pub(crate) fn settle(&self, key: &Key) {
         let mut state = self.lock();
         if state.runs.get(key).is_some_and(|entry| matches!(entry.run, HelmRun::Upgraded(_) | HelmRun::Uninstalled(_)))
@@ -236,7 +236,8 @@ impl HelmRuns {
         }
     }
 
-    /// Forgets an app that is gone, with its place in the queue; a helm that runs for it is stopped, and forgotten at its end.
+    /// Forgets an app that is gone, with its place in the queue; a helm process that runs for it is stopped, and its entry
+    /// forgotten at its end.
     pub(crate) fn forget(self: &Arc<Self>, key: &Key) {
         self.cancel(key);
         let mut state = self.lock();
@@ -249,7 +250,7 @@ impl HelmRuns {
         drop(self.offer(key));
     }
 
-    /// A slot is free: the next in the queue may have it.
+    /// A slot is free: it is offered to the next app in the queue.
     fn free(&self) {
         let mut state = self.lock();
         let Some(next) = state.queue.pop_front() else {
@@ -262,7 +263,7 @@ impl HelmRuns {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is complete or not begun, whatever panicked.
+        // Changes are atomic, so a panic leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -296,7 +297,7 @@ mod tests {
         }
         drop(first);
         assert_eq!(told(&tells), ["b"]);
-        // Neither free nor another's meanwhile.
+        // While it is offered, it is neither free nor another app's.
         assert!(runs.slot(&key("e")).is_none() && runs.slot(&key("c")).is_none());
         assert!(runs.may_run(&key("b")) && !runs.may_run(&key("c")));
         let second = runs.slot(&key("b")).unwrap();
@@ -327,7 +328,7 @@ mod tests {
         begin("b", "1", async { panic!("on purpose") }.boxed());
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalling);
         assert_eq!(runs.state(&key("a"), "2"), HelmRun::OfPredecessor);
-        // A run that is followed by another tells nothing any more.
+        // A run that was replaced reports nothing.
         begin("c", "1", std::future::pending().boxed());
         runs.begin(
             (&key("c"), "1"),

@@ -1,5 +1,5 @@
-//! Which ClientApp claims which host: by its spec, by the Ingresses of its release, or by those that its helm is about to write.
-//! An index, kept by what the watch tells, so that no reconcile walks all apps.
+//! Which ClientApp claims which host: by its spec, by the Ingresses of its release, or by Ingresses that helm is about to write.
+//! An index that follows the watch, so that no reconcile has to go through all apps.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -23,11 +23,11 @@ pub(crate) struct Hostnames(Mutex<Index>);
 #[derive(Default)]
 struct Index {
     apps: HashMap<Key, Claims>,
-    /// Who claims a host; of those with `*.`, too.
+    /// The apps that claim each host, wildcards (`*.`) included.
     by_host: HashMap<String, BTreeSet<Key>>,
-    /// The claimed hosts with `*.`.
+    /// The claimed wildcards (`*.`).
     wildcards: BTreeSet<String>,
-    /// The apps that wait for a host.
+    /// The apps that wait for a host that another app holds.
     waiters: BTreeSet<Key>,
 }
 
@@ -37,11 +37,11 @@ struct Claims {
     created: Option<Timestamp>,
     /// Whether its status says that another app has its host.
     waits: bool,
-    /// By the spec, and whether the app serves it.
+    /// The host in the spec, and whether the app already serves it.
     spec: Option<(String, bool)>,
-    /// Of the release, as it is on record.
+    /// The hosts of the release, as recorded.
     carried: BTreeSet<String>,
-    /// Of the release that helm is about to make.
+    /// The hosts that helm is about to write.
     written: BTreeSet<String>,
 }
 
@@ -50,13 +50,13 @@ impl Claims {
         self.spec.iter().map(|(host, _)| host).chain(&self.carried).chain(&self.written).collect()
     }
 
-    /// Whether a host is claimed, by itself or under a wildcard.
+    /// Whether a host is claimed, by name or under a wildcard.
     fn has(&self, host: &str) -> bool {
         let covers = |claimed: &String| claimed == host || claimed.starts_with("*.") && overlap(claimed, host);
         self.hosts().into_iter().any(covers)
     }
 
-    /// What serves comes first, then what is older.
+    /// An app that serves the host comes first, then the oldest.
     fn rank(&self, host: &str) -> (bool, Option<Timestamp>, &str) {
         let overlaps = |claimed: &String| overlap(claimed, host);
         let serves = self.carried.iter().chain(&self.written).any(overlaps)
@@ -91,12 +91,12 @@ impl Index {
         self.apps.insert(key.clone(), claims);
     }
 
-    /// Those whose claims overlap with a host, but for one app.
+    /// The apps other than this one whose claims overlap with a host.
     fn others<'a>(&'a self, host: &'a str, uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Claims)> {
         let alike = self.by_host.get_key_value(host).into_iter();
         let wildcards = self.wildcards.iter().filter(move |claimed| *claimed != host && overlap(claimed, host));
         let wildcards = wildcards.filter_map(|claimed| self.by_host.get_key_value(claimed));
-        // Only a wildcard has to be compared with all.
+        // Only a wildcard has to be compared with all claimed hosts.
         let under = host.starts_with("*.").then(|| {
             self.by_host.iter().filter(move |(claimed, _)| claimed.as_str() != host && overlap(claimed, host))
         });
@@ -110,7 +110,7 @@ impl Hostnames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an app claims by now.
+    /// Updates what an app claims.
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) {
         let status = app.status(|app| &app.status).unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
@@ -133,12 +133,12 @@ impl Hostnames {
         self.lock().put(key, None);
     }
 
-    /// The apps that wait for a host which another app has.
+    /// The apps that wait for a host that another app holds.
     pub(crate) fn waiters(&self) -> BTreeSet<Key> {
         self.lock().waiters.clone()
     }
 
-    /// Another ClientApp that has a host: the app that serves it already, else the oldest that asks for it.
+    /// The other ClientApp that holds a host: the app that already serves it, otherwise the oldest that claims it.
     pub(crate) fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
         let index = self.lock();
         let own = index.apps.get(key).filter(|claims| claims.uid == uid).map(|claims| claims.rank(host));
@@ -147,11 +147,11 @@ impl Hostnames {
         own.is_none_or(|own| claims.rank(host) < own).then(|| holder.clone())
     }
 
-    /// Claims a host that helm is about to write into an Ingress of this app's release. One that the app has, by its spec or its
-    /// release, is not taken from it by another that only asks for it.
+    /// Claims a host that helm is about to write into an Ingress of this app's release. An app that only claims a host does not
+    /// take it from the app that holds it, by its spec or its release.
     ///
     /// # Errors
-    /// The ClientApp that has it.
+    /// The ClientApp that holds it.
     pub(crate) fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
         let mut index = self.lock();
         let own = index.apps.get(key).filter(|claims| claims.uid == uid);
@@ -167,7 +167,7 @@ impl Hostnames {
         Ok(())
     }
 
-    /// What helm has written is on record: the release has these hosts, whether or not the watch shows that already.
+    /// What helm wrote is recorded: the release has these hosts, whether or not the watch shows that yet.
     pub(crate) fn settled(&self, key: &Key, hosts: &[String]) {
         let mut index = self.lock();
         if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
@@ -229,7 +229,7 @@ mod tests {
         hostnames.gone(&Key::new("tenants", "new"));
         assert_eq!(holder("old", "a.example.com"), None);
 
-        // By an Ingress of the release, be it under a wildcard.
+        // By an Ingress of the release, also under a wildcard.
         for carried in ["a.example.com", "*.example.com"] {
             let status = json!({"inventory": {"secret": "s", "hosts": [carried]}});
             hostnames.seen(&app("new", "b.example.org", LATE, status));
@@ -252,12 +252,12 @@ mod tests {
         assert_eq!(claim("one", "two.example.com"), Err("two".to_owned()));
         assert_eq!(claim("one", "*.example.com"), Err("two".to_owned()));
         assert_eq!(claim("one", "extra.example.com"), Ok(()));
-        // Who only asks for a host of another keeps that from no upgrade.
+        // An app that only claims another app's host does not block that app's upgrade.
         hostnames.seen(&app("three", "one.example.com", LATE, json!({})));
         assert_eq!(claim("one", "one.example.com"), Ok(()));
         assert_eq!(claim("three", "one.example.com"), Err("one".to_owned()));
         hostnames.gone(&key("three"));
-        // Also while the watch has yet to tell of it.
+        // Even before the watch shows it.
         hostnames.seen(&app("one", "one.example.com", EARLY, json!({})));
         assert_eq!(claim("two", "extra.example.com"), Err("one".to_owned()));
         hostnames.settled(&key("one"), &["extra.example.com".to_owned()]);

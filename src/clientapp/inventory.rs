@@ -1,5 +1,5 @@
-//! What a release consists of, **pure**: read from the manifest that Helm stored, so that what is missing is noticed, and a
-//! deletion can be proven and finished object by object.
+//! The objects of a release, **pure**: read from the manifest in Helm's storage, so that missing objects are noticed, and a
+//! teardown can be verified and completed object by object.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use crate::{
     yaml,
 };
 
-/// The policy that leaves it.
+/// The resource policy with which Helm leaves an object in place.
 pub(crate) const KEEP: &str = "keep";
 
-/// Bytes of a document; the API server takes no request that is larger (k8s.io/apiserver, `MaxRequestBodyBytes`).
+/// Limit for a document in bytes; the API server accepts no larger request (k8s.io/apiserver, `MaxRequestBodyBytes`).
 const MAX_OBJECT: usize = 3 << 20;
 
 /// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
 ///
 /// # Errors
-/// The manifest is no YAML, or an object in it has no kind or name.
+/// The manifest is not YAML, or an object in it has no kind or name.
 pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
     each(stored, |document| {
@@ -49,7 +49,7 @@ pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     })
 }
 
-/// What Helm has stored of each of these objects, as helm reads it; or why that cannot be said.
+/// Each of these objects as Helm stored it and helm reads it; or why it cannot be read.
 pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<Value, String>> {
     let missing = |object: &ReleaseObject| Err(format!("what Helm stored has no {} {}", object.kind, object.name));
     let mut found: Vec<_> = objects.iter().map(missing).collect();
@@ -63,12 +63,12 @@ pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<V
     };
     for text in documents(&stored.manifest) {
         let mut wanted = Vec::new();
-        // One that is not read here is none of the inventory's.
+        // A document that cannot be read here is not in the inventory.
         let _ = each_of(text, &mut |document| {
             wanted.extend(place(document));
             Ok(())
         });
-        // Most documents are none of them.
+        // Most documents contain none of these objects.
         if wanted.is_empty() {
             continue;
         }
@@ -87,14 +87,14 @@ pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<V
     found
 }
 
-/// Takes each object of a stored revision.
+/// Calls `take` for each object of a stored revision.
 fn each(stored: &Stored, mut take: impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
     documents(&stored.manifest).try_for_each(|text| each_of(text, &mut take))
 }
 
-/// Takes each object of a document.
+/// Calls `take` for each object of a document.
 fn each_of(text: &str, take: &mut impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
-    // A tree of YAML takes many times the memory of its text.
+    // Parsed YAML takes many times the memory of its text.
     if text.len() > MAX_OBJECT {
         return Err(format!("its manifest has a document of {} bytes, more than any object has", text.len()));
     }
@@ -102,7 +102,7 @@ fn each_of(text: &str, take: &mut impl FnMut(&Value) -> Result<(), String>) -> R
         let document = Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
         match document["kind"].as_str() {
             _ if document.is_null() => {}
-            // A list counts as what is in it.
+            // A list counts as its items.
             Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
                 for item in document["items"].as_array().into_iter().flatten() {
                     take(item)?;
@@ -114,14 +114,14 @@ fn each_of(text: &str, take: &mut impl FnMut(&Value) -> Result<(), String>) -> R
     Ok(())
 }
 
-/// The documents of a stream of YAML; a line that begins with `---` is in none of them.
+/// The documents of a YAML stream, without the lines that begin with `---`.
 fn documents(manifest: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(manifest);
     std::iter::from_fn(move || {
         let text = rest?;
         let end = if text.starts_with("---") { Some(0) } else { text.find("\n---").map(|end| end + 1) };
         let (document, after) = text.split_at(end.unwrap_or(text.len()));
-        // What follows the marker in its line belongs to the next document.
+        // Text after the marker on its line belongs to the next document.
         rest = (!after.is_empty()).then(|| &after[3..]);
         Some(document)
     })
@@ -152,12 +152,12 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
     })
 }
 
-/// What of a release is in the app's own namespace.
+/// The objects of a release in the app's own namespace.
 pub(crate) fn own<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a ReleaseObject> {
     inventory.objects.iter().filter(move |object| object.namespace.as_deref().is_none_or(|own| own == namespace))
 }
 
-/// The part of an inventory that makes this claim: the claim itself, or the StatefulSet with a template for it.
+/// The object in an inventory that creates this claim: the claim itself, or the StatefulSet with a template for it.
 pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> Option<&'a ReleaseObject> {
     own(inventory, namespace).find(|object| match object.kind.as_str() {
         "PersistentVolumeClaim" => object.name == claim,
@@ -170,7 +170,7 @@ pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &st
     })
 }
 
-/// Why `helm uninstall` would take a claim along that shall stay, with this object; `None`: it takes none.
+/// Why `helm uninstall` would delete, with this object, a claim that is to be kept; `None`: it would not.
 pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     let ReleaseObject { kind, name, .. } = object;
     match kind.as_str() {
@@ -184,17 +184,17 @@ pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     }
 }
 
-/// The release's own claims that the chart does not ask Helm to keep.
+/// The release's claims that the chart does not ask Helm to keep.
 pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
     let unkept = |object: &&ReleaseObject| object.kind == "PersistentVolumeClaim" && !object.kept;
     own(inventory, namespace).filter(unkept).map(|object| object.name.as_str())
 }
 
-/// What a workload waits for that is not there.
+/// What a missing workload waits for.
 pub(crate) const MISSING: &str = "is not there";
 
-/// The release's workloads: those that are seen, and those that are missing although the release has them. One that another client
-/// has scaled to zero is complete by its own status, and serves nothing.
+/// The release's workloads: those that are observed, and those that the inventory has but are missing. A workload that another
+/// client scaled to zero is complete by its own status, but serves nothing.
 pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
     for object in inventory.into_iter().flat_map(|inventory| own(inventory, &app.namespace)) {
         let kind = match object.kind.as_str() {
@@ -219,14 +219,15 @@ pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: V
     seen
 }
 
-/// Label and annotations by which Helm marks what belongs to a release (helm.sh/helm/v4/pkg/action/validate.go).
+/// The label with which Helm marks the objects of a release, next to two annotations (helm.sh/helm/v4/pkg/action/validate.go).
 pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
-/// The name of that release.
+/// The annotation with the release's name.
 pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
-/// The namespace of that release.
+/// The annotation with the release's namespace.
 pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
-/// The release that an object says it is of. It speaks for its own namespace only: annotations are whatever a user writes.
+/// The release named in an object's annotations. It counts only within the object's own namespace: any user can write
+/// annotations.
 pub(crate) fn release_of(meta: &ObjectMeta) -> Option<Key> {
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
     let own = meta.namespace.as_ref()?;

@@ -1,4 +1,4 @@
-//! What the API server has now, where a cache may be late and much depends on it. **Effects**, reads only.
+//! The present state in the API server, for decisions that must not depend on a late cache. **Effects**, reads only.
 
 use k8s_openapi::{
     api::{
@@ -28,31 +28,31 @@ use crate::{
     secrets::{self, RevisionMeta, SecretMeta},
 };
 
-/// An object as the API server has it now; `None` also where the cluster does not know its kind.
+/// An object as the API server has it now; also `None` if the cluster does not know its kind.
 pub(super) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
     let found = unless_gone(destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
     let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
     Ok(found.map(|found| found.metadata))
 }
 
-/// A Secret, as a watch would bring it.
+/// A Secret, as a watch would deliver it.
 pub(super) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
     Ok(found.as_ref().map(secrets::meta))
 }
 
-/// Whether the app is gone, as the API server has it now.
+/// Whether the app is gone, according to the API server now.
 pub(super) async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_gone(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
-/// Whether the app is what this reconcile has seen of it, and is to stay, as the API server has it now.
+/// Whether the app is unchanged since this reconcile observed it, and not being deleted, according to the API server now.
 pub(super) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
-/// The pods that a label selector means, asked with the rights of this account.
+/// The pods that match a label selector, listed with the rights of this account.
 pub(super) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
@@ -60,12 +60,12 @@ pub(super) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: 
     found.map(|found| found.items).map_err(Error::api(format!("list the pods of ClientApp {key}")))
 }
 
-/// Reads what a stored revision consists of; inside, what is wrong with it.
+/// Reads the inventory of a stored revision; the inner error says what is wrong with the revision.
 pub(super) async fn stored(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Inventory, String>, Error> {
     payload(ctx, key, secret, inventory::read).await
 }
 
-/// Reads each of these objects as it is in a stored revision; inside, why that cannot be.
+/// Reads each of these objects from a stored revision; the inner error says why it cannot be read.
 pub(super) async fn objects(
     ctx: &Ctx,
     key: &Key,
@@ -77,14 +77,14 @@ pub(super) async fn objects(
     Ok(read.unwrap_or_else(|problem| vec![Err(problem); count]))
 }
 
-/// Objects of the kind of one of the release, with the rights of this account.
+/// The API for the kind of an object of the release, with the rights of this account.
 pub(super) fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
     let (group, version) = object.group_version();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
     Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
 }
 
-/// What there is under the name of an object of the release that no watch shows.
+/// What exists under the name of an object of the release that no watch shows.
 pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
     match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {
         Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
@@ -92,7 +92,7 @@ pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &
     }
 }
 
-/// Reads what Helm stored of a revision, with the uid of its Secret.
+/// Reads a revision from Helm's storage, with the uid of its Secret.
 async fn payload<T: Send + 'static>(
     ctx: &Ctx,
     key: &Key,
@@ -108,7 +108,7 @@ async fn payload<T: Send + 'static>(
     Ok(unpacked(ctx, unpack).await)
 }
 
-/// What unpacks a revision, one at a time: a large one takes much memory, and its time.
+/// Runs work that unpacks a revision, one at a time: a large revision takes much memory and time.
 pub(super) async fn unpacked<T: Send + 'static>(
     ctx: &Ctx,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -117,7 +117,7 @@ pub(super) async fn unpacked<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 
-/// The stored revisions of a release, asked of the API server.
+/// The stored revisions of a release, listed from the API server.
 pub(super) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));
@@ -127,7 +127,7 @@ pub(super) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, Revis
     Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), secrets::revision(secret)?))).collect())
 }
 
-/// Whether a Job has neither ended nor begun to go; asked with the rights of this account.
+/// Whether a Job has not ended and is not being deleted; read with the rights of this account.
 pub(super) async fn job_runs(ctx: &Ctx, key: &Key, account: &AccountName, name: &str) -> Result<bool, Error> {
     let api: Api<Job> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
     let found = api.get_opt(name).await.map_err(Error::api(format!("look for Job {}/{name}", key.namespace)))?;

@@ -1,8 +1,8 @@
-//! Who holds a release: one rule for all that changes it, be it to install, to upgrade or to uninstall. **Pure.**
+//! Who holds the lock of a release: one rule for install, upgrade and uninstall. **Pure.**
 //!
-//! Asked only while no helm of this process runs for the release. This operator leads then, and no other operator's helm has a way
-//! to the API server (`helm::gateway`): what carries an operator's stamp was left by a helm that is gone, whatever its machine does. What
-//! that helm has begun in the cluster, such as a hook's Job, may go on.
+//! Asked only while no helm process of this operator process runs for the release. This process then leads, and no other
+//! operator's helm can reach the API server (`helm::gateway`), so a pending revision with an operator's stamp was left by a dead
+//! helm process, whatever its machine does. What that helm process started in the cluster, such as a hook's Job, may go on.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,18 +11,18 @@ use super::observed::{Phase, ReleaseView};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lock {
     Free,
-    /// A helm that is gone has left its lock.
+    /// A dead helm process left its lock.
     Left,
-    /// Another Helm client holds it, and is respected until then; `None`: for as long as it does.
+    /// Another Helm client holds it, and the operator respects that until then; `None`: for as long as the lock exists.
     Foreign(Option<Timestamp>),
 }
 
-/// Who holds a release of which the newest revision is this. `timeout`: how long another Helm client's lock is respected.
+/// Who holds the lock of a release whose newest revision is this. `timeout`: how long another Helm client's lock is respected.
 pub(super) fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> Lock {
     if !matches!(release.phase, Phase::Pending | Phase::Uninstalling) {
         return Lock::Free;
     }
-    // An uninstall changes the revision that is there, and its stamp says nothing of who uninstalls.
+    // An uninstall changes the existing revision, so the stamp does not show who uninstalls.
     if release.is_left_locked() {
         return Lock::Left;
     }
@@ -30,7 +30,7 @@ pub(super) fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: 
     if until.is_some_and(|until| until <= now) { Lock::Left } else { Lock::Foreign(until) }
 }
 
-/// What a hold says of another Helm client's lock.
+/// The message of a hold for another Helm client's lock.
 pub(super) fn held(release: &ReleaseView, name: &str) -> String {
     let by = match release.phase {
         Phase::Uninstalling => "another Helm client, or an uninstall that was cut off",

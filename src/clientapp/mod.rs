@@ -2,16 +2,16 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what shall be | [`mod@desired`], with [`build`], [`database`], [`deployer`] and [`names`] | pure |
-//! | what is there | [`observe`] → [`observed`] | effect, reads only |
+//! | desired state | [`mod@desired`], with [`build`], [`database`], [`deployer`] and [`names`] | pure |
+//! | observed state | [`observe`] → [`observed`] | effect, reads only |
 //! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `drift` and `repairs`, into [`plan`] | pure |
-//! | say so | [`report`], with [`attempt`] | pure, then one write |
-//! | do it | [`act`], with `release`, `repair` and `account` | effect |
-//! | how helm gets on | [`helm_runs`] | effect |
+//! | status and events | [`report`], with [`attempt`] | pure, then one write |
+//! | carrying it out | [`act`], with `release`, `repair` and `account` | effect |
+//! | state of helm runs | [`helm_runs`] | effect |
 //! | deletion | `teardown` | effect |
-//! | what becomes of what | [`outcome`] | pure |
+//! | what a deletion does to each piece | [`outcome`] | pure |
 //!
-//! This module is the driver: it runs the stages in order and knows nothing of what they decide. None of them waits.
+//! This module runs the stages in order and knows nothing about what they decide. No stage waits.
 
 mod account;
 pub(crate) mod act;
@@ -77,7 +77,8 @@ impl Kind for Ctx {
 
     fn gone(&self, key: &Key) {
         self.hostnames.gone(key);
-        // Its place in the queue is free, and no reconcile may follow. What memory has of it is told by its uid.
+        // This frees its place in the queue, and no reconcile may follow. Entries in memory carry the app's uid, so a successor
+        // does not use them.
         self.helm_runs.forget(key);
     }
 
@@ -103,7 +104,7 @@ impl Kind for Ctx {
         if let Err(Error::Gone(_)) = result {
             result = teardown::abandoned(self, &app).await;
         }
-        // It has gone meanwhile, perhaps before it asked for a slot.
+        // The app may be gone by now, perhaps before this reconcile asked for a slot.
         if self.watches.apps.get(key).is_none() {
             self.helm_runs.forget(key);
         }
@@ -119,14 +120,14 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     match (app.is_deleted(), app.carries(FINALIZER)) {
         (true, false) => ctx.forget(app.key),
         (true, true) => return teardown::take_down(ctx, app).await,
-        // What does not decode is not acted for, and needs no teardown.
+        // The operator does nothing for an app that does not decode, so such an app needs no teardown.
         (false, false) if app.guard.object.is_ok() => return ctx.put_finalizer(app, true).await,
         (false, _) => return bring_up(ctx, app).await,
     }
     Ok(Action::await_change())
 }
 
-/// The way up, and all that keeps an app there.
+/// Creates an app and keeps it as desired.
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
     let desired = ctx.desired(app);
@@ -141,7 +142,7 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         plan: &plan,
     };
     let status = report::build_status(&pass, now);
-    // What is to be done is on record before it is begun.
+    // The intent is recorded before a step acts on it.
     if !plan.only_makes_credentials() {
         report::report(ctx, app, &pass, &status).await?;
     }

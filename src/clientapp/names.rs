@@ -1,13 +1,13 @@
-//! Names of everything that belongs to a `ClientApp`. Pure, and from metadata alone, so that a deletion works when
-//! the spec is invalid or does not decode.
+//! Names of everything that belongs to a `ClientApp`. Pure, and from metadata alone, so that a deletion works even if the spec is
+//! invalid or does not decode.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::runtime::key::{self, Key, hex};
 
-/// Characters of a digest that fit into a label beside a prefix, and are still far from a collision.
+/// How many characters of a digest are used: they fit into a label next to a prefix, and a collision is still far from likely.
 const DIGEST_LENGTH: usize = 40;
-/// Percona documents 22 characters for the name of a PerconaPGCluster, since it appears inside other names.
+/// Percona documents a limit of 22 characters for the name of a PerconaPGCluster, since it becomes part of other names.
 const DATABASE_MAX: usize = 22;
 const DATABASE_SUFFIX: &str = "-pg";
 
@@ -22,9 +22,9 @@ impl Key {
         format!("{}-redis-secret", self.name)
     }
 
-    /// The object that the database is made from: `<name>-pg`, or a shortened name with a digest of the whole one where that is
-    /// longer than Percona documents. Two apps of one namespace that met in a shortened name would still not share a database: an
-    /// object that another ClientApp owns is never used.
+    /// The database object: `<name>-pg`, or a shortened name with a digest of the full name if that exceeds Percona's limit. Two
+    /// apps of one namespace whose shortened names collide would still not share a database: an object that another ClientApp
+    /// owns is never used.
     pub(crate) fn database(&self) -> String {
         let plain = format!("{}{DATABASE_SUFFIX}", self.name);
         if plain.len() <= DATABASE_MAX {
@@ -38,7 +38,7 @@ impl Key {
     }
 }
 
-/// Of these parts, cut to fit a label. JSON documents are canonical as they are: serde_json keeps its maps sorted.
+/// Digest of these parts, shortened to fit a label. JSON documents are already canonical: serde_json keeps its maps sorted.
 pub(super) fn digest(parts: &[&str]) -> String {
     let parts: Vec<_> = parts.iter().map(|part| part.as_bytes()).collect();
     let mut digest = key::digest(&parts);

@@ -1,7 +1,7 @@
-//! The namespace that was made for an app, and goes with it. An **effect**, with a pure rule.
+//! The namespace that was created for an app, and is deleted with it. An **effect**, with a pure rule.
 //!
-//! A namespace takes everything in it along, so it is deleted only where it carries the mark of having been made for an
-//! app ([`label::INSTANCE`]) and nothing is in it that could be a user's.
+//! Deleting a namespace deletes everything in it. So it is deleted only if it is labelled as created for an app
+//! ([`label::INSTANCE`]) and holds nothing that could be a user's.
 
 pub(crate) mod contents;
 
@@ -25,27 +25,27 @@ use crate::{
     runtime::{clock, error::api_sentence, events::Note, key::Key},
 };
 
-/// Objects in one answer; most namespaces have fewer of each kind.
+/// Objects in one page; most namespaces have fewer of each kind.
 const PAGE: u32 = 100;
-/// Kinds that are asked for at a time.
+/// How many kinds are listed at a time.
 const AT_ONCE: usize = 4;
-/// A namespace without an app may belong to one that is just being made.
+/// Within this time, the app of a new namespace may still be on its way.
 const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
-/// What has become of a namespace.
+/// What happened to a namespace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was not made for an app, or is gone already.
+    /// It was not created for an app, or is already gone.
     NotOurs,
     Deleting,
-    /// It stays, because this is in it.
+    /// It stays, because it holds this object.
     Kept(String),
-    /// It stays, because it is not clear what is in it.
+    /// It stays, because its content is not fully known.
     Unclear(String),
 }
 
 impl Outcome {
-    /// What to tell about the app that was deleted.
+    /// The event about the deleted app.
     pub(crate) fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
             Outcome::NotOurs | Outcome::Deleting => return None,
@@ -57,8 +57,8 @@ impl Outcome {
     }
 }
 
-/// Deletes the namespace of an app that is taken down but for its finalizer. The app keeps the namespace until the
-/// finalizer goes, so that a crash between the two loses neither.
+/// Deletes the namespace of an app whose teardown is complete except for the finalizer. The app keeps its finalizer until the
+/// namespace is handled, so that neither is lost in a crash between the two.
 pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
@@ -71,14 +71,14 @@ pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, 
     }
 }
 
-/// Whether a namespace is gone, or on its way out, and all that is in it.
+/// Whether a namespace is gone or being deleted, with everything in it.
 pub(crate) async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
     let found = Api::<Namespace>::all(ctx.client.clone()).get_opt(name).await;
     let found = found.map_err(Error::api(format!("look at namespace {name}")))?;
     Ok(found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
 }
 
-/// Deletes a namespace again that was made for an app which was refused then.
+/// Deletes a namespace that was just created for an app, after the app was rejected.
 pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Error> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
     match found.map_err(Error::api(format!("look at namespace {name}")))? {
@@ -89,8 +89,8 @@ pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outco
     }
 }
 
-/// Deletes the namespaces whose app never came to be, since an operator ended while it made it. At the start, and again
-/// when those that are young then have had their time.
+/// Deletes the namespaces whose app was never created, because an operator ended in between. Runs at the start, and again when
+/// the namespaces that are too young then are old enough.
 pub(crate) async fn sweep(ctx: &Ctx) {
     ctx.listed.wait().await;
     ctx.watches.synced().await;
@@ -106,7 +106,7 @@ pub(crate) async fn sweep(ctx: &Ctx) {
     }
 }
 
-/// How long until the last of those that are too young will not be.
+/// Sweeps once, and returns how long until the last namespace that is too young will be old enough.
 async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let made = ListParams::default().labels(&format!("{},{}={}", label::INSTANCE, label::MANAGED_BY, label::OPERATOR));
@@ -126,8 +126,8 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     Ok(wait)
 }
 
-/// Of the namespaces that were made for apps those that have none and are old enough, and how long until the youngest
-/// without one is. **Pure.**
+/// The namespaces that were created for an app but have none and are old enough, and how long until the youngest of the others
+/// is. **Pure.**
 fn abandoned<'a>(
     made: &'a [Namespace],
     with_app: &BTreeSet<&str>,
@@ -147,7 +147,7 @@ fn abandoned<'a>(
     (old, wait)
 }
 
-/// `lead` is that of the controller; who has just made the namespace needs none.
+/// `lead` is the controller's; a caller that has just created the namespace needs none.
 async fn delete_if_empty(
     client: &Client,
     namespace: &Namespace,
@@ -172,7 +172,7 @@ async fn delete_if_empty(
     }
 }
 
-/// Why a namespace stays: what is in it that is not the app's own, of whatever kind.
+/// Why a namespace stays: an object of any kind in it that is not the app's own.
 async fn kept(
     client: &Client,
     namespace: &str,
@@ -197,12 +197,13 @@ async fn kept(
     if unclear.is_some() {
         return Ok(unclear);
     }
-    // All that takes its time, and an app may have been made in it meanwhile: its request looks whether the namespace goes.
+    // The lists take time, and an app may have been created in the namespace meanwhile, so ClientApps are listed once more. A
+    // request to create an app checks whether its namespace is being deleted.
     let apps = ApiResource::erase::<ClientApp>(&());
     look(client, namespace, app, &kinds, &apps).await
 }
 
-/// Why a namespace stays, by what of one kind is in it.
+/// Why a namespace stays, judged by the objects of one kind.
 async fn look(
     client: &Client,
     namespace: &str,
@@ -212,7 +213,7 @@ async fn look(
 ) -> Result<Option<Outcome>, Error> {
     match first(client, namespace, app, kinds, kind).await {
         Ok(found) => Ok(found.map(|name| Outcome::Kept(format!("{} {name}", kind.kind)))),
-        // Its definition has just been deleted, and all objects with it.
+        // The kind's definition has just been deleted, with all its objects.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error @ kube::Error::Api(_)) => {
             Ok(Some(Outcome::Unclear(format!("{} cannot be listed: {}", describe(kind), api_sentence(&error)))))

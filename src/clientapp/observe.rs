@@ -1,5 +1,5 @@
-//! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold (the keys of
-//! a Secret that another client wrote) or what a cache seems to be late with (a revision this operator has seen).
+//! The stage `observe`, an **effect** that only reads: from the caches, and from the API server only what no cache may hold (the
+//! keys of a Secret that another client wrote) or where a cache seems late (a revision this operator has seen).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -38,10 +38,10 @@ use crate::{
     secrets::{RevisionMeta, SecretMeta},
 };
 
-/// A helm run that takes longer is told of while it goes on: its hooks may wait for workloads that never get ready.
+/// A helm run that takes longer is reported while it goes on: its hooks may wait for workloads that never become ready.
 const LONG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Whether helm is at work, or the watch is late with what it has written, which comes to the same. **Pure.**
+/// Whether helm works on the release, or the watch does not show yet what helm wrote, which is treated alike. **Pure.**
 fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
     match run {
         HelmRun::Upgrading(run) => {
@@ -62,21 +62,21 @@ fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Optio
     }
 }
 
-/// Whether this shows the revision of a run that has ended, and its end: what helm has ended is not pending, whatever a late watch
-/// shows.
+/// Whether this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not pending, even
+/// if a late watch shows it so.
 fn is_shown(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
     upgraded.revision.is_none_or(|revision| {
         release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
     })
 }
 
-/// Until when a watch that does not show the revision yet is waited for; `None`: it shows it, or is too late.
+/// Until when to wait for a watch that does not show the revision yet; `None`: it shows it, or is too late.
 fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
     let until = upgraded.at + WATCH_LAG;
     (upgraded.succeeded && !is_shown(upgraded, release) && now < until).then_some(until)
 }
 
-/// Looks at everything that decisions about this app depend on; without a valid spec, at what needs none.
+/// Observes everything that decisions about this app depend on; without a valid spec, only what needs no spec.
 pub(crate) async fn observe(
     ctx: &Ctx,
     app: &App<'_>,
@@ -88,7 +88,7 @@ pub(crate) async fn observe(
     let mut recorded = app.before.clone();
     let cached = release_view(&ctx.watches.revisions(key));
     if let Some(at_work) = at_work(&run, cached.as_ref(), now) {
-        // helm may be changing the rest right now.
+        // helm may be changing everything else right now.
         let is_long = at_work.until.is_none() && at_work.digest.is_some();
         let workloads = if is_long { ctx.watches.workloads(key) } else { Vec::new() };
         let at_work = Some(at_work);
@@ -124,8 +124,8 @@ pub(crate) async fn observe(
     }
 }
 
-/// The release's workloads. How new those are that helm has just upgraded is known by what it has written, so that a late watch
-/// does not tell the new revision ready by what a workload was before.
+/// The release's workloads. After an upgrade, their generations are known from what helm wrote, so that a late watch does not
+/// report the new revision ready because of a workload's former state.
 fn workloads(
     ctx: &Ctx,
     key: &Key,
@@ -136,7 +136,7 @@ fn workloads(
     let mut known = ctx.memory.generations.get(key);
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && upgraded.succeeded
-        // A new release has no workload from before.
+        // A new release has no older workloads.
         && release.revision > 1
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
@@ -155,8 +155,8 @@ fn workloads(
     workloads
 }
 
-/// Adds why the pods of workloads are not ready, which these themselves do not say. Only those that wait for a while are asked for, and
-/// not at each pass; what cannot be asked is left out.
+/// Adds why the pods of workloads are not ready, which the workloads themselves do not say. The API server is asked only about
+/// workloads that have waited for a while, and not in each pass; if it cannot answer, the reason is left out.
 async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
@@ -174,7 +174,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
     for workload in observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some()).take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
-        // Another generation has other pods.
+        // Each generation has its own pods.
         let of = (workload.uid.clone(), workload.generation);
         if !look.reasons.contains_key(&of) {
             let found = live::pods(ctx, key, &desired.account, selector).await;
@@ -189,8 +189,8 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     ctx.memory.pods.put(key.clone(), look);
 }
 
-/// Adds what of the release is missing, where nothing else is to be done about it. What no watch shows the API server is asked for: a
-/// watch may be late, and for lack of an object an app is told not ready.
+/// Adds missing objects of the release, if nothing else is to be done about the release. The API server is asked about each
+/// object that no watch shows: a watch may be late, and a missing object makes the app not ready.
 async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
     let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;
@@ -209,7 +209,7 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     }
 }
 
-/// What there is to see for a spec.
+/// Observes what depends on the spec.
 async fn with_spec(
     ctx: &Ctx,
     app: &App<'_>,
@@ -221,17 +221,17 @@ async fn with_spec(
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
         SecretSource::Generated(name) => match admin_secret(ctx, app, name, &observed).await? {
-            // Made by a user, in place of a lost Secret or to begin with.
+            // Created by a user, in place of a lost Secret or from the beginning.
             SecretView::Present { .. } => secret_keys(ctx, &Key::new(&key.namespace, name)).await?,
             view => view,
         },
         SecretSource::Given(name) => {
-            // The owner of a Secret that the user names has the user's trust.
+            // The user names this Secret, so its owner does not matter.
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
         }
     };
     let redis = Key::new(&key.namespace, key.redis_secret());
-    // Before the Redis Secret is looked at: what takes its place later is on record once workloads were restarted for it.
+    // Before the Redis Secret is read: a later replacement is recorded once workloads have been restarted for it.
     let owned = owned(ctx, app, inventory.as_ref());
     let redis_secret = match own_secret(ctx.watches.secrets.get(&redis), app) {
         SecretView::Present { .. } => secret_keys(ctx, &redis).await?,
@@ -258,7 +258,7 @@ async fn with_spec(
     })
 }
 
-/// A Job that still runs, of the hooks of a revision that an operator's helm has left pending.
+/// A hook's Job that still runs, of a revision that an operator's helm left pending.
 async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
     let Some(release) = observed.release.as_ref().filter(|release| release.is_left_locked()) else { return Ok(None) };
     let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
@@ -270,7 +270,7 @@ async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) 
     Ok(None)
 }
 
-/// What holds or opens data and is the app's own by now: what is on record, and what is seen.
+/// What holds data or gives access to it and is owned by the app: what is recorded, and what is observed.
 pub(crate) fn owned(ctx: &Ctx, app: &App<'_>, inventory: Option<&Inventory>) -> Vec<Owned> {
     let seen = Seen {
         app: app.meta(),
@@ -282,7 +282,8 @@ pub(crate) fn owned(ctx: &Ctx, app: &App<'_>, inventory: Option<&Inventory>) -> 
     owned::on_record(&app.before.owned, &seen)
 }
 
-/// What an app makes itself, as the caches show it: of each its uid, when it was made, and whose it says it is.
+/// The objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their stamp or
+/// ownerReference.
 fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
     let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
         let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
@@ -310,7 +311,7 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
     secrets.chain(databases).collect()
 }
 
-/// What the release consists of: as recorded for this revision, else read from what Helm stored.
+/// The objects of the release: as recorded for this revision, otherwise read from Helm's storage.
 pub(crate) async fn inventory(
     ctx: &Ctx,
     key: &Key,
@@ -337,7 +338,7 @@ pub(crate) async fn inventory(
 async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> Result<DatabaseView, Error> {
     let key = &desired.key;
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Ok(DatabaseView::default()) };
-    // The owner of a Secret that the user names has the user's trust, and Percona's have no owner.
+    // The user names this Secret, so its owner does not matter.
     let secret = secret_keys(ctx, &Key::new(&key.namespace, &address.secret)).await?;
     let Some(DesiredObject { provider, name, .. }) = object else {
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
@@ -368,9 +369,9 @@ fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
     BackupView { record: BackupRecord { state, ..record }, seen }
 }
 
-/// The newest revision of the release, and whether it shows what has come of the run. The cache is asked first; when it knows less
-/// than the operator has recorded, or has seen helm write, it is late or another Helm client removed revisions, and only the API
-/// server can tell which.
+/// The newest revision of the release, and whether it shows the outcome of the run. The cache is asked first. If it knows less
+/// than the operator has recorded, or has seen helm write, then either it is late or another Helm client removed revisions, and
+/// only the API server can tell which.
 async fn release(
     ctx: &Ctx,
     key: &Key,
@@ -389,7 +390,7 @@ async fn release(
         return Ok((cached, is_shown));
     }
     let live = release_view(&live::revisions(ctx, key).await?);
-    // helm has not come to write it, or another Helm client has removed it.
+    // helm did not get as far as writing it, or another Helm client removed it.
     let is_none = upgraded.is_some_and(|upgraded| newest(&live) < upgraded.revision);
     Ok((live, is_shown || is_none))
 }
@@ -397,8 +398,8 @@ async fn release(
 /// The newest of the stored revisions. **Pure.**
 pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
     let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
-    // Helm hands labels on: after another client's upgrade or rollback the newest revision carries our digest too, but
-    // not the number that was stamped for it.
+    // Helm copies labels to later revisions: after another client's upgrade or rollback the newest revision has our digest too,
+    // but not the revision number that was stamped with it.
     let stamp = match (&newest.digest, newest.stamped) {
         (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp { digest: digest.clone() }),
         _ => None,
@@ -415,8 +416,8 @@ pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<Relea
     })
 }
 
-/// The administrator's credentials that the operator generates. Where they are in use and the watch does not show them, the API
-/// server is asked: it may be late, and without them nothing goes on.
+/// The generated administrator credentials. If they are in use and the watch does not show them, the API server is asked: the
+/// watch may be late, and without them the app cannot continue.
 async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed) -> Result<SecretView, Error> {
     let name = Key::new(&app.key.namespace, name);
     let found = match ctx.watches.secrets.get(&name) {
@@ -428,13 +429,13 @@ async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed)
     Ok(own_secret(found, app))
 }
 
-/// A Secret that the operator generates: of this very app, of another, or made by hand.
+/// A Secret under a generated name: this app's own, another object's, or created by a user.
 fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
         _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), goes: true },
         (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own },
-        // An earlier ClientApp's, which the garbage collector has yet to take.
+        // An earlier ClientApp's, which the garbage collector has yet to delete.
         (Some((kind, owner, _)), _) => {
             let goes = kind == ClientApp::kind(&()) && owner == app.key.name;
             SecretView::NotOurs { owner: format!("{kind} {owner}"), goes }
@@ -447,8 +448,8 @@ fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     }
 }
 
-/// A Secret that a user or a database's operator writes: which of its keys have a value. Asked once per version of the Secret; the values
-/// themselves are dropped at once.
+/// A Secret that a user or a database's operator writes: which of its keys have a value. It is read once for each version of the
+/// Secret, and the values are dropped at once.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     let Some(SecretMeta { resource_version, .. }) = ctx.watches.secrets.get(secret) else {
         return Ok(SecretView::Absent);

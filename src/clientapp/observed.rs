@@ -1,4 +1,4 @@
-//! What stage 1 has seen: plain data, which the pure stages read.
+//! The observed state: plain data, which the pure stages read.
 
 use std::collections::BTreeSet;
 
@@ -23,75 +23,76 @@ use crate::{
     runtime::{feeder::Availability, key::Key},
 };
 
-/// Everything that decisions depend on, as it was at one moment.
+/// Everything that decisions depend on, at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
-    /// Another ClientApp that has the hostname.
+    /// Another ClientApp that holds the hostname.
     pub hostname_holder: Option<Key>,
-    /// A Job that still runs, of the hooks of a revision that an operator's helm has left pending.
+    /// A hook's Job that still runs, of a revision that an operator's helm left pending.
     pub hook: Option<String>,
     pub admin_secret: SecretView,
     /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,
     pub database: DatabaseView,
-    /// What there is in the namespace of the account that helm acts as, where the spec names no other.
+    /// What exists of the deployer in the namespace, if the spec names no other account.
     pub deployer: Deployer,
-    /// What an earlier ClientApp of this name has left, to be adopted or not.
+    /// What an earlier ClientApp of this name left, whether or not it is to be adopted.
     pub retained: Vec<Retained>,
-    /// The backup that the next upgrade waits for; `None`: it waits for none.
+    /// The backup that the next upgrade waits for, if any.
     pub backup: Option<BackupView>,
-    /// The chart that is asked for, where it is at hand and may be used.
+    /// The desired chart, if it is in the cache and may be installed.
     pub target: Option<Target>,
     pub run: HelmRun,
-    /// helm is at work on the release, as far as can be seen.
+    /// helm is working on the release, as far as can be seen.
     pub at_work: Option<AtWork>,
-    /// Whether a helm run that is begun now has a slot; else it waits in the queue.
+    /// Whether a helm run started now gets a slot; otherwise it waits in the queue.
     pub has_slot: bool,
-    /// The caches show what has come of it, so that it can be forgotten once that is on record.
+    /// The caches show the outcome of the run, so that it can be forgotten once it is recorded.
     pub run_is_shown: bool,
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
-    /// What of the release is not there, of the kinds that are watched, where it is as the spec asks otherwise.
+    /// Missing objects of the release, of the watched kinds, while the release is otherwise as the spec asks.
     pub missing: Vec<Missing>,
-    /// When to look again at what no watch shows.
+    /// When to look again at what is not watched.
     pub look_again: Option<Timestamp>,
-    /// What was recreated of late.
+    /// What was recreated recently.
     pub repairs: Repairs,
-    /// What the release consists of; `None`: there is none, or it cannot be read.
+    /// The objects of the release; `None`: there is no release, or it cannot be read.
     pub inventory: Option<Inventory>,
-    /// What holds or opens data and is this app's own by now.
+    /// What holds data or gives access to it, and is owned by this app.
     pub owned: Vec<Owned>,
-    /// The attempt that a user asks to be repeated at once, by the annotation for it.
+    /// The attempt that a user asks to repeat at once, by annotation.
     pub retry: Option<String>,
-    /// The status as it was last reported.
+    /// The status as last reported.
     pub recorded: ClientAppStatus,
 }
 
-/// What is known while helm is at work on a release: nothing else is decided then.
+/// What is known while helm works on a release: nothing else is decided then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtWork {
-    /// Digest of what helm was asked for; `None`: a deleted ClientApp of the same name asked.
+    /// Digest that helm was asked to install; `None`: for a deleted ClientApp of the same name.
     pub digest: Option<String>,
-    /// What the conditions say of it.
+    /// The message of the conditions.
     pub sentence: String,
-    /// Until when what is on record says enough of it; `None`: it takes long, and what its workloads wait for is told meanwhile.
+    /// Until then the recorded status is enough; `None`: the run takes long, so the status also reports what its workloads wait
+    /// for.
     pub until: Option<Timestamp>,
 }
 
-/// A Secret, by what of it may be looked at.
+/// A Secret, as far as the operator reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SecretView {
     #[default]
     Absent,
-    /// There is one, but it goes away with an object that is not this ClientApp.
+    /// It exists, but it belongs to an object other than this ClientApp and goes with it.
     NotOurs {
         /// Kind and name of the owner.
         owner: String,
-        /// It is on its way out with what it belonged to.
+        /// It is being deleted with its owner.
         goes: bool,
     },
-    /// This very app's own, made by the operator.
+    /// Created by the operator for this very app.
     Own { uid: String },
     /// It can be used.
     Present {
@@ -101,7 +102,7 @@ pub(crate) enum SecretView {
 }
 
 impl SecretView {
-    /// What follows on its name in a sentence, where it can be used but for these keys.
+    /// The end of a sentence that begins with the Secret's name, if it lacks some of these keys.
     pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
         let SecretView::Present { keys: present } = self else { return None };
         let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
@@ -109,32 +110,32 @@ impl SecretView {
     }
 }
 
-/// The database and what leads to it.
+/// The database, and how the app reaches it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DatabaseView {
-    /// Whether the cluster knows the kind that it is made from.
+    /// Whether the cluster knows the database object's kind.
     pub(crate) kind: Availability,
-    /// uid of the ClientApp, which a database of its own is stamped with.
+    /// uid of the ClientApp, with which its own database is stamped.
     pub(crate) app_uid: String,
-    /// uid of the database that this ClientApp has on record as its own.
+    /// uid of the database that is recorded as owned by this ClientApp.
     pub(crate) on_record: Option<String>,
     pub(crate) object: Option<DatabaseObject>,
-    /// The Secret that opens it.
+    /// The Secret with its credentials.
     pub(crate) secret: SecretView,
     /// Whether the Service that the app uses has a ready address.
     pub(crate) reachable: bool,
 }
 
-/// A backup, as it is wanted and as it is.
+/// A backup, as requested and as observed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BackupView {
-    /// What is, or will be, on record.
+    /// The record, written already or about to be.
     pub record: BackupRecord,
-    /// `None`: it has not been asked for yet.
+    /// `None`: it has not been requested yet.
     pub seen: Option<BackupProgress>,
 }
 
-/// A chart, as far as it decides whether it may be installed.
+/// The facts about a chart that decide whether it may be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub chart: String,
@@ -154,15 +155,15 @@ impl From<&Chart> for Target {
     }
 }
 
-/// Something that outlived a ClientApp.
+/// An object that outlived a ClientApp.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Retained {
     pub kind: Kind,
     pub name: String,
     pub uid: String,
-    /// It belongs to the database, which takes it along.
+    /// It belongs to the database and is adopted with it.
     pub of_database: bool,
-    /// The chart that the data on it are of, where it says.
+    /// The chart that last used the data on it, if recorded.
     pub installed: Option<InstalledChart>,
 }
 
@@ -173,7 +174,7 @@ pub(crate) struct Missing {
     pub found: Found,
 }
 
-/// What the API server has under its name.
+/// What the API server has under the object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -181,9 +182,9 @@ pub(crate) enum Found {
     Going,
     /// It lacks some of Helm's marks.
     Unmarked,
-    /// It has none of them, or those of another release.
+    /// It has none of Helm's marks, or those of another release.
     Foreign,
-    /// That cannot be asked, and why.
+    /// The API server cannot tell, and why.
     Unknown(String),
 }
 
@@ -197,31 +198,31 @@ pub(crate) struct ReleaseView {
     pub phase: Phase,
     /// Helm's own word for the status.
     pub status: String,
-    /// What the operator stamped on this very revision; `None`: another Helm client wrote it.
+    /// The operator's stamp on this very revision; `None`: another Helm client wrote it.
     pub stamp: Option<Stamp>,
-    /// Whether any kept revision carries a stamp of ours, be it inherited.
+    /// Whether any stored revision has a stamp of ours, even an inherited one.
     pub known: bool,
     pub written: Option<Timestamp>,
 }
 
 impl ReleaseView {
-    /// Whether it is deployed exactly as this digest asks.
+    /// Whether it is deployed with exactly this digest.
     pub(crate) fn is_deployed_as(&self, digest: &str) -> bool {
         self.phase == Phase::Deployed && self.stamp.as_ref().is_some_and(|stamp| stamp.digest == digest)
     }
 
-    /// Whether an operator's helm has left its lock: asked only while none of this process runs for the release.
+    /// Whether an operator's helm left its lock: asked only while no helm of this process runs for the release.
     pub(crate) fn is_left_locked(&self) -> bool {
         self.phase == Phase::Pending && self.stamp.is_some()
     }
 }
 
-/// What a release's status means to a decision.
+/// What a release's status means for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// `deployed`
     Deployed,
-    /// `failed`, and whatever else leaves an upgrade possible
+    /// `failed`, and every other status that permits an upgrade
     Failed,
     /// `pending-install`, `pending-upgrade`, `pending-rollback`: Helm's lock
     Pending,
@@ -244,10 +245,10 @@ impl Phase {
     }
 }
 
-/// What the operator stamps on a revision it makes.
+/// What the operator stamps on a revision that it creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// Digest of what was asked of helm.
+    /// Digest that helm was asked to install.
     pub digest: String,
 }
 
@@ -257,18 +258,18 @@ pub(crate) struct Workload {
     /// `Deployment` or `StatefulSet`.
     pub kind: &'static str,
     pub name: String,
-    /// Why it is not ready; `None`: it is.
+    /// Why it is not ready, if it is not.
     pub waiting: Option<String>,
-    /// uid of the Secret for which its pods were last restarted.
+    /// uid of the Secret for which its pods were restarted last.
     pub restarted_for: Option<String>,
     pub uid: String,
     /// `metadata.generation`, as the watch has it.
     pub generation: i64,
-    /// `spec.replicas`, by whichever client.
+    /// `spec.replicas`, whichever client set it.
     pub replicas: i32,
-    /// What selects its pods, for a request.
+    /// The selector of its pods, for a list request.
     pub selector: Option<String>,
-    /// Its own controller has given up: no progress within its deadline.
+    /// Its controller reports no progress within the deadline.
     pub stuck: bool,
 }
 

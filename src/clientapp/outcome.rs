@@ -1,5 +1,4 @@
-//! What becomes of each piece of a ClientApp that is deleted, **pure**: what the teardown does, and what the user is told
-//! before.
+//! What happens to each piece of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
 
 use super::database;
 use crate::{
@@ -7,49 +6,49 @@ use crate::{
     runtime::key::key_of,
 };
 
-/// What becomes of a piece.
+/// What happens to a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It goes.
+    /// It is deleted.
     Deleted,
-    /// It was the app's own and stays, to be found and adopted.
+    /// The app owned it, and it stays, to be found and adopted.
     Retained,
-    /// It never was the app's own.
+    /// The app never owned it.
     Untouched,
 }
 
 /// A piece of a ClientApp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// The Helm release with all objects in it, its volumes excepted.
+    /// The Helm release with all its objects except volumes.
     Release,
     /// The volumes of app and Redis.
     Volumes,
-    /// The database that was made for it, with its volumes, its backups, and the Secrets that open it.
+    /// The database that was created for it, with its volumes, its backups, and the Secrets with its credentials.
     Database,
-    /// A database that was there before, and the Secret that opens it.
+    /// A database that existed before, and the Secret with its credentials.
     ExternalDatabase,
     /// The generated Secret with the administrator's credentials.
     AdminSecret,
-    /// The Secret with the administrator's credentials that the user made.
+    /// The Secret with the administrator's credentials that the user created.
     GivenSecret,
     /// The generated Secret with the Redis password.
     RedisSecret,
-    /// A namespace that was made for it, where nothing else is in it.
+    /// A namespace that was created for it, if it holds nothing else.
     Namespace,
 }
 
-/// A deletion, as far as the user's choices decide what becomes of a piece.
+/// The user's choices for a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// `spec.deletionPolicy`; Retain where it cannot be read.
+    /// `spec.deletionPolicy`; Retain if it cannot be read.
     pub policy: DeletionPolicy,
     /// The deletion orphans (`--cascade=orphan`).
     pub orphans: bool,
 }
 
 impl Piece {
-    /// What becomes of it once the deletion is carried out; a suspended ClientApp's is when it is resumed.
+    /// What happens to it once the deletion is carried out; for a suspended ClientApp, that is after it is resumed.
     #[must_use]
     pub fn outcome(self, Deletion { policy, orphans }: Deletion) -> Outcome {
         match (self, policy) {
@@ -64,18 +63,19 @@ impl Piece {
     }
 }
 
-/// What becomes of one piece of one ClientApp.
+/// What happens to one piece of one ClientApp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The piece.
     pub piece: Piece,
-    /// What becomes of it.
+    /// What happens to it.
     pub outcome: Outcome,
-    /// The piece by its kind and name, and what that means for what is in it.
+    /// Kind and name of the piece, and what the outcome means for its content.
     pub sentence: String,
 }
 
-/// Each piece that a ClientApp has by its spec. Whether its namespace was made for it is not in there; `None`: nor known.
+/// Each piece that a ClientApp has according to its spec. The spec does not show whether its namespace was created for it;
+/// `None`: the caller does not know either.
 #[must_use]
 pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<Told> {
     let key = key_of(app);

@@ -1,5 +1,5 @@
-//! What is an app's own among all that holds or opens data, **pure**: put on record by uid while the app lives, since nothing
-//! that could be read at its deletion proves it.
+//! Which objects with data or credentials an app owns, **pure**: recorded by uid while the app lives, since nothing that could be
+//! read at its deletion proves it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     runtime::key::Key,
 };
 
-/// The label by which charts tell their releases apart, and which a StatefulSet's claims take over.
+/// The label with which charts distinguish their releases, and which a StatefulSet's claims inherit.
 pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
 impl Owner for ClientApp {
@@ -39,7 +39,7 @@ impl Owner for ClientApp {
     }
 }
 
-/// Whether there ever was anything to retain.
+/// Whether there was ever anything to retain.
 fn has_data(app: &ClientApp) -> bool {
     app.status.as_ref().is_some_and(|status| {
         status.installed.is_some()
@@ -49,14 +49,14 @@ fn has_data(app: &ClientApp) -> bool {
     })
 }
 
-/// The operator has made it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
+/// Whether the operator created it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
 pub(crate) fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let uid = app.uid.as_ref();
     let stamp = target.annotations.as_ref().and_then(|annotations| annotations.get(annotation::OWNER_UID));
     uid.is_some() && (stamp == uid || target.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid))
 }
 
-/// Made since there is this app, by helm for its release, or by a StatefulSet of it.
+/// Whether it was created after this app, by helm for the app's release or by a StatefulSet of it.
 fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let name = app.name.clone().unwrap_or_default();
     let key = Key::new(app.namespace.clone().unwrap_or_default(), name.clone());
@@ -69,19 +69,19 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     !stamped && says && is_younger(app, target)
 }
 
-/// What is seen of an app's objects that hold or open data.
+/// The observed objects of an app with data or credentials.
 pub(crate) struct Seen<'a> {
     pub app: &'a ObjectMeta,
     pub inventory: Option<&'a Inventory>,
     pub claims: &'a [Arc<ObjectMeta>],
-    /// What this process has made for it.
+    /// What this process created for it.
     pub made: Vec<Owned>,
     /// The Secrets and databases that are looked for by name.
     pub named: &'a [(Kind, ObjectMeta)],
 }
 
-/// The record: what is on it, and what is seen to be the app's own by now. An entry goes only when another object has its
-/// name: a cache that is late shows nothing where something is.
+/// The new record: the old entries, and observed objects that the app owns. An entry is replaced only when another object has its
+/// name, since a late cache may not show an object that exists.
 pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let Seen { app, inventory, claims, made, named } = seen;
     let namespace = app.namespace.as_deref().unwrap_or_default();
@@ -94,7 +94,7 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let found = of_release.map(|claim| (Kind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
     let mut owned = recorded.to_vec();
     for object in made {
-        // What took another's place is put on record once that has been dealt with.
+        // A replacement is recorded once the operator has dealt with it.
         if owned.iter().all(|entry| (&entry.kind, &entry.name) != (&object.kind, &object.name)) {
             owned.push(object.clone());
         }
@@ -108,7 +108,7 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     owned
 }
 
-/// Puts an object on record, in place of another one of its name.
+/// Records an object, in place of another one of its name.
 pub(crate) fn put(owned: &mut Vec<Owned>, object: Owned) {
     match owned.iter_mut().find(|entry| entry.kind == object.kind && entry.name == object.name) {
         Some(entry) => *entry = object,
@@ -116,12 +116,12 @@ pub(crate) fn put(owned: &mut Vec<Owned>, object: Owned) {
     }
 }
 
-/// The uid on record for an object.
+/// The recorded uid of an object.
 pub(crate) fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
 
-/// Whether the app, or what was begun for it, knows the Secret of this name by what is in it.
+/// Whether the app, or an attempt to install it, may already use the credentials in the Secret of this name.
 pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
     uid(&recorded.owned, Kind::Secret, secret).is_some()
         || recorded.last_attempt.is_some()
@@ -192,7 +192,7 @@ mod tests {
         let claims = [
             claim(json!({})),
             claim(json!({"name": "data-acme-redis-0", "uid": "3", "annotations": null})),
-            // In no manifest, older, left by another, on its way out.
+            // In no manifest, older, retained from another app, being deleted.
             claim(json!({"name": "look-alike", "uid": "4"})),
             claim(json!({"name": "data-acme-redis-1", "uid": "5", "creationTimestamp": "2025-01-01T12:00:01Z"})),
             claim(json!({"name": "data-acme-redis-2", "uid": "6", "labels": {INSTANCE: "acme", label::RETAINED_FROM: "acme"}, "annotations": null})),
@@ -211,10 +211,10 @@ mod tests {
         let record = on_record(&[], &seen);
         let uids = |record: &[Owned]| record.iter().map(|owned| owned.uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(&record), ["2", "3", "8"]);
-        // Nothing is forgotten because it is not seen; a successor takes its place; what another app made is none.
+        // An object that is not observed keeps its entry; a successor replaces it; another app's object does not.
         let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
         assert_eq!(on_record(&record, &nothing), record);
-        // What was just made counts before a cache shows it, and not in another's place.
+        // An object that was just created counts before a cache shows it, but does not replace another entry.
         let made = [("acme-admin-secret", "10"), ("acme-redis-secret", "11")].map(|(name, uid)| Owned {
             kind: "Secret".to_owned(),
             name: name.to_owned(),

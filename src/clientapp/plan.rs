@@ -1,4 +1,4 @@
-//! What the pure stages come to: steps, and what is waited for. Plain data.
+//! The result of the pure stages: steps, and what the plan waits for. Plain data.
 
 use std::time::Duration;
 
@@ -13,85 +13,85 @@ use super::{
 };
 use crate::crd::{BackupRecord, Reason};
 
-/// How long a database object may stay without any status before that itself is reported.
+/// How long a database object may have no status before the operator reports that.
 pub(crate) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// A hold is ended by a watch; this is the net under it.
+/// A watch ends a hold; this is the safety net in case it does not.
 pub(crate) const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 
 /// How a database object is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Apply {
-    /// With these targets of its backups.
+    /// The targets of its backups.
     pub(crate) targets: BackupTargets,
-    /// What it is made from, or was: said again in the same words, since Percona may be at it still.
+    /// The data source of the database. It is applied again unchanged later, since Percona may still be restoring from it.
     pub source: Option<Value>,
-    /// Closed for pods of other namespaces, where its kind can be: as it is, and from the beginning.
+    /// Whether pods of other namespaces cannot reach it, where its kind supports that. An existing database keeps its setting.
     pub isolated: bool,
-    /// Of the object that is there; `None`: it is made.
+    /// uid of the existing object; `None`: it is created.
     pub uid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Create what is missing of the account that helm acts as.
+    /// Create a missing part of the account that helm acts as.
     CreateDeployer {
         part: deployer::Part,
-        /// It was there before, as far as this app knows: told in an event.
+        /// As far as this app knows, it existed before; an event reports that.
         again: bool,
     },
     /// Create the Secret with generated administrator credentials, unless it exists.
     CreateAdminSecret,
     /// Create the Secret with a generated Redis password, unless it exists.
     CreateRedisSecret,
-    /// Take over what an earlier ClientApp of this name has left.
+    /// Take over what an earlier ClientApp of this name left.
     Adopt(Vec<Retained>),
-    /// Restart the release's workloads, as `kubectl rollout restart` does: they hold what a Secret said before.
+    /// Restart the release's workloads, as `kubectl rollout restart` does: they still use the former content of a Secret.
     Restart {
         secret: String,
-        /// uid of the one that is there now.
+        /// uid of the current Secret.
         uid: String,
     },
     ApplyDatabase(Apply),
     BackUp(BackupRecord),
-    /// Mark a revision that a dead helm left pending as failed.
+    /// Mark a revision that a dead helm process left pending as failed.
     UnlockRelease {
         secret: String,
         revision: i64,
     },
     FetchChart,
-    /// Stop the helm that is at work on the release.
+    /// Stop the helm process that works on the release.
     CancelHelm,
-    /// Make again what of the release is missing.
+    /// Recreate missing objects of the release.
     Repair(Vec<Missing>),
     /// `helm upgrade --install`.
     HelmUpgrade {
-        /// The revision it will make.
+        /// The revision that helm will create.
         revision: i64,
-        /// Why, where the reason is not the spec: told in an event.
+        /// Why, if not because of the spec; an event reports it.
         because: Option<Because>,
     },
 }
 
 impl Step {
-    /// Whether it makes credentials, or the account that helm acts as.
+    /// Whether it creates credentials or the account that helm acts as.
     pub(crate) fn makes_credentials(&self) -> bool {
         matches!(self, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
     }
 }
 
-/// Why a release is upgraded though the spec did not change.
+/// Why a release is upgraded although the spec did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Because {
     /// Another Helm client wrote the newest revision.
     ChangedByOthers { revision: i64 },
     /// Another Helm client uninstalled it.
     Uninstalled {
-        /// The last revision of ours.
+        /// The last revision that the operator created.
         revision: i64,
     },
 }
 
-/// The first of many for a sentence, at most so many, and how many more there are.
+/// Joins at most `most` words for a sentence, and counts the rest.
 pub(crate) fn few(words: impl IntoIterator<Item = String>, most: usize) -> String {
     let mut words: Vec<_> = words.into_iter().collect();
     let more = words.len().saturating_sub(most);
@@ -103,45 +103,45 @@ pub(crate) fn few(words: impl IntoIterator<Item = String>, most: usize) -> Strin
 /// Why the plan ends before the app is as desired.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
-    /// The condition that says it.
+    /// The condition that reports it.
     pub condition: &'static str,
     pub reason: Reason,
     /// One sentence: what is missing, on which object, what to do.
     pub message: String,
-    /// Nothing goes on until a user or cluster admin changes something.
+    /// Nothing continues until a user or cluster admin changes something.
     pub stalled: bool,
-    /// When to look again, were no watch to say so earlier.
+    /// When to look again if no watch triggers a reconcile earlier.
     pub until: Option<Timestamp>,
 }
 
 impl Hold {
-    /// A hold as its reason has it, without a time.
+    /// A hold with the condition and class of its reason, without a time.
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
         let message = message.into();
         Hold { condition: reason.condition(), reason, message, stalled: reason.stalled(), until: None }
     }
 
-    /// The same, looked at again at this time.
+    /// The same hold, checked again at this time.
     pub(crate) fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
         Hold { until: until.into(), ..self }
     }
 }
 
-/// What to do now, and what to wait for after it.
+/// What to do now, and what to wait for afterwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// Steps, in order; the first failure ends them.
+    /// Steps, in order; the first failure stops the plan.
     pub steps: Vec<Step>,
-    /// What the rest waits for.
+    /// What the remaining steps wait for.
     pub hold: Option<Hold>,
-    /// When to look again at what no watch tells of, such as the pods of workloads that are not ready.
+    /// When to look again at what is not watched, such as the pods of workloads that are not ready.
     pub look_again: Option<Timestamp>,
 }
 
 impl Plan {
-    /// When to look again, were no watch to say so earlier.
+    /// When to look again if no watch triggers a reconcile earlier.
     pub(crate) fn requeue(&self, now: Timestamp) -> Action {
-        // No watch tells of an adopted volume.
+        // Adopted volumes are not watched.
         let adopted =
             self.steps.iter().any(|step| matches!(step, Step::Adopt(_))).then_some(SignedDuration::from_secs(1));
         let held = self.hold.as_ref().and_then(|hold| hold.until).map(|until| until.duration_since(now));
@@ -155,7 +155,8 @@ impl Plan {
         }
     }
 
-    /// Whether it only makes credentials and the deployer, which is told together with what they are made for.
+    /// Whether it only creates credentials and the deployer; the status then waits for the next pass, which reports what they are
+    /// for.
     pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }

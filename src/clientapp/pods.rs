@@ -1,4 +1,4 @@
-//! Why pods do not get ready, **pure**: as `kubectl describe pod` would say it, in words that stay the same while nothing changes.
+//! Why pods are not ready, **pure**: in the terms of `kubectl describe pod`, and in the same words as long as nothing changes.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,28 @@ use crate::crd::{
     conditions::{find, kind},
 };
 
-/// A workload that was only just applied is given so long before its pods are asked for: most need no more.
+/// How long a workload may take before its pods are listed: most workloads need less.
 pub(super) const GRACE: SignedDuration = SignedDuration::from_secs(10);
-/// Between two looks at most.
+/// The longest interval between two lists.
 const SELDOM: SignedDuration = SignedDuration::from_secs(300);
 
-/// What was seen of the pods of an app.
+/// What was observed of the pods of an app.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Look {
-    /// When they are looked at again.
+    /// When to list them again.
     pub until: Timestamp,
     /// Why they are not ready, by uid and generation of their workload.
     pub reasons: BTreeMap<(String, i64), Option<String>>,
 }
 
-/// Since when the workloads are not ready, by what is on record.
+/// Since when the workloads are not ready, according to the recorded status.
 pub(super) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     let condition = find(&recorded.conditions, kind::WORKLOADS_READY)?;
     let is_waiting = condition.status == "False" && condition.reason != Reason::NoRelease.as_str();
     is_waiting.then_some(condition.last_transition_time.0)
 }
 
-/// When pods are asked for next, of what has not been ready since then: the longer, the more seldom. No watch tells of them.
+/// When to list pods next, if workloads have not been ready since then: the longer, the less often. Pods are not watched.
 pub(super) fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
     let waited = now.duration_since(since);
     match waited < GRACE {
@@ -44,14 +44,15 @@ pub(super) fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
     }
 }
 
-/// For a list of the pods; `None`: it cannot be said in a request.
+/// A label selector for a list request; `None`: it cannot be expressed in one.
 pub(super) fn selector(selector: &LabelSelector) -> Option<String> {
     let labels = selector.match_labels.as_ref().filter(|labels| !labels.is_empty())?;
     let is_plain = selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
     is_plain.then(|| labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// The worst of what keeps one of these pods from being ready. What needs a user or a cluster admin goes before what may pass.
+/// The worst problem that keeps one of these pods from being ready. A problem that needs a user or a cluster admin comes before a
+/// problem that may pass.
 pub(super) fn why(pods: &[Pod]) -> Option<String> {
     let mut found: Vec<_> =
         pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).filter_map(of_pod).collect();
@@ -103,7 +104,7 @@ fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(R
         ContainerState { waiting: Some(waiting), .. } => {
             let reason = waiting.reason.unwrap_or_default();
             match (reason.as_str(), last) {
-                // They take turns, and their words change with each try.
+                // These reasons alternate, and their messages change with each try.
                 ("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull", _) => {
                     let say = format!("{this} cannot pull image {}: see `kubectl describe pod`", container.image);
                     Some((Rank::Failed, say))
@@ -112,7 +113,7 @@ fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(R
                     Rank::Failed,
                     format!("{this} {}: {}", ended(last.exit_code, last.reason.as_deref()), logs()),
                 )),
-                // Those that wait for one before them.
+                // Containers that wait for another container.
                 ("ContainerCreating" | "PodInitializing" | "", _) => None,
                 (_, _) => {
                     let message = waiting.message.unwrap_or_default();
@@ -142,7 +143,7 @@ fn ended(exit_code: i32, reason: Option<&str>) -> String {
     }
 }
 
-/// One line, not too long, without the end of its sentence.
+/// One line, not too long, without a final full stop.
 fn tidy(message: &str) -> String {
     const MOST: usize = 300;
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -215,7 +216,7 @@ mod tests {
         ] {
             assert_eq!(why(&[pod("a", status.clone())]).as_deref(), expected, "{status}");
         }
-        // The worst of several, whatever their order; what is on its way out says nothing.
+        // The worst of several, whatever their order; a pod that is being deleted does not count.
         let running = pod("b", main(json!({"running": {}}), none.clone()));
         let crashing = pod("c", main(waiting("CrashLoopBackOff", "x"), ended(1, "Error")));
         for pods in [[running.clone(), crashing.clone()], [crashing.clone(), running.clone()]] {
@@ -238,7 +239,7 @@ mod tests {
     fn what_selects_them() {
         let of = |value: Value| selector(&serde_json::from_value(value).unwrap());
         assert_eq!(of(json!({"matchLabels": {"a": "1", "b": "2"}})).as_deref(), Some("a=1,b=2"));
-        // All pods of the namespace are none of a workload.
+        // An empty selector, which matches all pods of the namespace, does not select a workload's pods.
         assert_eq!(of(json!({})), None);
         assert_eq!(
             of(json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]})),

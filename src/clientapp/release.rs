@@ -1,5 +1,5 @@
-//! Stage 4 where helm comes in: what [`act`](super::act) begins in [`helm_runs`](super::helm_runs), and the release made ready for
-//! it. An **effect**.
+//! The part of the stage `act` that involves helm: starts runs in [`helm_runs`](super::helm_runs) for [`act`](super::act), and
+//! prepares the release for them. An **effect**.
 
 use std::path::PathBuf;
 
@@ -26,14 +26,14 @@ use crate::{
     runtime::{clock, key::Key},
 };
 
-/// Rewrites a revision that a dead helm left pending as failed, as helm itself would have on a polite signal. Deleting
-/// it would lose the record of what it had created already.
+/// Marks a revision that a dead helm process left pending as failed, as helm itself would have done on SIGTERM. Deleting it would
+/// lose the record of what that helm process created.
 pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
     let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
     let Some(mut stored) = stored else { return Ok(()) };
-    // What a late watch shows as locked may have ended long ago.
+    // The lock that a late watch shows may be long gone.
     let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
     if status.is_none_or(|status| !matches!(Phase::parse(status), Phase::Pending | Phase::Uninstalling)) {
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) ->
     let pending = std::mem::take(&mut payload.0);
     payload.0 = live::unpacked(ctx, move || storage::mark_failed(&pending)).await.map_err(failed)?;
     stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
-    // The object carries the resourceVersion that was read: if a helm is alive after all, one of both fails here.
+    // The object has the resourceVersion that was read: if that helm process is alive after all, one of the two writes fails.
     api.replace(secret, &PostParams::default(), &stored)
         .await
         .map_err(Error::api(format!("mark revision {revision} of release {key} as failed")))?;
@@ -51,7 +51,7 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) ->
     Ok(())
 }
 
-/// Begins to fetch the chart that is asked for. A chart that cannot be had is a failed attempt.
+/// Starts to fetch the desired chart. A chart that cannot be fetched is a failed attempt.
 pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.chart_version.clone();
     let attempt = attempt::begun(desired, &observed.recorded, None, false, clock::now());
@@ -63,7 +63,7 @@ pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obse
             Ok(chart) => match attempt::digest_changed(installed.as_ref(), &Target::from(chart.as_ref())) {
                 None => return HelmRun::Idle,
                 Some(message) => {
-                    // The next attempt asks the repository again, where it may have been put right.
+                    // The next attempt asks the repository again: it may have been corrected.
                     charts.forget(&wanted).await;
                     (Refusal::ChartDigestChanged, message)
                 }
@@ -79,7 +79,8 @@ pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obse
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::FetchingChart(version), work, panicked);
 }
 
-/// Begins to run helm, if it is the app's turn; else the app is in the queue. `status` is on record, and `sentence` what it says.
+/// Starts helm if the app gets a slot; otherwise the app joins the queue. `status` is already recorded, and `sentence` is its
+/// message.
 pub(super) async fn upgrade(
     ctx: &Ctx,
     app: &App<'_>,
@@ -121,7 +122,7 @@ pub(super) async fn upgrade(
             }
         };
         let result: Ended = run.await;
-        // helm has ended: others may run theirs while this one's end is looked at and told.
+        // helm has ended: another app may run helm while the outcome of this run is observed and reported.
         drop(slot);
         ended(attempt, result, Some(revision), wrote)
     };
@@ -131,15 +132,15 @@ pub(super) async fn upgrade(
     Ok(())
 }
 
-/// Class and sentence of a failure; `None`: the operator has stopped it.
+/// Class and message of a failure; `None`: the operator stopped it.
 type Ended = Result<(), Option<(Refusal, String)>>;
 
-/// What has come of an attempt.
+/// The outcome of an attempt.
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
         Ok(()) => Attempt { failures: 0, ..attempt },
-        // Such as by a deletion: the next reconcile takes the app down.
+        // For example, for a deletion: the next reconcile starts the teardown.
         Err(None) => attempt,
         Err(Some((refusal, message))) => {
             tracing::warn!(reason = %refusal.reason(), "{message}");
@@ -149,9 +150,9 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded
     HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at, wrote }))
 }
 
-/// Only a deletion of the app takes volumes along: a volume that the next revision does not have any more, since persistence was turned
-/// off or the release's objects got other names, stays. Helm leaves what is marked so in the cluster
-/// (helm.sh/helm/v4/pkg/kube/client.go, `Update`); an uninstall goes by what the chart has rendered.
+/// Volumes are deleted only with the app. A volume that the next revision no longer contains, because persistence was turned off
+/// or the release's objects got other names, stays: an upgrade with Helm leaves objects with this annotation
+/// (helm.sh/helm/v4/pkg/kube/client.go, `Update`). An uninstall goes by the manifest that the chart rendered.
 async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
     for name in observed.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
         let Some(claim) = live::object(ctx, key, Kind::Volume, name).await? else { continue };
@@ -166,7 +167,7 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
     Ok(())
 }
 
-/// What helm is asked for, but for the chart's path.
+/// The request to helm, without the chart's path.
 fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::command::InvalidArgument| error.to_string();

@@ -1,5 +1,5 @@
-//! Stage 4 where an object of the release is missing: it is applied as Helm has stored it, by Helm's own field manager and the account
-//! that helm acts as. No helm runs, and the revision stays. An **effect**.
+//! The part of the stage `act` that repairs drift: a missing object is applied as Helm stored it, with Helm's own field manager
+//! and as the account that helm acts as. helm does not run, and the revision stays. An **effect**.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// As helm calls itself (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade finds fields of its own.
+/// Helm's field manager (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade then owns these fields.
 const HELM: &str = "helm";
 
-/// Makes again what is missing. What cannot be made is remembered, and told by the next pass; it keeps nothing else from it.
+/// Recreates missing objects. A failure is remembered and reported by the next pass; it does not stop the rest of this pass.
 ///
 /// # Errors
-/// The API server could not be asked whether all is still as it was.
+/// The API server could not be asked whether app and release are unchanged.
 pub(super) async fn repair(
     ctx: &Ctx,
     app: &App<'_>,
@@ -42,7 +42,7 @@ pub(super) async fn repair(
     let objects: Vec<_> = missing.iter().map(|missing| missing.object.clone()).collect();
     let stored = live::objects(ctx, key, &release.secret, objects).await?;
     for (missing, document) in missing.iter().zip(stored) {
-        // Meanwhile the app may be suspended or deleted, and another Helm client at work.
+        // The app may have been suspended or deleted by now, or another Helm client may be working on the release.
         if !is_unchanged(ctx, app, release).await? {
             return Ok(());
         }
@@ -75,14 +75,14 @@ async fn apply(
 ) -> Result<(), Refused> {
     let key = app.key;
     let ReleaseObject { kind, name, .. } = object;
-    // As the gateway has helm do it.
+    // As the gateway does for helm.
     if ingress::is_ingress(&document) {
         ingress::claimed(&document, ctx.claim(app)).map_err(refused)?;
     }
     let api = live::of_release(ctx, key, &desired.account, object);
     let helm = PatchParams::apply(HELM);
     let applied = match found {
-        // What it is otherwise is another question.
+        // Only the marks: other differences are not repaired.
         Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
         _ => api.patch_metadata(name, &helm, &Patch::Apply(drift::applied(document, key))).await,
     };
@@ -95,7 +95,7 @@ async fn apply(
     };
     let disposition = api_disposition(&error);
     let sentence = match &error {
-        // The API server, and who it asks, may quote what is refused.
+        // The API server, or a webhook, may quote the rejected content.
         kube::Error::Api(status) if kind == "Secret" && disposition.reason != Reason::QuotaExceeded => {
             format!("the API server refuses it, with code {} {}", status.code, status.reason)
         }

@@ -1,4 +1,4 @@
-//! When an object that another client deletes is recreated: at once, and less and less often where that goes on. **Pure.**
+//! When an object that another client deletes is recreated: at once, and less and less often if that continues. **Pure.**
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,32 +9,32 @@ use crate::{
     runtime::{clock::is_awaited, error::Retry},
 };
 
-/// So long a watch may take to show what helm has made.
+/// How long a watch may take to show what helm created.
 pub(super) const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
-/// Between two tries at most.
+/// The longest pause between two tries.
 const SELDOM: SignedDuration = SignedDuration::from_mins(5);
-/// From one try to the next, where another client undoes it, or it is refused.
+/// The pause between two tries, if another client undoes the repair or the API server rejects it.
 const RETRY: Retry = Retry::Doubling(Duration::from_secs(5), SELDOM.unsigned_abs());
-/// After so long without a repair the next one is the first.
+/// After this long without a repair, the next one counts as the first.
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(15);
 
-/// What was done for an app of late.
+/// Recent repairs of an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repairs {
-    /// Until then a watch may not show yet what helm has made.
+    /// Until then a watch may not yet show what helm created.
     shown: Option<Timestamp>,
     /// By kind and name of the object.
     objects: BTreeMap<(String, String), Repaired>,
 }
 
-/// An object that was recreated, or could not be.
+/// An object that was recreated, or that the operator failed to recreate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repaired {
-    /// So often in a row it was tried.
+    /// How often in a row it was tried.
     pub times: u32,
-    /// It is not tried again before.
+    /// It is not tried again before this time.
     pub not_before: Timestamp,
-    /// Why it could not be made.
+    /// Why it could not be recreated.
     pub refused: Option<Refused>,
 }
 
@@ -42,17 +42,17 @@ pub(crate) struct Repaired {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub sentence: String,
-    /// Nothing goes on until a user or a cluster admin changes something.
+    /// Nothing continues until a user or a cluster admin changes something.
     pub stalled: bool,
 }
 
 impl Repairs {
-    /// helm has ended at this time.
+    /// Records that helm ended at this time.
     pub(crate) fn after_helm(self, at: Timestamp) -> Repairs {
         Repairs { shown: Some(at + WATCH_LAG), ..self }
     }
 
-    /// This was tried now.
+    /// Records a try now.
     pub(crate) fn tried(&mut self, object: &ReleaseObject, refused: Option<Refused>, now: Timestamp) {
         self.objects.retain(|_, repaired| now < repaired.not_before + FORGOTTEN);
         let times = self.of(object).map_or(0, |repaired| repaired.times) + 1;
@@ -60,17 +60,17 @@ impl Repairs {
         self.objects.insert(kind_and_name(object), Repaired { times, not_before: now + pause, refused });
     }
 
-    /// When it was tried last.
+    /// The last tries for this object.
     pub(crate) fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
         self.objects.get(&kind_and_name(object))
     }
 
-    /// Why it is not made again now, if it is not.
+    /// Its last tries, if it is too early for another.
     pub(crate) fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
         self.of(object).filter(|repaired| is_awaited(repaired.not_before, now, SELDOM))
     }
 
-    /// When it is known whether what seems to be missing is so.
+    /// When a watch will have shown whether an object is really missing.
     pub(crate) fn shown(&self, now: Timestamp) -> Option<Timestamp> {
         self.shown.filter(|shown| is_awaited(*shown, now, SELDOM))
     }

@@ -1,5 +1,5 @@
-//! The status. [`build_status`] is **pure** and, with its neighbours here, the only place where conditions are made; [`report()`],
-//! [`tell`] and [`publish`] are its effects.
+//! The status. [`build_status`] is **pure**, and it and its neighbours are the only code that creates conditions; [`report()`],
+//! [`tell`] and [`publish`] are the effects.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -35,10 +35,10 @@ use crate::{
     },
 };
 
-/// This many workloads that are not ready are named; the rest is counted.
+/// How many workloads that are not ready are named; the rest are counted.
 pub(crate) const NAMED_WORKLOADS: usize = 3;
 
-/// What a reconcile has come to, before it acts.
+/// The results of a reconcile before it acts.
 pub(crate) struct Pass<'a> {
     pub key: &'a Key,
     pub generation: Option<i64>,
@@ -48,7 +48,7 @@ pub(crate) struct Pass<'a> {
     pub plan: &'a Plan,
 }
 
-/// The status that tells the truth about a reconcile, and what it is about to do.
+/// The status after observing and deciding, including what the reconcile is about to do.
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
@@ -70,7 +70,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
                 let target = observed.target.as_ref();
                 status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
             }
-            // The first word about this app tells of everything.
+            // The first status of an app reports everything.
             if previous.conditions.is_empty() {
                 status = amended(&status, valid(desired, observed, plan), generation, now);
             }
@@ -93,9 +93,10 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     };
     for step in &plan.steps {
         match step {
-            // Before its marks are gone: what goes with the app, and which way the app may go, depend on it.
+            // Recorded before adoption removes the labels: which objects are deleted with the app, and which upgrades it may
+            // make, depend on it.
             Step::Adopt(found) => status = retained::adopted(&status, found),
-            // Before it is asked for: how old it is is told by that.
+            // Recorded before the backup is requested: its age is measured from this time.
             Step::BackUp(record) => status.backup = Some(record.clone()),
             _ => {}
         }
@@ -107,7 +108,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     status
 }
 
-/// What is the app's own. A Secret for which workloads are still to be restarted is not on record before they are.
+/// What the app owns. A new Secret is recorded only after workloads have been restarted for it.
 fn owned(observed: &Observed, plan: &Plan) -> Vec<Owned> {
     let waits =
         |entry: &Owned| plan.steps.iter().any(|step| matches!(step, Step::Restart { uid, .. } if *uid == entry.uid));
@@ -117,8 +118,8 @@ fn owned(observed: &Observed, plan: &Plan) -> Vec<Owned> {
     observed.owned.iter().filter_map(entry).collect()
 }
 
-/// Whether a status says all of an intent already, but for when it began. That its turn has come is told only if helm then takes
-/// long: most runs end before a status would be read.
+/// Whether a recorded status already says everything of an intent except its start time. That the app now has a slot is reported
+/// only if helm then takes long: most runs end before a status would be read.
 fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus, has_slot: bool) -> bool {
     let mut same = intent.clone();
     if let (Some(attempt), Some(before)) = (&mut same.last_attempt, &recorded.last_attempt) {
@@ -134,8 +135,8 @@ fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus, has_slot: 
     same == *recorded
 }
 
-/// The status while helm is at work: what was reported before it began, and what is new about the run. Of a run that takes long,
-/// also what its workloads wait for.
+/// The status while helm runs: what was reported before, and what is new about the run. For a long run, it also reports what its
+/// workloads wait for.
 fn while_helm_runs(Pass { generation, desired, observed, plan, .. }: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let previous = &observed.recorded;
     if let Err(Invalid { reason, message }) = desired {
@@ -152,7 +153,7 @@ fn while_helm_runs(Pass { generation, desired, observed, plan, .. }: &Pass<'_>, 
     amended(&status, vec![(kind::WORKLOADS_READY, waits.clone()), (kind::READY, waits)], *generation, now)
 }
 
-/// The status while something takes its time.
+/// The status while something takes time.
 pub(crate) fn progress(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
@@ -162,15 +163,15 @@ pub(crate) fn progress(
 ) -> ClientAppStatus {
     let mut verdicts =
         vec![(kind::RECONCILING, Verdict::yes(reason, sentence)), (kind::STALLED, Verdict::no(reason, sentence))];
-    // An upgrade leaves the app serving; a first installation has nothing to be ready yet.
+    // The app keeps serving during an upgrade; during a first installation nothing is ready yet.
     if find(&recorded.conditions, kind::READY).is_none_or(|ready| ready.status != "True") {
         verdicts.push((kind::READY, Verdict::no(reason, sentence)));
     }
     amended(recorded, verdicts, generation, now)
 }
 
-/// The status after a pass that failed half way: what it would have looked at stays as it was reported last, and
-/// `observedGeneration` does not move.
+/// The status after a pass that failed: conditions that it did not get to keep their last report, and `observedGeneration` does
+/// not move.
 pub(crate) fn failed(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
@@ -189,7 +190,7 @@ pub(crate) fn failed(
     amended(recorded, verdicts, generation, now)
 }
 
-/// The status while a ClientApp is taken down.
+/// The status during a teardown.
 pub(crate) fn deleting(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
@@ -206,7 +207,7 @@ pub(crate) fn deleting(
     amended(recorded, verdicts, generation, now)
 }
 
-/// A status in which some conditions say something new.
+/// A status with some conditions replaced.
 fn amended(recorded: &ClientAppStatus, verdicts: Verdicts, generation: Option<i64>, now: Timestamp) -> ClientAppStatus {
     let mut status = recorded.clone();
     for (type_, verdict) in verdicts {
@@ -244,7 +245,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     let postgres = match &desired.database {
         None => Verdict::yes(Reason::Disabled, "no database is asked for"),
         Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
-            // These end the plan before the database is looked at.
+            // These holds end the plan before the database is checked.
             Some(Hold { condition: kind::RECONCILING, .. }) => kept(observed, kind::POSTGRES_READY),
             Some(Hold { reason: Reason::HostnameConflict | Reason::SecretNotOurs | Reason::DataRetained, .. }) => {
                 kept(observed, kind::POSTGRES_READY)
@@ -283,7 +284,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
             .into_iter()
             .find(|verdict| verdict.state != State::True)
             .map(|verdict| match hold {
-                // Whatever is missing, this is why it is not made.
+                // Whatever is missing, this is why it is not created.
                 Some(hold) if hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
                 _ => verdict.clone(),
             })
@@ -293,7 +294,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     };
     let stalled = match stalled {
         Some(hold) => Verdict::yes(hold.reason, &hold.message),
-        // Its controller has given up waiting, though what comes later is still seen.
+        // The workload's controller has reported no progress within its deadline. Later progress is still noticed.
         None if hold.is_none_or(|hold| hold.reason == Reason::Drifted) && is_stuck(observed) => {
             Verdict::yes(Reason::ProgressDeadlineExceeded, &workloads.message)
         }
@@ -359,7 +360,7 @@ fn is_stuck(observed: &Observed) -> bool {
     observed.workloads.iter().any(|workload| workload.stuck)
 }
 
-/// A condition that this pass did not look at stays what it was.
+/// A condition that this pass did not check stays as it was.
 fn kept(observed: &Observed, type_: &str) -> Verdict {
     let Some(condition) = find(&observed.recorded.conditions, type_) else {
         return Verdict::unknown(Reason::NotChecked, "not looked at yet");
@@ -371,7 +372,7 @@ fn kept(observed: &Observed, type_: &str) -> Verdict {
 
 fn release(key: &Key, observed: &Observed) -> Option<Release> {
     let seen = observed.release.as_ref()?;
-    // A release that was never ours is not recorded: what is on record counts as ours from then on.
+    // A release that was never ours is not recorded: a recorded release counts as ours from then on.
     if !seen.known && observed.recorded.release.is_none() {
         return None;
     }
@@ -391,8 +392,8 @@ fn release(key: &Key, observed: &Observed) -> Option<Release> {
     Some(release)
 }
 
-/// The backup before the upgrade that is on its way, else the last one. It is over, and no other upgrade's, once its chart is
-/// installed or not asked for any more.
+/// The backup for the pending upgrade, otherwise the last one. It is complete, and does not count for another upgrade, once its
+/// chart is installed or is not desired any more.
 fn backup(
     desired: &Desired,
     observed: &Observed,
@@ -409,7 +410,7 @@ fn backup(
     Some(record)
 }
 
-/// Puts a status on record, and publishes what in it is new.
+/// Writes a status, and publishes events for what is new in it.
 pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     let Pass { desired, observed, plan, .. } = pass;
     if *status != app.before {
@@ -419,7 +420,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         });
         publish(ctx, app, because.map(|because| self::because(because, app.key)).as_slice()).await;
         let written = write(ctx, app, status).await;
-        // The API server may refuse any write to what it would not accept now, but never an event.
+        // The API server may reject any write to an object that it would not accept today, but never an event.
         if written.is_ok() || desired.is_err() {
             publish(ctx, app, &about(transitions(&app.before, status), observed, app.key)).await;
         }
@@ -436,7 +437,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
     Ok(())
 }
 
-/// Says which object an event about drift is about. **Pure.**
+/// Adds to an event about drift the object that it is about. **Pure.**
 fn about(mut notes: Vec<Note>, observed: &Observed, key: &Key) -> Vec<Note> {
     let drifted = observed.missing.first().map(|missing| ObjectReference {
         api_version: Some(missing.object.api_version.clone()),
@@ -452,12 +453,12 @@ fn about(mut notes: Vec<Note>, observed: &Observed, key: &Key) -> Vec<Note> {
 }
 
 pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
-    // As it was put on record since the reconcile began.
+    // With the status that was written since the reconcile began.
     let app = ctx.app(app.key, app.guard);
     tell(ctx, &app, &failed(&app.before, app.meta().generation, error, clock::now())).await
 }
 
-/// Writes a status, if it is another than the object has, and publishes what in it is new.
+/// Writes a status, if it changed, and publishes events for what is new in it.
 pub(crate) async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     write(ctx, app, status).await?;
     publish(ctx, app, &transitions(&app.before, status)).await;
@@ -472,7 +473,7 @@ async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(),
     })
 }
 
-/// The events that a change of status is worth: transitions only. **Pure.**
+/// The events for a change of status: transitions only. **Pure.**
 pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
     let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
     let then = find(&before.conditions, kind::READY);
@@ -480,7 +481,7 @@ pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> 
     let same_words = then.is_some_and(|then| then.message == now.message);
     let upgraded = after.release.as_ref().map(|release| release.revision)
         > before.release.as_ref().map(|release| release.revision);
-    // A new revision is told of even where Ready never left True.
+    // A new revision is reported even if Ready stayed True.
     if same && (same_words || !upgraded || now.status != "True") {
         return Vec::new();
     }
@@ -489,7 +490,7 @@ pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> 
     vec![Note { warning: reason::is_trouble(now), ..note }]
 }
 
-/// The event that tells why a release is upgraded though its spec did not change. **Pure.**
+/// The event that says why a release is upgraded although its spec did not change. **Pure.**
 pub(crate) fn because(because: &Because, key: &Key) -> Note {
     let name = &key.name;
     let (Because::ChangedByOthers { revision } | Because::Uninstalled { revision }) = because;
@@ -504,7 +505,7 @@ pub(crate) fn because(because: &Because, key: &Key) -> Note {
     Note::warning(format!("PutRightRevision{revision}"), Reason::ReleaseDrifted, message)
 }
 
-/// The event that tells why workloads were restarted. **Pure.**
+/// The event that says why workloads were restarted. **Pure.**
 pub(crate) fn restarted(secret: &str) -> Note {
     let message = format!(
         "Secret {secret} was deleted and recreated with another password: the workloads that hold the old one are restarted"
@@ -512,7 +513,7 @@ pub(crate) fn restarted(secret: &str) -> Note {
     Note::warning("Restarting", Reason::SecretReplaced, message)
 }
 
-/// The event that tells that the account which helm acts as was put back. **Pure.**
+/// The event about recreating the account that helm acts as. **Pure.**
 pub(crate) fn deployer_replaced(part: Part, namespace: &str) -> Note {
     let message = format!(
         "{} {DEPLOYER}, by which helm acts in namespace {namespace}, was missing and is recreated",
@@ -521,7 +522,7 @@ pub(crate) fn deployer_replaced(part: Part, namespace: &str) -> Note {
     Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)
 }
 
-/// The event that names what a deletion has kept. **Pure.**
+/// The event that names what a deletion kept. **Pure.**
 pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     const NAMED: usize = 4;
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -531,7 +532,7 @@ pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     (!kept.is_empty()).then(|| Note::warning("Deleting", Reason::DataKept, message))
 }
 
-/// The event about an app that is deleted with `--cascade=orphan`; or, `None`, may be. **Pure.**
+/// The event about an app that was deleted with `--cascade=orphan`; `None`: possibly. **Pure.**
 pub(crate) fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<Note> {
     let how = match orphaned {
         Some(false) => return None,

@@ -1,5 +1,5 @@
-//! What a ClientApp leaves under `deletionPolicy: Retain`: found by the next one of its name, and adopted when that is asked
-//! for. **Effects.**
+//! What a ClientApp leaves under `deletionPolicy: Retain`: the next ClientApp of its name finds it, and adopts it on request.
+//! **Effects.**
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
@@ -23,8 +23,8 @@ use crate::{
     runtime::{api::unless_gone, key::Key},
 };
 
-/// What was left: by the caches, and of volumes by the API server, for an app that has no release yet. What a cache does not
-/// show yet would become the new app's, and whatever is left has volumes.
+/// Finds retained objects: in the caches, and volumes through the API server for an app that has no release yet. An object that a
+/// cache does not show yet would become the new app's, but retained data always include volumes.
 pub(crate) async fn find(
     ctx: &Ctx,
     desired: &Desired,
@@ -45,7 +45,7 @@ pub(crate) async fn find(
     let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
-        // Credentials whose app's finalizer was edited out have no label, but are of that app still.
+        // If an app's finalizer was edited out, its credentials have no label, but still belong to that app.
         let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
         let is_reused = awaited.as_ref() == Some(&name);
         if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || is_reused {
@@ -63,14 +63,14 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// Asked once for each app.
+/// The API server is asked once for each app.
 async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
     if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
         return Ok(Vec::new());
     }
     let api = destroy::api(&ctx.client, &key.namespace, Kind::Volume);
-    // What a Postgresql of the app's name has left is not the app's.
+    // What a Postgresql of the app's name left is not the app's.
     let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
     let params = ListParams::default().labels(&selector);
     let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
@@ -92,8 +92,8 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     Ok(claims.iter().map(volume).collect())
 }
 
-/// The provider of whom the app is about to get a database where it has none, if that reuses what a database of the name has left,
-/// even one that a user has made; and it would go with the app.
+/// The provider that is about to create the app's first database, if its databases reuse what a former database of the same name
+/// left. That may be a user's, and would be deleted with the app.
 fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&'static dyn Provider> {
     let provider = desired.database_object()?.provider;
     let is_awaited = provider.facts().reuses_leftovers
@@ -103,14 +103,15 @@ fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&
     is_awaited.then_some(provider)
 }
 
-/// What is on record once an adoption has begun: all that is the app's own from then on, and which chart its data are of.
+/// The record once an adoption has started: all objects that the app owns from then on, and the chart that last ran with its
+/// data.
 pub(crate) fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatus {
     let mut status = recorded.clone();
     if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
         status.installed = Some(installed);
     }
     for Retained { kind, name, uid, of_database, .. } in found {
-        // The database takes its own along.
+        // The database's own objects are deleted with it.
         if !of_database {
             let owned = Owned { kind: kind.as_str().to_owned(), name: name.clone(), uid: uid.clone() };
             owned::put(&mut status.owned, owned);
@@ -119,8 +120,8 @@ pub(crate) fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientA
     status
 }
 
-/// Takes over what was left, in the order in which it was found: the database last, so that an adoption which is cut off
-/// is begun again.
+/// Takes over retained objects in the order in which they were found: the database last, so that an interrupted adoption starts
+/// again.
 pub(crate) async fn adopt(
     ctx: &Ctx,
     owner: &OwnerReference,
@@ -150,16 +151,16 @@ pub(crate) async fn adopt(
     Ok(())
 }
 
-/// An app whose data outlive it.
+/// A deleted app whose data are retained.
 pub(crate) struct Leaving<'a> {
     pub key: &'a Key,
     pub uid: &'a str,
-    /// The chart its data are of.
+    /// The chart that last ran with its data.
     pub installed: Option<&'a InstalledChart>,
 }
 
-/// Leaves an object behind: without an ownerReference to this app, so that nothing collects it, and labelled, so that it can
-/// be found. Other owners stay: they are left behind as well.
+/// Retains an object: removes the ownerReference to this app, so that the garbage collector does not delete it, and labels it, so
+/// that it can be found. Other owners stay: they are retained as well.
 pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &ObjectMeta) -> Result<(), Error> {
     let Leaving { key, uid, installed } = leaving;
     let name = target.name.as_deref().unwrap_or_default();
@@ -190,8 +191,8 @@ pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: 
     Ok(())
 }
 
-/// Merges a patch into an object; an object that is gone needs none. The patch has the uid of the object it is meant for,
-/// which the API server compares.
+/// Merges a patch into an object, unless the object is gone. The patch has the uid of the intended object, which the API server
+/// compares.
 pub(crate) async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
     let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
     if !ctx.lead.holds() {

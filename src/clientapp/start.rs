@@ -1,4 +1,4 @@
-//! The start of the controller, and its end. An **effect**.
+//! Start and end of the controller. An **effect**.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::{
     secrets::Secrets,
 };
 
-/// What the controller of ClientApps has besides what every controller has.
+/// What the controller of ClientApps needs besides what every controller has.
 pub(crate) struct Tools {
     pub config: Arc<Config>,
     pub helm: Helm,
     pub gateway: Gateway,
     pub charts: Arc<ChartCache>,
     pub secrets: Secrets,
-    /// This process, as stamped on releases.
+    /// The name of this process, as stamped on releases.
     pub holder: String,
 }
 
@@ -39,7 +39,7 @@ impl Drop for Aborted {
     }
 }
 
-/// State and reason of `Ready` of each app.
+/// Status and reason of `Ready` of each app.
 fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     let state = |app: &Arc<Guard<ClientApp>>| {
         let status = app.status(|app| &app.status).unwrap_or_default();
@@ -50,7 +50,7 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     apps.store.state().iter().map(state).collect()
 }
 
-/// Runs the controller until `stop`, and returns when its last reconcile and its last helm have ended.
+/// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
     parts: Parts,
     Tools { config, helm, gateway, charts, secrets, holder }: Tools,
@@ -83,7 +83,7 @@ pub(crate) async fn run(
         let ctx = ctx.clone();
         stop.clone().run_until_cancelled_owned(async move { namespace::sweep(&ctx).await })
     });
-    // If this future is dropped, since the lead was lost and something hangs, no helm outlives it.
+    // If this future is dropped, because this process lost the lead and a task hangs, no helm process outlives it.
     let _aborted = Aborted(ctx.helm_runs.clone());
     let counted = apps.clone();
     parts.metrics.apps(Some(Box::new(move || states(&counted))));

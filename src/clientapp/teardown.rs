@@ -1,8 +1,8 @@
-//! Deletion: what is taken down is put on record, then the release, then volumes, database and credentials by policy, then
-//! the finalizer. An **effect**.
+//! The teardown: records what is to be deleted, then handles the release, then volumes, database and credentials according to the
+//! policy, then the finalizer. An **effect**.
 //!
-//! It works with a spec that is invalid or does not decode, and ends whatever Helm's storage says. What holds or opens data
-//! goes by [`crate::destroy`] alone; what lacks a proof is kept, and named.
+//! It works even if the spec is invalid or does not decode, and it ends whatever Helm's storage contains. Data and credentials
+//! are deleted only by [`crate::destroy`]; what lacks a proof is kept, and named.
 
 mod data;
 mod going;
@@ -31,10 +31,10 @@ use crate::{
     runtime::{clock, controller::WRONGLY_GONE},
 };
 
-/// Takes down what belongs to a deleted app, as far as it goes now, and says so.
+/// Takes down what belongs to a deleted app, as far as possible now, and reports it.
 ///
 /// # Errors
-/// A request or helm failed; the deletion is tried again.
+/// A request or helm failed; the teardown is tried again.
 pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
         Progress::Done(kept) => {
@@ -72,17 +72,17 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     let revisions = live::revisions(ctx, key).await?;
     let release = observe::release_view(&revisions);
     let status = recorded(ctx, app, release.as_ref()).await?;
-    // What does not decode keeps everything anyway, and may take no status either.
+    // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
     if status != app.before && wish.is_some() {
         return Ok(Progress::Record(Box::new(status)));
     }
     let policy = match wish {
         Some(Wish::Delete) => DeletionPolicy::Delete,
-        // Who cannot read the policy keeps the data.
+        // If the policy cannot be read, the data are kept.
         _ => DeletionPolicy::Retain,
     };
     let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
-    // Where the spec cannot be read, the one that the operator makes.
+    // If the spec cannot be read, the deployer.
     let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
     let going = Going { app, status: &status, wish, account, deletion, installed: upgrade::installed(&status) };
 
@@ -94,7 +94,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     {
         return Ok(Progress::Hold(hold));
     }
-    // First: whatever happens to the rest, what is retained can be found.
+    // First, so that retained data can be found whatever happens to the rest.
     if !going.goes(Piece::Volumes) {
         data::leave(ctx, &going).await?;
     }
@@ -107,8 +107,8 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     data::destroy(ctx, &going, foreign).await
 }
 
-/// Names what stays of an app that went without its teardown: its finalizer was edited out, or it was deleted while that was
-/// written, which the API server does not wait for. One that is there after all is looked at again.
+/// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the
+/// finalizer was being added, for which the API server does not wait. An app that still exists after all is reconciled again.
 pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let key = app.key;
     if !live::is_gone(ctx, app).await? {
@@ -126,14 +126,14 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     Ok(Action::await_change())
 }
 
-/// The status with all that the deletion depends on: what the release consists of, what is the app's own, and how it is deleted.
+/// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted.
 async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Result<ClientAppStatus, Error> {
     let before = &app.before;
     let inventory = observe::inventory(ctx, app.key, release, before).await?;
     let owned = observe::owned(ctx, app, inventory.as_ref());
     let orphaned = match before.orphaned {
         Some(true) => true,
-        // In each pass: a deletion may be asked for once more, with --cascade=orphan.
+        // Checked in each pass: a user may delete the app again, with --cascade=orphan.
         _ => {
             let orphaned = orphaned(ctx, app).await?;
             report::publish(ctx, app, report::orphaned(app.key, orphaned, &owned).as_slice()).await;
@@ -144,9 +144,9 @@ async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Re
     Ok(ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() })
 }
 
-/// Whether the app is deleted with `--cascade=orphan`; `None`: that cannot be known. The garbage collector takes its mark off
-/// the app when it has taken the app's ownerReference off all that has one, and so the Redis Secret shows it to a process that
-/// was not there to see the mark, or whose watch was late.
+/// Whether the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
+/// after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning deletion to a
+/// process that did not see the finalizer, because it was not running or its watch was late.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.before);
     let seen = ctx.memory.orphaned.get(key);
@@ -164,9 +164,9 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     Ok(match live::object(ctx, key, Kind::Secret, &name).await? {
         Some(found) if of_app(&found) => Some(false),
         Some(found) if witness.is_some() && found.uid.as_deref() == witness => Some(true),
-        // Made anew by hand, it has seen nothing.
+        // A Secret recreated by a user shows nothing.
         Some(_) => None,
-        // Collected, as in every other deletion.
+        // The garbage collector deleted it, as in every other deletion.
         None => witness.map(|_| false),
     })
 }

@@ -1,4 +1,4 @@
-//! What stands before another `chartVersion`, **pure**: whether the app's own version may go there, and the backup before it.
+//! What another `chartVersion` requires, **pure**: that the app's own version may change that way, and a backup first.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -16,21 +16,21 @@ use crate::{
     runtime::key::hex,
 };
 
-/// Charts whose app migrates its data from one major version to the next only, and which versions of the chart have which
-/// major version of it. Nextcloud: its manual, "Upgrade", and the image's entrypoint, which refuses to start.
+/// Charts whose app migrates its data only from one major version to the next, and which chart versions contain which major
+/// version of the app. Nextcloud: see "Upgrade" in its manual, and the image's entrypoint, which refuses to start otherwise.
 const ONE_MAJOR_AT_A_TIME: &[(&str, &[(u64, &str)])] = &[(
     "nextcloud",
     &[(29, "5.x"), (30, "6.x"), (31, "7.x or 8.0.x"), (32, "8.1.x to 8.9.x"), (33, "9.0.x or 9.1.x"), (34, "9.2.x")],
 )];
 
-/// How long helm may begin after a backup that it follows. Longer, and too much has been written since.
+/// How long after a backup helm may start. After more time, the backup would lack too many writes.
 const FRESH_FOR: SignedDuration = SignedDuration::from_mins(30);
-/// What the clocks of two operators, one after the other, may differ by.
+/// How much the clocks of two successive operator processes may differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
-/// How often it is put down that a backup is still running.
+/// How often a running backup is recorded as still running.
 const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
 
-/// The chart that the app's data are of: as recorded, or as an operator before this one recorded it.
+/// The chart that last ran with the app's data: as recorded now, or as an earlier version of the operator recorded it.
 pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let of_release = || {
         let Release { chart, chart_version, app_version, chart_digest, .. } = recorded.release.clone()?;
@@ -40,9 +40,9 @@ pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     recorded.installed.clone().or_else(of_release)
 }
 
-/// The same now: the chart of the last attempt, where storage shows that it has succeeded. The attempt was put down before helm
-/// began, so that nothing is forgotten by whom helm outlives; and it is looked at before anything is decided, as the spec may ask for
-/// another chart by then.
+/// The same after this observation: the chart of the last attempt, if Helm's storage shows that it succeeded. The attempt was
+/// recorded before helm started, so that nothing is forgotten even if helm outlives the operator. This comes before any decision,
+/// since the spec may name another chart by then.
 pub(crate) fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let stamp = release.filter(|release| release.phase == Phase::Deployed).and_then(|release| release.stamp.as_ref());
     let attempt = recorded.last_attempt.as_ref();
@@ -50,9 +50,9 @@ pub(crate) fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppS
     attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| installed(recorded))
 }
 
-/// The value of `spec.upgrade.allow` that does not count any more. It is given for one change to the version it names: with
-/// that version installed the change is made, and beside another `chartVersion` it is none of this change's. It stays spent
-/// while it is in the spec, where the user may have forgotten it.
+/// The value of `spec.upgrade.allow` that does not count any more. It allows one change to the version it names: once that
+/// version is installed, the change is complete, and next to a different `chartVersion` it does not refer to this change. It
+/// stays spent as long as it is in the spec, where the user may have forgotten it.
 pub(crate) fn spent(
     desired: &Desired,
     installed: Option<&InstalledChart>,
@@ -64,7 +64,7 @@ pub(crate) fn spent(
     (made || *allow != desired.chart_version || recorded.spent_allow.as_ref() == Some(&text)).then_some(text)
 }
 
-/// Why the chart that is asked for is not installed over the present chart.
+/// Why the desired chart may not replace the present one.
 fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
     let Target { chart, version, app_version, digest: _ } = target;
     let installed = installed(recorded)?;
@@ -83,7 +83,7 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
     let refused = |reason, message: String| Some(Hold::new(reason, format!("{message}; {anyway}")));
     let parts = app_before.as_deref().and_then(numbers).zip(app_version.as_deref().and_then(numbers));
     let (Some(app_before), Some(app), Some((from, to))) = (app_before, app_version, parts) else {
-        // Where the app's versions say nothing, the chart's own have to.
+        // If the app's versions cannot be compared, the chart's own versions decide.
         return match Version::parse(before) {
             Ok(before) if before > *version => refused(
                 Reason::DowngradeRefused,
@@ -116,16 +116,17 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
 
 const BACK: &str = "set spec.chartVersion to one that is not older, or restore a backup into a new ClientApp";
 
-/// The numbers of a version, to be compared one by one; what follows them, such as `-apache`, says nothing about the data.
+/// The numbers of a version, to be compared one by one; a suffix such as `-apache` says nothing about the data.
 fn numbers(version: &str) -> Option<Vec<u64>> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let end = version.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(version.len());
     version[..end].trim_end_matches('.').split('.').map(|number| number.parse().ok()).collect()
 }
 
-/// The backup that has to succeed before helm may install another chart version: the one on record, where it counts for this
-/// very upgrade, else a new one. Its name follows from the object that asks for it and from the backup before it, so that it is
-/// asked for once, whichever process is killed, and is no other app's and no earlier request's.
+/// The backup that has to succeed before helm may install another chart version: the recorded one, if it counts for this very
+/// upgrade, otherwise a new one. Its name is derived from the uid and generation of the ClientApp and the name of the previous
+/// backup. So it is requested only once, whichever process is killed, and cannot be mistaken for another app's backup or an
+/// earlier one.
 pub(crate) fn backup(
     desired: &Desired,
     meta: &ObjectMeta,
@@ -162,15 +163,15 @@ pub(crate) fn backup(
     })
 }
 
-/// The backup on record, where it was asked for between the same versions and that upgrade is not over.
+/// The recorded backup, if it was requested between the same versions and that upgrade is not complete.
 fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Option<&'a BackupRecord> {
     let record = recorded.backup.as_ref()?;
     let same = installed(recorded)?.version == record.from && desired.chart_version.to_string() == record.to;
     (same && record.revision.is_none()).then_some(record)
 }
 
-/// Whether a backup is of what helm would upgrade now: nothing but this upgrade's own tries has changed the release since it was
-/// asked for, and it is fresh. Only times that operators took are compared: what makes backups has a clock of its own.
+/// Whether a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own attempts have
+/// changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program may differ.
 fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
     let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
     let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
@@ -181,12 +182,12 @@ fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) 
     (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
 }
 
-/// A revision that this operator's helm has begun and not brought to its end.
+/// A revision that the operator's helm started and did not complete.
 fn is_failed_try(release: &ReleaseView) -> bool {
     release.stamp.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
 }
 
-/// The record of a backup, as it is put down after a look at it.
+/// The record of a backup after it was observed.
 pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
     let BackupView { record, seen } = view;
     let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;
@@ -197,15 +198,15 @@ pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Time
     Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
 
-/// What stands before an upgrade.
+/// What an upgrade has to wait for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Before {
-    /// A backup to put on record, and then to ask for.
+    /// A backup to record, and then to request.
     pub back_up: Option<BackupRecord>,
     pub hold: Hold,
 }
 
-/// Looks whether helm may install the chart now; `None`: it may.
+/// Decides whether helm may install the chart now; `None`: it may.
 pub(crate) fn before(desired: &Desired, observed: &Observed, target: &Target, now: Timestamp) -> Option<Before> {
     if let Some(hold) = refusal(desired, target, &observed.recorded) {
         return Some(Before { back_up: None, hold });
@@ -215,10 +216,10 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &Target, no
     let facts = object.provider.facts();
     let on_record = observed.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
     let what = described(object, record);
-    // It counts once it is on record: helm runs after that was written, never before.
+    // A backup counts once its success is recorded: helm starts only after that.
     let (waits_for, seen) = match (on_record.map(|on_record| on_record.state), seen) {
         (Some(BackupState::Succeeded), Some((BackupState::Succeeded, _))) => return None,
-        // The last backup, of which alone the database object tells, may be another by now.
+        // The database object reports only its last backup, which may be another one by now.
         (Some(BackupState::Succeeded), None) if facts.backup_kind.is_none() => return None,
         (Some(_), Some((BackupState::Failed, problem))) => {
             let problem = problem.as_ref().map(|problem| format!(" ({problem})")).unwrap_or_default();
@@ -234,14 +235,14 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &Target, no
         }
         _ => (observed.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for), false),
     };
-    // What is seen is put on record by this pass, and helm's turn is the next.
+    // This pass records the observation, and helm runs in the next.
     let done = matches!(observed.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
     let message = match waits_for {
         None => format!("{what} has to succeed before chart version {} is installed", record.to),
         Some(state) => format!("{what} is made once {} is {state}", object.described()),
     };
     let asked = match on_record.map(|on_record| on_record.state) {
-        // Asked for already, as far as is known.
+        // Requested already, as far as is known.
         Some(BackupState::Running) => record.clone(),
         _ => BackupRecord { state: BackupState::Running, as_of: Some(Time(now)), ..record.clone() },
     };
@@ -256,8 +257,8 @@ fn described(object: &DesiredObject, record: &BackupRecord) -> String {
     }
 }
 
-/// Why no further backup is made by itself: a try after the last one has failed, so that the data may be upgraded in part. Of such
-/// data one backup after the other would push the good one out of the repository, unseen.
+/// Why no further backup is made without a user: an attempt after the last backup failed, so the data may be partly upgraded.
+/// Repeated backups of such data would push the good backup out of the repository unnoticed.
 fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let record = of_this_upgrade(desired, &observed.recorded)?;
     let tried = observed.release.as_ref().filter(|release| is_failed_try(release))?;

@@ -1,4 +1,4 @@
-//! Everything that is watched: one cache per kind, and the apps that a change concerns. The only reads at rest.
+//! Everything that is watched: one cache for each kind, and the apps that a change concerns. At rest, there are no other reads.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -34,17 +34,17 @@ use crate::{
     secrets::{RevisionMeta, SecretMeta, Secrets},
 };
 
-/// The caches, and the way to ask for a reconcile.
+/// The caches, and the triggers of reconciles.
 pub(crate) struct Watches {
     /// Every ClientApp, decodable or not.
     pub apps: Objects<ClientApp>,
-    /// Every Secret's metadata; those of Helm are filed under their release.
+    /// Every Secret's metadata; Helm's Secrets are filed under their release.
     pub secrets: Arc<Cache<SecretMeta>>,
     /// The Deployments that Helm manages, filed under their release.
     deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
     stateful_sets: Arc<Cache<Workload>>,
-    /// What else releases consist of, by kind, filed under its release.
+    /// The metadata of other objects of releases, by kind, filed under their release.
     parts: [(&'static str, Arc<Cache<()>>); 5],
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
@@ -52,14 +52,14 @@ pub(crate) struct Watches {
     accounts: Arc<Cache<deployer::Found>>,
     /// The RoleBindings of that name.
     bindings: Arc<Cache<deployer::Found>>,
-    /// Of each provider.
+    /// The watches of each provider.
     databases: HashMap<permit::Kind, Watched>,
     /// Every Profile, or why it does not decode.
     profiles: Arc<Optional<Arc<StoredProfile>>>,
 }
 
 impl Watches {
-    /// Starts every watch but that of the ClientApps, which the controller drives. The watches end with `stop`.
+    /// Starts every watch except that of ClientApps, which the controller drives. The watches end with `stop`.
     pub(crate) fn start(
         client: &Client,
         apps: Objects<ClientApp>,
@@ -71,7 +71,7 @@ impl Watches {
         let all = watcher::Config::default();
         let (label, word) = MANAGED_BY;
         let helms = all.clone().labels(&format!("{label}={word}"));
-        // By name, so that rights on this name are enough.
+        // By name, so that rights for this name are enough.
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
@@ -99,7 +99,7 @@ impl Watches {
         })
     }
 
-    /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
+    /// Returns once every cache holds a complete list; a decision before that would see only part of the state.
     pub(crate) async fn synced(&self) {
         let Watches {
             apps,
@@ -137,7 +137,7 @@ impl Watches {
         &self.databases[&provider.kind()]
     }
 
-    /// The object that an app's database is made from.
+    /// The database object of an app.
     pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
         self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
     }
@@ -152,8 +152,8 @@ impl Watches {
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
     }
 
-    /// Whether an object of a kind that is watched is there, with Helm's marks for this release; a Secret has its name alone. What is
-    /// not watched yet, or cannot be, counts as there.
+    /// Whether an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone. A kind
+    /// that is not watched yet, or cannot be, counts as existing.
     pub(crate) fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
         let key = Key::new(&release.namespace, name);
         match kind {
@@ -179,8 +179,8 @@ impl Watches {
     }
 }
 
-/// A Secret stores a release, and then the release's name comes here; or it is one that an app makes or waits for by name, or that is
-/// of its release.
+/// For a Secret that stores a release, `secret` is the release's name; otherwise it is the name of a Secret that an app creates
+/// or waits for, or that is part of its release.
 fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     apps.trigger_in(&secret.namespace, |app| {
         let key = key_of(app);
@@ -198,12 +198,12 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone. An app that lives puts its own on record when its workloads are ready.
+/// A deletion may wait for a claim to be gone. A live app records its own claims when its workloads are ready.
 fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
     apps.trigger_in(&namespace.name, |app| app.metadata.deletion_timestamp.is_some());
 }
 
-/// Helm acts for all apps of the namespace by it.
+/// helm acts as the deployer for all apps of the namespace.
 fn deployer_changed(apps: &Objects<ClientApp>, deployer: &Key) {
     apps.trigger_in(&deployer.namespace, |_| true);
 }
@@ -233,11 +233,11 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let condition = |type_: &str| status.conditions.iter().flatten().find(move |condition| condition.type_ == type_);
-    // Such as a quota that is used up.
+    // For example, a quota that is used up.
     let refused = condition("ReplicaFailure").filter(|condition| condition.status == "True");
     let stuck =
         condition("Progressing").filter(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded"));
-    // What is said of an earlier generation is not said of this one.
+    // A condition of an earlier generation says nothing about this one.
     let is_stuck = stuck.is_some() && deployment.metadata.generation == status.observed_generation;
     let waiting = rollout(
         deployment.metadata.generation,
@@ -267,7 +267,7 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
 fn stateful_set(set: StatefulSet) -> Entry<Workload> {
     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = set.status.clone().unwrap_or_default();
-    // A set that updates on delete is as new as the cluster admin wants it to be.
+    // With the strategy OnDelete, the cluster admin decides when pods are updated.
     let updated = match set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref()?.type_.as_deref()) {
         Some("OnDelete") => wanted,
         _ => status.updated_replicas.unwrap_or(0),
@@ -282,7 +282,7 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
     workload("StatefulSet", &set, set.spec.as_ref().map(|spec| (&spec.template, &spec.selector)), (wanted, waiting))
 }
 
-/// Why a rollout is not complete, as `kubectl rollout status` would say it.
+/// Why a rollout is not complete, in the terms of `kubectl rollout status`.
 fn rollout(
     generation: Option<i64>,
     observed: Option<i64>,
@@ -309,7 +309,7 @@ fn workload<K: Resource>(
 ) -> Entry<Workload> {
     let annotations = spec.and_then(|(template, _)| template.metadata.as_ref()?.annotations.as_ref());
     let restarted_for = annotations.and_then(|annotations| annotations.get(annotation::RESTARTED_FOR).cloned());
-    // What Helm manages without naming its release cannot be filed, and is no app's.
+    // An object that Helm manages without the name of its release cannot be filed, and is not an app's.
     let group = release_of(object.meta());
     let workload = || Workload {
         kind,

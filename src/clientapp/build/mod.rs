@@ -1,4 +1,4 @@
-//! Builders of what a `ClientApp` consists of. Pure: from names and settings to documents.
+//! Builders of the parts of a `ClientApp`. Pure: from names and settings to documents.
 
 pub mod secrets;
 pub mod values;

@@ -1,4 +1,4 @@
-//! The generated Secrets. Pure but for the operating system's randomness.
+//! The generated Secrets. Pure, except for the operating system's random numbers.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub const REDIS_PASSWORD: &str = "redis-password";
 /// The generated administrator's name.
 const ADMIN_NAME: &str = "admin";
 
-/// The Secret with the administrator's generated credentials. It has no ownerReference: the data know no other credentials, and
-/// so no garbage collector shall take it.
+/// The Secret with the generated administrator credentials. It has no ownerReference, so that the garbage collector does not
+/// delete it: the app's data know no other credentials.
 #[must_use]
 pub fn admin(key: &Key, uid: &str) -> Secret {
     let data = BTreeMap::from([
@@ -30,8 +30,8 @@ pub fn admin(key: &Key, uid: &str) -> Secret {
     secret(key, key.admin_secret(), uid, data)
 }
 
-/// The Secret with the generated Redis password. Redis keeps nothing that it alone opens; and its ownerReference shows, at a
-/// deletion, whether that was one with `--cascade=orphan`: each app has it therefore, with Redis or without.
+/// The Secret with the generated Redis password. No data depend on this password alone, so the Secret has an ownerReference,
+/// which shows at a deletion whether `--cascade=orphan` was used. Therefore every app has this Secret, with Redis or without.
 #[must_use]
 pub fn redis(key: &Key, owner: OwnerReference) -> Secret {
     let data = BTreeMap::from([(REDIS_PASSWORD.to_owned(), password())]);

@@ -1,7 +1,7 @@
-//! The values tree for the chart. Pure: names of Secrets go in, never a password.
+//! The chart's values. Pure: names of Secrets go in, never a password.
 //!
-//! Layers, later wins: base values of the chart < Profile < `spec.values` < computed keys. A key that is computed
-//! may not be set in `spec.values`; it is refused by name, with the field to use instead.
+//! Layers, the later wins: base values of the chart < Profile < `spec.values` < computed keys. `spec.values` may not set a
+//! computed key; such a key is rejected with the field to use instead.
 
 use serde_json::{Map, Value, json};
 
@@ -11,12 +11,12 @@ use crate::{
     helm::values::unfit,
 };
 
-/// `spec.values` may nest this deep; the chart's own values are far below it.
+/// How deep `spec.values` may nest; the chart's own values are far below it.
 const MAX_DEPTH: usize = 32;
-/// `spec.values` may be this large, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
+/// How large `spec.values` may be, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// What the computed keys are computed from.
+/// The inputs of the computed keys.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
     /// `spec.hostname`.
@@ -27,7 +27,7 @@ pub struct Inputs<'a> {
     pub ingress_class: Option<&'a str>,
     /// Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<&'a str>,
-    /// The database; `None`: none.
+    /// The database; `None`: no database.
     pub database: Option<&'a Database>,
     /// Size and StorageClass of the files' volume; `None`: no volume.
     pub persistence: Option<(&'a str, &'a str)>,
@@ -40,11 +40,11 @@ pub struct Inputs<'a> {
 /// How the app reaches its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
-    /// The server: a DNS name or an address, with `:port` behind it where that is not 5432.
+    /// The server: a DNS name or an address, followed by `:port` if the port is not 5432.
     pub host: From,
-    /// The database.
+    /// The name of the database.
     pub name: From,
-    /// Its user, where that is known without the Secret.
+    /// Its user, if known without the Secret.
     pub user: Option<String>,
     /// Secret with user and password.
     pub secret: String,
@@ -57,9 +57,9 @@ pub struct Database {
 /// Where a part of a database's address comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum From {
-    /// It is known.
+    /// This value.
     Value(String),
-    /// This key of the Secret has it.
+    /// The value under this key of the Secret.
     Key(String),
 }
 
@@ -76,7 +76,7 @@ impl Database {
     }
 }
 
-/// An image as the chart wants it, in two halves that it joins with `:`.
+/// An image as the chart needs it, in two parts that it joins with `:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Everything before the last `:`.
@@ -86,8 +86,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Splits `repository:tag` or `repository@sha256:digest`. The chart joins both halves with `:`, so the digest's
-    /// algorithm stays with the repository.
+    /// Splits `repository:tag` or `repository@sha256:digest`. The chart joins both parts with `:`, so the digest's algorithm
+    /// stays with the repository.
     #[must_use]
     pub fn parse(image: &str) -> Option<Image> {
         let (repository, tag) = image.rsplit_once(':')?;
@@ -121,12 +121,12 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         values["redis"]["auth"] = json!({
             "enabled": true,
             "existingSecret": secret,
-            // Without it the chart hands the app the literal password `changeme`.
+            // Without this key, the chart passes the literal password `changeme` to the app.
             "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
         });
     }
     if let Some(database) = database {
-        // The chart's internal database is on by default and beats every other setting: the app would get SQLite.
+        // The chart's internal database is on by default and takes precedence over every other setting: the app would use SQLite.
         values["internalDatabase"] = json!({"enabled": false});
         values["externalDatabase"] = external_database(database);
     }
@@ -164,7 +164,7 @@ fn external_database(database: &Database) -> Value {
     values
 }
 
-/// Keys that only the operator sets, whether or not it sets them now, and the field that decides each.
+/// Keys that only the operator sets, whether or not it sets them now, and the field that controls each.
 const RESERVED: &[(&str, &str)] = &[
     ("nextcloud.host", "spec.hostname"),
     ("nextcloud.existingSecret", "spec.adminSecret"),
@@ -181,15 +181,15 @@ const RESERVED: &[(&str, &str)] = &[
     ("image.tag", "spec.image"),
     ("replicaCount", "spec.replicas"),
 ];
-/// Reserved only while the operator provides the database: without one, `spec.values` may name the user's own.
+/// Reserved only while the operator provides the database: otherwise `spec.values` may configure the user's own.
 const RESERVED_WITH_DATABASE: &[(&str, &str)] =
     &[("internalDatabase", "spec.postgres"), ("externalDatabase", "spec.postgres")];
 
-/// Keys by which charts name their objects, or use ones that are there: with them a release would reach into another one of its
-/// namespace. At any depth, since subcharts have them as well.
+/// Keys with which charts name their objects, or use existing ones: with them, a release could reach into another release of its
+/// namespace. Reserved at any depth, since subcharts have them as well.
 const OF_OTHERS: &[&str] = &["fullnameOverride", "namespaceOverride", "existingClaim"];
 
-/// Refuses user values that are too deep or large, that would not reach the chart as they are, or that set a key of the
+/// Rejects user values that are too deep or too large, that would not reach the chart unchanged, or that set a key of the
 /// operator's.
 ///
 /// # Errors
@@ -268,7 +268,7 @@ pub fn check_profile_values(values: &Map<String, Value>, with_database: bool) ->
     })
 }
 
-/// A Profile's defaults as values, but for those that a ClientApp's own fields decide with it.
+/// A Profile's defaults as values, except those that a field of the ClientApp can override.
 #[must_use]
 pub fn of_profile(defaults: &ProfileDefaults) -> Value {
     let ProfileDefaults { replica_count: _, resources, persistence: _, apps } = defaults;
@@ -288,7 +288,7 @@ pub fn of_profile(defaults: &ProfileDefaults) -> Value {
     Value::Object(values)
 }
 
-/// Levels of maps and lists in a value; a scalar has none.
+/// Number of nested maps and lists in a value; a scalar has none.
 fn depth(values: &Map<String, Value>) -> usize {
     let mut deepest = 0;
     let mut open: Vec<(&Value, usize)> = values.values().map(|value| (value, 1)).collect();

@@ -1,4 +1,4 @@
-//! A database that shall be. **Pure.**
+//! The desired database. **Pure.**
 
 use serde_json::{Value, json};
 
@@ -16,18 +16,18 @@ use crate::{
 pub(crate) struct DesiredDatabase {
     /// How the app reaches it.
     pub(crate) address: values::Database,
-    /// What it is made from; `None`: it exists already.
+    /// The database object; `None`: the database exists already.
     pub(crate) object: Option<DesiredObject>,
 }
 
-/// A database object that shall exist.
+/// A desired database object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredObject {
     pub(crate) provider: &'static dyn Provider,
     pub(crate) name: String,
     pub(crate) postgres_version: i64,
     pub(crate) storage_bytes: f64,
-    /// Closed for pods of other namespaces from the beginning, where its kind can be.
+    /// Whether pods of other namespaces cannot reach it from the beginning, where its kind supports that.
     pub(crate) isolated: bool,
     pub(super) order: Order,
 }
@@ -44,15 +44,15 @@ impl DesiredObject {
         Document { object, digest }
     }
 
-    /// A target of backups, once there, is never taken away: the backups would go with it.
+    /// A target of backups is never removed: the backups would be deleted with it.
     ///
     /// # Errors
-    /// It would be another than there is.
+    /// The target would differ from the existing one.
     pub(crate) fn targets(&self, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         self.provider.targets(&self.order, found)
     }
 
-    /// What a new one is made from. Never again: where there was a database, its volumes may be there still.
+    /// The data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
     pub(crate) fn source(&self) -> Option<Value> {
         self.provider.source(&self.order.postgres)
     }
@@ -62,13 +62,13 @@ impl DesiredObject {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Document {
     pub(crate) object: Value,
-    /// Of the object, and of what [`Document::applied`] adds to it.
+    /// Digest of the object, and of what [`Document::applied`] adds to it.
     pub(crate) digest: String,
 }
 
 impl Document {
-    /// With its digest, and stamped with the uid of its app. It has no ownerReference, by which the garbage collector would delete
-    /// the database; and it says which object it is meant for, if one was seen.
+    /// The document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage collector
+    /// does not delete the database. It names the uid of the object that it is meant for, if one was observed.
     pub(crate) fn applied(&self, app_uid: &str, uid: Option<&str>) -> Value {
         let mut document = self.object.clone();
         document["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(self.digest);

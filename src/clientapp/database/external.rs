@@ -19,7 +19,7 @@ pub(super) fn desired(postgres: &Postgres) -> Result<DesiredDatabase, InvalidSpe
         )
     })?;
     let ExternalPostgres { secret_name, user_key, password_key, host_key, database_key, host, database } = external;
-    // In brackets the colons are an address's own.
+    // Colons in brackets are part of an IPv6 address.
     let port = host.as_ref().and_then(|host| host.rsplit(']').next()?.rsplit_once(':'));
     if port.is_some_and(|(_, port)| port.parse::<NonZeroU16>().is_err()) {
         return Err(invalid("spec.postgres.external.host", "must end in a port from 1 to 65535, or in none"));

@@ -1,6 +1,6 @@
-//! The app's database: what every provider does alike, and [`Provider`] for what each does in its own way.
+//! The app's database: what all providers have in common, and [`Provider`] for their differences.
 //!
-//! **Pure**, but for the watches that a provider starts. A database that exists already has no provider ([`external`]).
+//! **Pure**, except for the watches that a provider starts. A database that exists already has no provider ([`external`]).
 
 mod desired;
 mod external;
@@ -31,7 +31,7 @@ use crate::{
     runtime::key::Key,
 };
 
-/// `None`: the database exists already.
+/// The provider of this name; `None`: the database exists already.
 pub(crate) fn provider(name: PostgresProvider) -> Option<&'static dyn Provider> {
     match name {
         PostgresProvider::Percona => Some(&percona::Percona),
@@ -44,7 +44,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static dyn Provider> {
     PostgresProvider::value_variants().iter().copied().filter_map(provider)
 }
 
-/// The database that a spec asks for; open for pods of other namespaces where those that the Profile is for are.
+/// The database that a spec asks for. Pods of other namespaces can reach it if the Profile opens its namespaces.
 pub(super) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -> Result<DesiredDatabase, InvalidSpec> {
     let postgres = &app.spec.postgres;
     let Some(provider) = provider(postgres.provider) else { return external::desired(postgres) };

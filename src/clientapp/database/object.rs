@@ -1,4 +1,4 @@
-//! A database object, as the cache has it. **Pure.**
+//! A database object, as the cache stores it. **Pure.**
 
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
@@ -15,52 +15,52 @@ use crate::{
     },
 };
 
-/// What a database is made from, as it is stored.
+/// A stored database object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DatabaseObject {
     /// The ClientApp it is labelled with.
     pub(crate) app: Option<String>,
     /// The ClientApp that left it behind.
     pub(crate) retained_from: Option<String>,
-    /// Tells it from a successor of the same name.
+    /// Distinguishes it from a successor of the same name.
     pub(crate) uid: String,
-    /// The object that owns it. Those of earlier versions of this operator are owned by their ClientApp.
+    /// uid of the object that owns it. Databases created by earlier versions of this operator are owned by their ClientApp.
     pub(crate) owner_uid: Option<String>,
-    /// uid of the ClientApp that it was made for, or adopted by.
+    /// uid of the ClientApp that it was created for, or that adopted it.
     pub(crate) stamp: Option<String>,
     pub(crate) deleting: bool,
     /// Digest of the document last applied by this operator.
     pub(crate) digest: Option<String>,
-    /// Major version that runs.
+    /// The major version that it runs.
     pub(crate) postgres_version: Option<i64>,
     /// Size of the data volume, as last applied.
     pub(crate) storage_bytes: Option<f64>,
-    /// Where its backups go, as far as this operator has configured it.
+    /// Where its backups go, as far as this operator configured it.
     pub(crate) targets: BackupTargets,
-    /// What it was made from, where this operator had that said.
+    /// Its data source, if this operator set it.
     pub(crate) source: Option<Value>,
-    /// It says who may connect. One that was made before that could be said does not: its clients may be anywhere.
+    /// It restricts who may connect. Databases that were created before that was possible do not: their clients may be anywhere.
     pub(crate) isolated: bool,
-    /// What it has to be before a backup can begin; `None`: one can begin now.
+    /// The condition it has to meet before a backup can start; `None`: a backup can start now.
     pub(crate) backup_waits_for: Option<&'static str>,
     pub(crate) state: DatabaseState,
-    /// The last backup, where the object itself tells of it: the word, and how far it is.
+    /// The last backup, if the object itself reports it: its name and progress.
     pub(crate) last_backup: Option<(String, BackupProgress)>,
     pub(crate) created: Option<Timestamp>,
 }
 
-/// How far a backup is, and what went wrong.
+/// The state of a backup, and what failed.
 pub(crate) type BackupProgress = (BackupState, Option<String>);
 
 impl DatabaseObject {
-    /// Whether an earlier ClientApp of this name has left it: as retained, or because its finalizer was edited out.
+    /// Whether an earlier ClientApp of this name left it: retained, or because that app's finalizer was edited out.
     pub(crate) fn is_left(&self, app: &str, uid: &str) -> bool {
         let another = |of: &Option<String>| of.as_ref().is_some_and(|of| of != uid);
         self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && another(&self.stamp)
     }
 
-    /// For the cache: what is alike for all kinds, with what a provider reads of its own. An object that does not decode is there all
-    /// the same.
+    /// The cache entry: the fields that all kinds share, and those that a provider reads. An object that does not decode still
+    /// exists.
     pub(super) fn entry<K: Resource>(
         guard: &Guard<K>,
         read: fn(&K, DatabaseObject) -> DatabaseObject,
@@ -89,22 +89,22 @@ impl DatabaseObject {
     }
 }
 
-/// How a database is, in its provider's words.
+/// The state of a database, in its provider's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DatabaseState {
-    /// Nothing was said yet.
+    /// It has no status yet.
     #[default]
     Silent,
-    /// It is on its way: what follows on its kind and name in a sentence.
+    /// It is not ready yet: the end of a sentence that begins with its kind and name.
     Waiting(String),
-    /// It goes on only after a user or a cluster admin changes something: the same.
+    /// It continues only after a user or a cluster admin changes something: likewise.
     Stalled(String),
-    /// It is restored from a backup, which a user has asked for: the same.
+    /// It is being restored from a backup at a user's request: likewise.
     Restoring(String),
     Ready,
 }
 
-/// Asks for a reconcile of the app that a database object is for.
+/// Triggers a reconcile of the app that a database object is for.
 pub(super) fn changed(apps: &Objects<ClientApp>, database: &Key) {
     apps.trigger_in(&database.namespace, |app| key_of(app).database() == database.name);
 }

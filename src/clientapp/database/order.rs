@@ -1,4 +1,4 @@
-//! What a spec asks of a database object, and where its backups go. **Pure.**
+//! What a spec asks for in a database object, and where its backups go. **Pure.**
 
 use std::fmt;
 
@@ -10,26 +10,26 @@ use crate::{
     runtime::key::Key,
 };
 
-/// User and database of the app.
+/// Name of the app's user and database.
 pub(super) const USER: &str = "clientapp";
 
-/// What a spec asks of a database object.
+/// What a spec asks for in a database object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Order {
     pub(super) app: Key,
-    /// Of the ClientApp; none where that is not in a cluster.
+    /// uid of the ClientApp; none if it is not in a cluster.
     pub(super) uid: Option<String>,
     pub(super) postgres: Postgres,
     pub(super) deletion_policy: DeletionPolicy,
-    /// Backups are made before an upgrade.
+    /// Whether upgrades need a backup first.
     pub(super) before_upgrades: bool,
     pub(super) percona_cr_version: String,
 }
 
-/// Where the backups of a database go, as far as this operator has configured it.
+/// Where the backups of a database go, as far as this operator configured it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BackupTargets {
-    /// A volume of the database's own.
+    /// To a volume of the database itself.
     pub(crate) volume: bool,
     pub(crate) repository: Option<Place>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct BackupTargets {
 pub(crate) struct Place {
     /// Bucket or container as a URL.
     pub(crate) store: String,
-    /// Where that is served, where it may be anywhere.
+    /// Its endpoint, if the kind of storage has no fixed one.
     pub(crate) endpoint: Option<String>,
     pub(crate) path: String,
 }
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// For server-side apply.
+/// A document for server-side apply.
 pub(super) fn document(resource: &ApiResource, app: &Key, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": resource.api_version,

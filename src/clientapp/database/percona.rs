@@ -39,15 +39,15 @@ use crate::{
     },
 };
 
-/// On a backup: between which chart versions it was taken.
+/// Annotation of a backup: the chart versions before and after the upgrade.
 const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
-/// On an EndpointSlice: its Service.
+/// Label of an EndpointSlice: its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const POSTGRES_REPOSITORY: &str = "percona/percona-distribution-postgresql";
 const PGBOUNCER_IMAGE: &str = "percona/percona-pgbouncer:1.25.1-1";
 
-/// For a major version, as certified for Percona 3.0.0; without images Percona stops with the event `MissingRequiredImage`. 13 is
-/// past its end of life and no longer shipped.
+/// The image for a major version, as certified for Percona 3.0.0; without images Percona stops with the event
+/// `MissingRequiredImage`. PostgreSQL 13 is past its end of life and no longer shipped.
 fn postgres_image(major: &str) -> Option<String> {
     let tag = match major {
         "14" => "14.23-1",
@@ -74,7 +74,7 @@ static FACTS: Facts = Facts {
     backup_kind: Some("PerconaPGBackup"),
     volume_label: CLUSTER_LABEL,
     names_volume: percona::names_volume,
-    // Also what Percona has not made: a copy of a volume, restored with its labels, would go, too.
+    // Even what Percona did not create: a copy of a volume that was restored with its labels would be deleted, too.
     deletes_by_label: Some(DeletesByLabel {
         objects: &[
             (Kind::Volume, None, percona::names_volume),
@@ -116,7 +116,7 @@ impl Provider for Percona {
         let Order { app, postgres, percona_cr_version, .. } = order;
         let major: i64 = postgres.version.parse().unwrap_or_default();
         let mut user = json!({"name": USER, "databases": [USER], "password": {"type": "AlphaNumeric"}});
-        // Since PostgreSQL 15 only the owner may create in the schema public.
+        // Since PostgreSQL 15 only the owner may create objects in the schema public.
         if major >= 15 {
             user["grantPublicSchemaAccess"] = json!(true);
         }
@@ -205,13 +205,13 @@ impl Provider for Percona {
     }
 }
 
-/// By these Percona deletes a cluster's volumes and Secrets with it. Not `percona.com/delete-backups`: by that, pgBackRest deletes all
-/// that is in each repository of the cluster, also in one that outlives it, and the deletion waits for ever for a pod to do that in.
-/// Backups on a volume go with it.
+/// With these finalizers, Percona deletes a cluster's volumes and Secrets with it. Not `percona.com/delete-backups`: with that,
+/// pgBackRest deletes everything in each repository of the cluster, even in one that outlives it, and the deletion waits for ever
+/// for a pod to do that in. Backups on a volume are deleted with the volume.
 const TAKES_ALONG: [&str; 2] = [percona::DELETE_PVC, percona::DELETE_SSL];
 
 fn takes_along(cluster: &ObjectMeta) -> Option<Value> {
-    // Percona has taken its own off one that is on its way out.
+    // Percona has already removed its finalizers from a cluster that is being deleted.
     if cluster.deletion_timestamp.is_some() {
         return None;
     }
@@ -233,8 +233,9 @@ fn leaves_behind(cluster: &ObjectMeta, patch: &mut Value) {
     }
 }
 
-/// Whether what a PerconaPGBackup tells of is on a volume of a cluster of this name, all of which go with it or are gone; not in a bucket,
-/// and no VolumeSnapshot, which might go with what tells of it.
+/// Whether the backup behind a PerconaPGBackup is on a volume of a cluster of this name. Such volumes are deleted with the
+/// cluster or gone already. A backup in a bucket does not count, nor does a VolumeSnapshot, which might be deleted with the
+/// PerconaPGBackup.
 fn tells_of_volume(backup: &DynamicObject, cluster: &ObjectMeta) -> bool {
     let text = |path: &str| backup.data.pointer(path).and_then(Value::as_str).unwrap_or_default();
     text("/spec/pgCluster") == cluster.name.as_deref().unwrap_or_default()
@@ -250,20 +251,20 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
     DatabaseObject {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: storage.and_then(quantity::parse_positive),
-        // One that a cluster admin has set up is none of this operator's.
+        // A configuration by a cluster admin is not this operator's.
         targets: match cluster.annotations().get(annotation::BACKUPS) {
             Some(_) => backups::seen(cluster.spec.backups.pgbackrest.as_ref()),
             None => BackupTargets::default(),
         },
         source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
-        // Percona lets a backup that is asked for too early fail for good.
+        // If a backup is requested too early, Percona lets it fail for good.
         backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
         state: match status.state.as_deref() {
             _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(
                 " is restored from a backup: nothing else is done with it until that is over; `kubectl get perconapgrestores` shows how far it is".to_owned(),
             ),
             None | Some("") => DatabaseState::Silent,
-            // Of no PgBouncers all are ready.
+            // The cluster is also ready with no PgBouncers at all.
             Some("ready") if status.pgbouncer.unwrap_or_default().ready < 1 => {
                 DatabaseState::Waiting(" has no ready PgBouncer".to_owned())
             }
@@ -282,7 +283,7 @@ fn backup(backup: PerconaPGBackup) -> Entry<BackupProgress> {
         Some("Failed") => BackupState::Failed,
         _ => BackupState::Running,
     };
-    // A backup on its way out is none.
+    // A backup that is being deleted does not count.
     let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
     Entry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
 }

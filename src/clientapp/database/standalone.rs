@@ -1,4 +1,4 @@
-//! This operator's own Postgresqls. **Pure.**
+//! Databases of this operator's own kind Postgresql. **Pure.**
 
 use kube::{
     CustomResourceExt as _,
@@ -38,7 +38,7 @@ static FACTS: Facts = Facts {
     volume_label: label::POSTGRESQL,
     names_volume: names::is_claim,
     deletes_by_label: None,
-    // A Postgresql itself marks whose its data were.
+    // A Postgresql itself labels the data that it leaves.
     reuses_leftovers: false,
     to_install: "apply the operator's crds/",
     to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
@@ -69,8 +69,8 @@ impl Provider for Standalone {
         (!VERSIONS.contains(&version)).then(|| "the provider standalone has PostgreSQL 14 to 18".to_owned())
     }
 
-    /// Its own policy is always `Retain`: a Postgresql that is deleted by mistake keeps its data. The app's teardown changes that
-    /// before it deletes the Postgresql on purpose.
+    /// Its own policy is always `Retain`, so that a Postgresql that is deleted by mistake keeps its data. The app's teardown
+    /// changes the policy before it deletes the Postgresql on purpose.
     fn document(&self, order: &Order, _room: &BackupTargets) -> Value {
         let Order { app, postgres, .. } = order;
         let mut spec = json!({
@@ -105,13 +105,13 @@ impl Provider for Standalone {
         Watched {
             objects: feeder.optional(crd, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: None,
-            // It is Up while the pod behind its Service is ready.
+            // Its phase is Up only while the pod behind its Service is ready.
             endpoints: None,
         }
     }
 
     fn back_up(&self, app: &Key, record: &BackupRecord, _room: &BackupTargets) -> (ApiResource, String, Patch<Value>) {
-        // Not by apply, which would make a Postgresql that is gone.
+        // Not with server-side apply, which would recreate a deleted Postgresql.
         let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
         ((FACTS.kind.resource)(), app.database(), patch)
     }
@@ -150,7 +150,7 @@ fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
             Some(Phase::Pending) => DatabaseState::Waiting(why),
             Some(Phase::Failed) => DatabaseState::Stalled(why),
         },
-        // A dump that is asked for while the Postgresql is not up waits until it is.
+        // A dump that is requested while the Postgresql is not up waits until it is.
         backup_waits_for: None,
         last_backup: status.dump.map(|dump| {
             let state = match dump.state {

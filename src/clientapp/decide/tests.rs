@@ -1,4 +1,4 @@
-//! The table of [`decide`], and the property that holds it together: wherever a run stops, the next ones converge.
+//! The table of [`decide`], and a property: wherever a run is interrupted, the next ones converge.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-/// A plan in one line: steps by name, then `hold condition/reason`, `!` where stalled.
+/// A plan in one line: names of steps, then `hold condition/reason`, and `!` if stalled.
 fn brief(plan: &Plan) -> String {
     let steps: Vec<String> = plan
         .steps
@@ -56,7 +56,7 @@ fn brief(plan: &Plan) -> String {
             }
         })
         .collect();
-    // A helm run waits for itself.
+    // The hold of a started helm run is not shown.
     let hold = plan.hold.as_ref().filter(|hold| !(plan.runs_helm() && hold.reason == Reason::Upgrading)).map(|hold| {
         let stalled = if hold.stalled { "!" } else { "" };
         format!("hold {}/{}{stalled}", hold.condition, hold.reason)
@@ -93,7 +93,7 @@ fn from_nothing_to_settled() {
     const MADE: &str = "ServiceAccount, RoleBinding, admin, redis";
     row("nothing exists, and no database", no_database(), |w| *w = nothing(), MADE);
     let little = json!({"postgres": {"enabled": false}, "redis": {"enabled": false}});
-    // Redis' Secret is what tells an orphaning deletion from others.
+    // The Redis Secret distinguishes an orphaning deletion from others.
     row("nothing exists, and little is asked for", little, |w| *w = nothing(), MADE);
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
@@ -124,7 +124,7 @@ fn secrets() {
     row("a predecessor's Secret", none(), |w| w.redis_secret = not_ours(), "hold Released/SecretNotOurs");
     let no_redis = json!({"redis": {"enabled": false}});
     row("a predecessor's Secret, and no Redis", no_redis.clone(), |w| w.redis_secret = not_ours(), "");
-    // It is the witness of how the app is deleted: without one of its own, a deletion leaves everything.
+    // The Redis Secret shows how the app is deleted: without its own one, a deletion keeps everything.
     let going = |w: &mut Observed| w.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), goes: true };
     row("a predecessor's Secret that goes, and no Redis", no_redis, going, "hold Released/SecretNotOurs");
     for (kept, plan) in [(&["redis-password"][..], ""), (&["password"], "hold Released/RedisSecretKeyMissing!")] {
@@ -161,7 +161,7 @@ fn the_account_that_helm_acts_as() {
     row("another binding, and no account", none(), |w| (taken(w), lost(w), old(w)).0, "hold Released/DeployerNotOurs!");
     row("suspended", json!({"suspend": true}), lost, "hold Reconciling/Suspended");
 
-    // Of an account that the spec names nothing is made or looked at.
+    // The operator neither creates nor checks an account that the spec names.
     let given = json!({"serviceAccountName": "team", "postgres": {"enabled": false}});
     row("another account", given.clone(), |w| (lost(w), old(w)).0, "helm 4");
     row("another account, and nothing exists", given, |w| *w = nothing(), "admin, redis");
@@ -169,7 +169,7 @@ fn the_account_that_helm_acts_as() {
     row("the usual one by its name", named, lost, "ServiceAccount again");
 }
 
-/// A refusal is waited out, but for one from before the account was known to every API server.
+/// The operator waits after a refusal, unless it is from before every API server knew the account.
 #[test]
 fn an_account_that_was_too_young_is_tried_again() {
     for (what, reason, made, started, plan) in [
@@ -202,7 +202,7 @@ fn external() -> Value {
     json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
 }
 
-/// The one gate, for each provider: Percona, standalone, external.
+/// The same gate for each provider: Percona, standalone, external.
 #[test]
 fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
@@ -234,7 +234,7 @@ fn the_database_gate() {
         ("targets for backups is never taken away", of(|s| s.targets.volume = true), BACKUPS),
     ] {
         for spec in [none(), standalone()] {
-            // Targets of backups are nothing that a Postgresql's document speaks of.
+            // A Postgresql's document has no backup targets.
             let made = if spec == standalone() && made == BACKUPS { "" } else { made };
             row(what, spec, change, made);
         }
@@ -263,7 +263,7 @@ fn the_database_gate() {
     row("without one Percona is not asked for", no_database(), |w| w.database = DatabaseView::default(), "");
 }
 
-/// Nothing is asked of Percona, of helm, or of a backup while a database is restored.
+/// While a database is being restored, neither Percona nor helm is asked for anything, and no backup is requested.
 #[test]
 fn a_restore_stands_before_everything() {
     let restored = |w: &mut Observed| {
@@ -275,7 +275,7 @@ fn a_restore_stands_before_everything() {
     }
 }
 
-/// Backups elsewhere, and what a database is made from: once, where there never was one.
+/// Backups in object storage, and the data source: used once, if there never was a database.
 #[test]
 fn what_percona_is_asked_for() {
     let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
@@ -489,7 +489,7 @@ fn failures_are_not_repeated_before_their_time() {
     row("one without such hooks", none(), installing(Phase::Failed, &[], None), "helm 4");
     row("one that was deployed", none(), installing(Phase::Deployed, MIGRATE, None), "");
     row("an uninstall of what was deployed", none(), was_deployed, "helm 4");
-    // A helm that was killed each time, and left its lock.
+    // A helm process that was killed each time and left its lock.
     let too_early = failed(3, 30, "UpgradeFailed", None);
     let locked = move |w: &mut Observed| {
         too_early(w);
@@ -501,7 +501,7 @@ fn failures_are_not_repeated_before_their_time() {
         let change = failed(failures, 1800, reason, None);
         move |w: &mut Observed| {
             change(w);
-            // Finer than it is stored, as right after a run.
+            // More precise than the stored time, as right after a run.
             w.recorded.last_attempt.as_mut().unwrap().started_at.0 += SignedDuration::from_millis(250);
             w.retry = Some(format!("{}/{failures}", ago(since)));
         }
@@ -624,7 +624,7 @@ fn what_is_missing_of_a_release_is_made_again() {
         "repair Service acme, Ingress acme, hold PostgresReady/Provisioning",
     );
     row("told only, while the database is away", policy("Report"), initializing, "hold PostgresReady/Provisioning");
-    // helm makes it again, too.
+    // helm recreates it itself.
     row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");
     row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");
     let unbound = |w: &mut Observed| {
@@ -690,7 +690,7 @@ fn nothing_else_is_decided_while_helm_runs() {
         ("suspended, for long", suspend(), at_work("old", None), "cancel helm, hold Reconciling/Suspended", None),
     ] {
         let desired = want(&spec);
-        // Whatever else there is to do.
+        // Whatever else is to be done.
         let observed = Observed { at_work: Some(at_work.clone()), ..nothing() };
         let decided = decide(&desired, &observed, &config(), now());
         assert_eq!(brief(&decided), plan, "{what}");
@@ -707,7 +707,7 @@ fn entry(name: &str, uid: &str) -> Owned {
     Owned { kind: "Secret".to_owned(), name: name.to_owned(), uid: uid.to_owned() }
 }
 
-/// A cluster small enough to run in a test: what the steps do, and where they may be cut off.
+/// A simulated cluster: the effect of steps, and where they may be interrupted.
 struct Sim {
     desired: Desired,
     observed: Observed,
@@ -720,9 +720,9 @@ struct Sim {
 /// What happens next.
 #[derive(Clone, Debug)]
 enum Event {
-    /// One reconcile that is killed after this many steps; within a helm run the lock stays behind.
+    /// One reconcile that is killed after this many steps; if that is during a helm run, the lock stays.
     Reconcile { steps: usize, helm: HelmEnd },
-    /// Percona gets on.
+    /// Percona makes progress.
     Percona,
     /// Another client upgrades the release.
     ForeignUpgrade,
@@ -861,7 +861,7 @@ proptest! {
         for event in &history {
             sim.handle(event);
         }
-        // From here on nothing goes wrong any more.
+        // From here on, nothing fails.
         let runs = sim.helm_runs;
         for _ in 0..4 {
             sim.handle(&Event::Reconcile { steps: usize::MAX, helm: HelmEnd::Succeeds });

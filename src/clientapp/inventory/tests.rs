@@ -75,7 +75,7 @@ fn hooks_that_only_an_installation_runs() {
         (&["pre-install", "pre-upgrade"], "", "now", false),
         (&["post-install", "post-upgrade"], "", "now", false),
         (&["test"], "", "now", false),
-        // As of an upgrade.
+        // As in an upgrade.
         (&["pre-install"], "Failed", "later", false),
     ] {
         let events = events.iter().map(|event| (*event).to_owned()).collect();
@@ -122,7 +122,7 @@ fn a_workload_that_another_client_has_scaled_to_zero_is_not_ready() {
         (Some(1), 1, false),
         (Some(2), 0, true),
         (Some(0), 0, false),
-        // On record before replicas were.
+        // From an inventory that was recorded without replicas.
         (None, 0, false),
     ] {
         let mut inventory = inventory();

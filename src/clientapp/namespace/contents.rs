@@ -15,42 +15,42 @@ use crate::{
     runtime::key::Key,
 };
 
-/// Name of the NetworkPolicy that a namespace gets when it is made, and of the ResourceQuota, if any.
+/// Name of the NetworkPolicy that a namespace gets when it is created, and of its ResourceQuota, if any.
 pub(crate) const POLICY: &str = "clientapp-isolation";
 pub(crate) const QUOTA: &str = "clientapp-quota";
 
-/// In every namespace, made by Kubernetes itself, as group, kind and name.
+/// Created by Kubernetes itself in every namespace, as group, kind and name.
 const OF_KUBERNETES: &[(&str, &str, &str)] =
     &[("", "ConfigMap", "kube-root-ca.crt"), ("", "ServiceAccount", "default")];
-/// What the API makes in a namespace with it, as group, kind and name.
+/// Created with a namespace by the operator's HTTP API, as group, kind and name.
 const OF_THE_API: &[(&str, &str, &str)] =
     &[("networking.k8s.io", "NetworkPolicy", POLICY), ("", "ResourceQuota", QUOTA)];
-/// What only tells of other objects: what happened to them, and at which addresses they are.
+/// Kinds that only describe other objects: their events and addresses.
 const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Event"), ("", "Endpoints")];
-/// What holds data, or opens them.
+/// Kinds that hold data, or the credentials for them.
 const DATA: &[(&str, &str)] = &[("", "PersistentVolumeClaim"), ("", "Secret")];
 
-/// The kinds of objects that live in namespaces.
+/// The namespaced kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    /// Those that are stored, in the order in which they are looked at.
+    /// The stored kinds, in the order in which they are listed.
     pub stored: Vec<ApiResource>,
     namespaced: BTreeSet<(String, String)>,
-    /// The namespace's.
+    /// The deployer of the namespace.
     deployer: Deployer,
 }
 
 impl Kinds {
-    /// By the API server's own account, of which `core` is the group without a name.
+    /// From the API server's discovery; `core` is the group without a name.
     ///
     /// # Errors
-    /// What of it is not clear.
+    /// What is missing from the discovery.
     pub(crate) fn of(
         core: &[APIGroupDiscovery],
         groups: &[APIGroupDiscovery],
         deployer: Deployer,
     ) -> Result<Kinds, String> {
-        // A server that does not speak this form of discovery answers with what reads as nothing at all.
+        // An API server without aggregated discovery sends an answer that parses as an empty list.
         if core.is_empty() || groups.is_empty() {
             return Err("the API server does not tell its kinds (aggregated discovery)".to_owned());
         }
@@ -58,7 +58,7 @@ impl Kinds {
         let mut seen = BTreeSet::new();
         for group in core.iter().chain(groups) {
             let name = group.metadata.as_ref().and_then(|meta| meta.name.clone()).unwrap_or_default();
-            // In the order of preference: a resource is the same in each version that has it.
+            // In order of preference: a resource is the same in each of its versions.
             for version in &group.versions {
                 let number = version.version.as_deref().unwrap_or_default();
                 if version.freshness.as_deref() == Some("Stale") {
@@ -68,7 +68,7 @@ impl Kinds {
                     let found = api_resource(&name, number, resource);
                     kinds.namespaced.insert((name.clone(), found.kind.clone()));
                     let may = |verb: &str| resource.verbs.iter().any(|known| known == verb);
-                    // What cannot be deleted goes with no namespace: it is computed at each request, or a question.
+                    // A kind that cannot be deleted is not stored: the API server computes it for each request, or it is a query.
                     if !may("delete") || !seen.insert((name.clone(), found.plural.clone())) {
                         continue;
                     }
@@ -79,17 +79,17 @@ impl Kinds {
                 }
             }
         }
-        // Another app's namespace is that app's, whatever else is in it.
+        // ClientApps come first: if another app is in the namespace, nothing else matters.
         kinds.stored.sort_by_key(|kind| kind.group != ClientApp::group(&()));
         Ok(kinds)
     }
 
-    /// Whether an object would be missed if the namespace went with this app (its name and uid), or without any.
+    /// Whether an object would be missed if the namespace were deleted with this app (its key and uid), or without any.
     pub(crate) fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
         let kind = (of.group.as_str(), of.kind.as_str());
         let name = object.name.as_deref().unwrap_or_default();
         if kind == (&*ClientApp::group(&()), &*ClientApp::kind(&())) {
-            // One that is on its way out looks after the namespace itself.
+            // A ClientApp that is being deleted takes care of the namespace itself.
             return app.is_none_or(|(_, uid)| object.uid.as_deref() != Some(uid));
         }
         if object.deletion_timestamp.is_some()
@@ -112,8 +112,8 @@ impl Kinds {
         if app.is_some_and(of_app) {
             return false;
         }
-        // An owner in the namespace counts itself, or is gone, and the garbage collector on its way. For data that is not
-        // enough, but where the owner is a ClientApp: what of its data is to stay has no owner.
+        // An owner in the namespace counts itself, or it is gone and the garbage collector will follow. For data that is not
+        // enough, unless the owner is a ClientApp: its retained data have no owner.
         let by_app =
             |owner: &OwnerReference| owner.api_version == ClientApp::api_version(&()) && owner.kind == "ClientApp";
         match controller {
@@ -129,7 +129,7 @@ impl Kinds {
     }
 }
 
-/// A kind as a user would ask for it.
+/// A kind, as a user would name it to kubectl.
 pub(crate) fn describe(kind: &ApiResource) -> String {
     match kind.group.as_str() {
         "" => kind.plural.clone(),

@@ -1,4 +1,4 @@
-//! What the status says, for one pass of every sort.
+//! The status for each kind of pass.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ fn built(
     now: Timestamp,
 ) -> ClientAppStatus {
     let (key, generation) = (&Key::new("tenants", "acme"), Some(generation));
-    // As `observe` leaves it.
+    // As `observe` returns it.
     let mut observed = observed.clone();
     observed.recorded.installed = upgrade::installed_now(observed.release.as_ref(), &observed.recorded);
     build_status(&Pass { key, generation, desired, observed: &observed, plan }, now)
@@ -156,7 +156,7 @@ fn a_status_that_says_the_same_is_the_same() {
     let first = status(&desired, &observed);
     observed.recorded = first.clone();
     let plan = decide(&desired, &observed, &config(), now());
-    // Nothing in it may depend on the time at which it is looked at.
+    // The status must not depend on the time of observation.
     let later = now() + SignedDuration::from_hours(1);
     assert_eq!(built(7, Ok(&desired), &observed, &plan, later), first);
 }
@@ -205,7 +205,7 @@ fn events_are_for_transitions() {
     let mut observed = settled(&desired);
     observed.release.as_mut().unwrap().revision = 4;
     let upgraded = status(&desired, &observed);
-    // On record before the words are, where the next upgrade was asked for meanwhile.
+    // The revision is recorded before Ready changes its message, if the next upgrade was requested meanwhile.
     let meanwhile = ClientAppStatus { conditions: well.conditions.clone(), ..upgraded.clone() };
 
     let reasons = |before: &ClientAppStatus, after: &ClientAppStatus| {
@@ -238,7 +238,7 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
         change(&mut observed);
         at_rest(&desired, &observed).installed.map(|chart| chart.version)
     };
-    // The status after the run was never written: the intent, and storage, tell.
+    // The status after the run was never written: the intent and Helm's storage are enough.
     assert_eq!(said(&|_| {}).as_deref(), Some("5.5.3"));
     for change in [
         (|observed| observed.release.as_mut().unwrap().phase = Phase::Failed) as fn(&mut Observed),
@@ -248,7 +248,7 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
     ] {
         assert_eq!(said(&change).as_deref(), Some("5.5.2"));
     }
-    // As an operator before this one left it.
+    // As an earlier version of the operator left it.
     let release = Release {
         chart: Some("nextcloud".to_owned()),
         chart_version: Some("5.5.1".to_owned()),

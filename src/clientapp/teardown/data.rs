@@ -1,4 +1,4 @@
-//! What a deleted app has of data and of what opens them: left behind, or destroyed one by one. An **effect**.
+//! The data and credentials of a deleted app: retained, or deleted one by one. An **effect**.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -26,10 +26,10 @@ use crate::{
     runtime::{clock, key::Key},
 };
 
-/// Leaves behind what is on record as the app's own, and what belongs to its database.
+/// Retains the recorded objects of the app, and what belongs to its database.
 pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
     let key = going.app.key;
-    // Credentials first: without them the rest could be found, but not opened.
+    // Credentials first: without them the data could be found, but not used.
     for provider in database::all() {
         let (kind, name) = (provider.kind(), key.database());
         match live::object(ctx, key, kind, &name).await? {
@@ -45,7 +45,7 @@ pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
         leave_one(ctx, going, Kind::Volume, &entry.name).await?;
     }
     if !going.goes(Piece::RedisSecret) {
-        // The release goes on with it.
+        // The release keeps using it.
         leave_one(ctx, going, Kind::Secret, &key.redis_secret()).await?;
     }
     leave_one(ctx, going, Kind::Secret, &key.admin_secret()).await
@@ -58,7 +58,7 @@ async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Resu
     }
 }
 
-/// The Secrets that open a database, and its volumes.
+/// Retains the Secrets with a database's credentials, and its volumes.
 async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<(), Error> {
     let leaving = &going.leaving();
     let (key, database) = (leaving.key, leaving.key.database());
@@ -77,8 +77,8 @@ async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> R
     Ok(())
 }
 
-/// The app's database was deleted by another client, and what belonged to it was left: no later app of this name shall get that
-/// without asking for it.
+/// If another client deleted the app's database, retains what it left, so that a later app of this name gets that only on
+/// request.
 async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<(), Error> {
     let had_one = owned::uid(&going.status.owned, provider.kind(), &going.app.key.database()).is_some();
     match had_one && provider.facts().reuses_leftovers {
@@ -87,7 +87,7 @@ async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Res
     }
 }
 
-/// Destroys what is the app's own, as far as that goes now, each with a proof; what lacks one is told of.
+/// Deletes what the app owns, as far as possible now, each object with a proof; objects without one are reported.
 pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Result<Progress, Error> {
     let mut kept = Vec::new();
     if going.goes(Piece::Volumes) {
@@ -109,13 +109,13 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
     Ok(Progress::Done(kept))
 }
 
-/// The release's volumes: charts ask Helm to keep them, and those of a StatefulSet Helm never knew.
+/// The release's volumes: charts ask Helm to keep them, and Helm never knew those of a StatefulSet.
 async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let mut waits = None;
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
         let Some(meta) = live::object(ctx, key, Kind::Volume, &entry.name).await? else { continue };
-        // Another of its name was made since.
+        // It is a later object of the same name.
         if !going.owns(Kind::Volume, &meta) {
             continue;
         }
@@ -142,7 +142,7 @@ async fn database(
 ) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let (kind, name) = (provider.kind(), key.database());
-    // No such object, or no such kind: then there is no database of this provider.
+    // Without the object or its kind, there is no database of this provider.
     let Some(meta) = live::object(ctx, key, kind, &name).await? else {
         return leftovers(ctx, going, provider).await.map(|()| None);
     };
@@ -157,7 +157,7 @@ async fn database(
     Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
 }
 
-/// What would go with the database without being its own.
+/// A hold if the database's deletion would also delete an object that does not belong to it.
 async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
     let database = key.database();
     let Facts { title, volume_label, deletes_by_label, .. } = provider.facts();
@@ -178,7 +178,7 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
     Ok(None)
 }
 
-/// Destroys one object if that is proven, and waits until it is gone.
+/// Deletes one object if there is a proof, and waits until it is gone.
 async fn one(
     ctx: &Ctx,
     going: &Going<'_>,
@@ -191,7 +191,7 @@ async fn one(
     let destroyer = going.destroyer(ctx);
     let mandate = match destroyer.mandate::<ClientApp>(going.app.key, going.app.uid()).await? {
         Ok(mandate) => mandate,
-        // The ClientApp may have changed since this pass began: then the next one, which that change brings, goes by it.
+        // The ClientApp may have changed since this pass began; the change triggers the next pass, which considers it.
         Err(why) => return hold(Reason::Deleting, format!("{} {name} is not deleted, since {why}", kind.as_str())),
     };
     match mandate.permit(kind, meta) {

@@ -1,4 +1,4 @@
-//! An app on its way out, and how far it is. **Effects**, reads only.
+//! An app that is being deleted, and the progress of its teardown. **Effects**, reads only.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,28 +20,28 @@ use crate::{
     runtime::{account::AccountName, subject::carries},
 };
 
-/// How soon to look again at what is not watched.
+/// How soon to check again objects that are not watched.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
 
 pub(super) enum Progress {
-    /// This is to be on record before it goes on.
+    /// This status has to be written before the teardown goes on.
     Record(Box<ClientAppStatus>),
     Hold(Hold),
-    /// Everything is gone or retained, but for this.
+    /// Everything is deleted or retained, except these objects.
     Done(Vec<Kept>),
 }
 
-/// An app on its way out.
+/// An app that is being deleted.
 pub(super) struct Going<'a> {
     pub(super) app: &'a App<'a>,
-    /// What is on record by now.
+    /// The recorded status.
     pub(super) status: &'a ClientAppStatus,
-    /// What its spec says; `None`: it does not decode.
+    /// The spec's wish; `None`: it does not decode.
     pub(super) wish: Option<Wish>,
-    /// The account that helm acts as, and all that finishes what helm has left.
+    /// The account that helm acts as, and that deletes what helm left.
     pub(super) account: AccountName,
     pub(super) deletion: Deletion,
-    /// The chart its data are of.
+    /// The chart that last ran with its data.
     pub(super) installed: Option<InstalledChart>,
 }
 
@@ -54,12 +54,13 @@ impl Going<'_> {
         Leaving { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
     }
 
-    /// How soon to look again at what is not watched: within a second at first, and ever more rarely at what does not go.
+    /// When to check again objects that are not watched: after a second at first, and less and less often for objects that do not
+    /// go.
     pub(super) fn poll(&self, now: Timestamp) -> Timestamp {
         now + pause(now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0)))
     }
 
-    /// Whether the app is still what this pass goes by: it may have waited for long.
+    /// Whether the app is still as this pass observed it: it may have waited a long time.
     pub(super) async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
         let key = self.app.key;
         let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -77,13 +78,13 @@ impl Going<'_> {
         piece.outcome(self.deletion) == Outcome::Deleted
     }
 
-    /// Whether an object is on record as this app's.
+    /// Whether an object is recorded as owned by this app.
     pub(super) fn owns(&self, kind: Kind, meta: &ObjectMeta) -> bool {
         self.status.owned.contains(&kind.owned(meta))
     }
 }
 
-/// From one look to the next at what is not watched, so long after the deletion was asked for. **Pure.**
+/// The interval between two checks of objects that are not watched, this long after the deletion was requested. **Pure.**
 fn pause(since: SignedDuration) -> SignedDuration {
     (since / 20).clamp(POLL, SAFETY_NET)
 }

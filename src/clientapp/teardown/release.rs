@@ -1,5 +1,5 @@
-//! The release of a deleted app: uninstalled by helm, then proven gone object by object, and finished where helm left
-//! something. An **effect**.
+//! The release of a deleted app: uninstalled with helm, then verified object by object, and completed if helm left something. An
+//! **effect**.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -31,7 +31,7 @@ use crate::{
     runtime::{account::DEPLOYER, api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
 };
 
-/// Why the release must not be uninstalled now.
+/// Why the release must not be uninstalled now, if so.
 pub(super) async fn may_be_uninstalled(
     ctx: &Ctx,
     going: &Going<'_>,
@@ -39,7 +39,7 @@ pub(super) async fn may_be_uninstalled(
 ) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let timeout = going.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
-    // An uninstall beside another client's does no harm.
+    // An uninstall at the same time as another client's does no harm.
     if let Some(release) = release.filter(|release| release.phase == Phase::Pending)
         && let Lock::Foreign(until) = lock::lock(release, timeout, clock::now())
     {
@@ -57,8 +57,8 @@ pub(super) async fn may_be_uninstalled(
     if inventory::own(inventory, &key.namespace).all(|object| inventory::danger(object).is_none()) {
         return Ok(None);
     }
-    // By the API server, and not by a watch that may be late; and those of an earlier app as well: what is in the release goes
-    // with it.
+    // Listed from the API server, since a watch may be late. Claims of an earlier app count as well: an uninstall deletes
+    // everything in the release.
     let claims = destroy::api(&ctx.client, &key.namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {}", key.namespace)))?.items;
     let claims: Vec<_> = claims.into_iter().map(|claim| claim.metadata).collect();
@@ -82,9 +82,9 @@ pub(super) async fn may_be_uninstalled(
     Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET)))
 }
 
-/// Uninstalls the release and believes only what storage and the objects themselves show. In a namespace that is being deleted
-/// the account goes, perhaps before the release, and cannot be recreated; nor need it be, since all that the release has there
-/// goes as well.
+/// Uninstalls the release, and trusts only Helm's storage and the objects themselves. In a namespace that is being deleted, the
+/// account may go before the release and cannot be recreated; that is not necessary either, since everything in the release goes
+/// with the namespace.
 pub(super) async fn uninstall(
     ctx: &Ctx,
     going: &Going<'_>,
@@ -122,7 +122,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
     if let Some(release) = release.filter(|_| !ended) {
         match live::stored(ctx, key, &release.secret).await? {
             Ok(_) => return run(ctx, going).await.map(Some),
-            // helm could not read it either; what is on record is enough.
+            // helm could not read it either; the recorded inventory is enough.
             Err(problem) => {
                 tracing::warn!(release = %key, secret = release.secret, "taken down by what is on record: {problem}");
             }
@@ -140,7 +140,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
     Ok(None)
 }
 
-/// Makes what is missing of the account, and waits for it.
+/// Creates missing parts of the deployer, and waits for them.
 async fn made_sure(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let deployer = ctx.watches.deployer(&key.namespace);
@@ -157,12 +157,12 @@ async fn made_sure(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> 
     Ok(Some(hold.until(going.poll(clock::now()))))
 }
 
-/// Helm's own record of the release, once nothing is left of what it speaks of.
+/// Deletes Helm's own record of the release, once all its objects are gone.
 async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let mut left = None;
     for (secret, revision) in live::revisions(ctx, key).await? {
-        // A revision that this operator did not stamp is another Helm client's, or forged.
+        // A revision without this operator's stamp is another Helm client's, or forged.
         if revision.digest.is_some() && revision.stamped.is_some() {
             going.destroyer(ctx).delete_revision(&key.namespace, &secret, &revision.uid).await?;
         } else {
@@ -177,7 +177,7 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
     Ok(Some(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now()))))
 }
 
-/// Begins to uninstall, if it is the app's turn; else the app is in the queue.
+/// Starts the uninstall if the app gets a slot; otherwise the app joins the queue.
 async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     let (key, uid) = (going.app.key, going.app.uid());
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
@@ -194,7 +194,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         );
         return Ok(Hold::new(Reason::Uninstalling, message));
     };
-    // By the API server, since a watch may be late.
+    // Read from the API server, since a watch may be late.
     if !going.is_as_judged(ctx).await? {
         let message = "the ClientApp has changed since: it is looked at again";
         return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now())));
@@ -216,7 +216,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
                 }
                 HelmRun::Uninstalled(Ok(()))
             }
-            // Stopped by the operator: begun again.
+            // The operator stopped it: the next reconcile starts it again.
             Err(error) => match error::of_helm_error(&error) {
                 None => HelmRun::Idle,
                 Some(failed) => {
@@ -230,7 +230,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     Ok(Hold::new(Reason::Uninstalling, format!("helm uninstalls release {}", key.name)))
 }
 
-/// A helm that installs what is to be taken down is stopped, and waited for.
+/// Stops a helm process that installs the release, and waits for its end.
 pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading(_) | HelmRun::OfPredecessor => {
@@ -247,7 +247,7 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     }
 }
 
-/// Looks at each object of the release, deletes what helm has left, and names the first that is still there.
+/// Checks each object of the release, deletes what helm left, and names the first object that still exists.
 async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> {
     let Some(inventory) = &going.status.inventory else { return Ok(None) };
     let hook = |name: &String| ReleaseObject {
@@ -259,7 +259,7 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
     let hooks: Vec<_> = inventory.hook_jobs.iter().map(hook).collect();
     let client = impersonating(&ctx.client, &going.app.key.namespace, &going.account);
     let mut left = None;
-    // What is elsewhere is none of this app's to finish, and what is kept is a matter of its policy.
+    // Objects in other namespaces are not this app's to delete, and kept objects are deleted by policy.
     let own = inventory::own(inventory, &going.app.key.namespace).filter(|object| !object.kept);
     for (object, of_hook) in own.map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true))) {
         if !gone(ctx, &client, going, object, of_hook).await? {
@@ -269,7 +269,7 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
     Ok(left)
 }
 
-/// Whether an object is gone, or another one by now; one that is not is deleted.
+/// Whether an object is gone, or replaced by another; otherwise it is deleted.
 async fn gone(
     ctx: &Ctx,
     client: &Client,
@@ -283,7 +283,7 @@ async fn gone(
     let Some(api) = api(ctx, client, key, &of).await? else { return Ok(true) };
     let found = unless_gone(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
     let Some(meta) = found.map(|found| found.metadata) else { return Ok(true) };
-    // Hooks have no annotation of Helm's, and are looked for by the names that the release has stored.
+    // Hooks do not have Helm's annotations, and are found by the names stored with the release.
     let of_release = of_hook || inventory::release_of(&meta).as_ref() == Some(key);
     if !of_release || is_later(going.app.meta(), &meta) {
         return Ok(true);
@@ -296,13 +296,13 @@ async fn gone(
     }
     let kind = [Kind::Volume, Kind::Secret].into_iter().find(|kind| of.api_version == "v1" && of.kind == kind.as_str());
     match kind {
-        // Volumes come later, by policy; what is to be retained is not among these.
+        // Volumes are handled later, by policy.
         Some(Kind::Volume) => Ok(true),
         Some(kind) => {
             let destroyer = going.destroyer(ctx);
             match destroyer.mandate::<ClientApp>(key, going.app.uid()).await?.map(|m| m.permit(kind, meta)) {
                 Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| false).map_err(Error::from),
-                // A Secret of the chart's that no proof is to be had for stays.
+                // A Secret of the chart without a proof stays.
                 _ => Ok(true),
             }
         }
@@ -313,13 +313,13 @@ async fn gone(
     }
 }
 
-/// Whether an object was made after the app's deletion was asked for: it is not what that was about.
+/// Whether an object was created after the app's deletion was requested: the deletion does not apply to it.
 fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
     let created = object.creation_timestamp.as_ref().map(|time| time.0);
     app.deletion_timestamp.as_ref().map(|time| time.0) < created
 }
 
-/// The objects of a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
+/// The API for a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
 async fn api(ctx: &Ctx, client: &Client, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicObject>>, Error> {
     let Ok(kind) = GroupVersionKind::try_from(of) else { return Ok(None) };
     let name = format!("{} {}", of.api_version, of.kind);

@@ -26,10 +26,10 @@ fn where_an_app_may_go() {
         (at("6.0.0", Some("30.0.1")), target("5.5.2", Some("29.0.5")), allowed("5.5.3"), Some("DowngradeRefused")),
         (at("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), none(""), Some("MajorSkipRefused")),
         (at("5.5.2", Some("29.0.5")), target("7.0.0", Some("31.0.0")), allowed("7.0.0"), None),
-        // Of another chart that is not known.
+        // Another chart, which is not known.
         (at("1.0.0", Some("1.0")), chart("wiki", target("3.0.0", Some("3.0"))), none(""), None),
         (at("3.0.0", Some("3.0")), chart("wiki", target("1.0.0", Some("1.0"))), none(""), Some("DowngradeRefused")),
-        // Versions that say nothing: the chart's own have to.
+        // App versions that cannot be compared: the chart's own decide.
         (at("2.0.0", Some("latest")), target("3.0.0", Some("latest")), none(""), None),
         (at("2.0.0", Some("latest")), target("1.9.0", Some("latest")), none(""), Some("DowngradeRefused")),
         (at("2.0.0", None), target("1.9.0", Some("1.0")), none(""), Some("DowngradeRefused")),
@@ -54,8 +54,7 @@ fn the_way_is_told() {
 
 #[test]
 fn a_leave_is_for_one_change() {
-    /// What is installed when the app is looked at, spec.chartVersion and spec.upgrade.allow; and whether the change is
-    /// refused.
+    /// The installed version, spec.chartVersion and spec.upgrade.allow at one moment; and whether the change is refused.
     type Moment = (&'static str, &'static str, Option<&'static str>, bool);
     let lives: [(&str, &[Moment]); 6] = [
         (
@@ -66,7 +65,7 @@ fn a_leave_is_for_one_change() {
                 ("5.5.2", "6.0.0", Some("5.5.2"), false),
                 ("6.0.0", "6.0.0", Some("5.5.2"), false),
                 ("6.0.0", "5.5.2", Some("5.5.2"), true),
-                // Removed and given anew it is another.
+                // After the field was removed and set again, it allows another change.
                 ("6.0.0", "5.5.2", None, true),
                 ("6.0.0", "5.5.2", Some("5.5.2"), false),
             ],
@@ -132,7 +131,7 @@ fn meta(generation: i64) -> ObjectMeta {
     ObjectMeta { uid: Some("uid".to_owned()), generation: Some(generation), ..ObjectMeta::default() }
 }
 
-/// A revision that this operator's helm, or another client's, has left so.
+/// A revision in this phase, by the operator's helm or by another client's.
 fn revision(revision: i64, phase: Phase, ours: bool) -> ReleaseView {
     let release = release("d");
     ReleaseView { revision, phase, stamp: release.stamp.filter(|_| ours), ..release }
@@ -153,13 +152,13 @@ fn which_backup_an_upgrade_needs() {
     let dump = backup(&standalone, &meta(2), Some(&deployed), &recorded(None), noon()).unwrap();
     assert_eq!((dump.kind.as_str(), dump.name.as_str()), ("Postgresql", "r3-b013e2be"));
 
-    // Asked for anew, or by another app of this name, it is another one.
+    // A new request, or one of another app of this name, gets another backup.
     let other = ObjectMeta { uid: Some("other".to_owned()), ..meta(2) };
     for meta in [meta(3), other] {
         assert_ne!(needed(&meta, Some(&deployed), &recorded(None)).unwrap().name, new.name);
     }
 
-    // Nothing to back up, or it is not asked for.
+    // Nothing to back up, or no backup is requested.
     assert_eq!(needed(&meta(2), Some(&deployed), &ClientAppStatus::default()), None);
     for spec in [json!({"upgrade": {"backup": true}, "chartVersion": "5.5.2"}), json!({"chartVersion": "5.5.3"})] {
         assert_eq!(backup(&want(&spec), &meta(2), None, &recorded(None), noon()), None);
@@ -205,7 +204,7 @@ fn a_backup_is_of_what_is_upgraded() {
     ] {
         let needed = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record.clone())), noon()).unwrap();
         assert_eq!(needed == record, counts, "{what}");
-        // Otherwise it is a backup that is not there yet, and the same at each look.
+        // Otherwise a new backup is needed, and its name is the same at each observation.
         assert_eq!(needed.name == record.name, counts, "{what}");
         let later = noon() + SignedDuration::from_secs(5);
         let again = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record)), later).unwrap();
@@ -222,7 +221,7 @@ fn how_old_a_backup_is_is_put_down_while_it_runs() {
     for (what, on_record, seen, now, put_down) in [
         ("at once", &on_record, running, at(0), Some((running, at(0)))),
         ("a minute later", &on_record, running, at(1), Some((running, at(1)))),
-        // When it ended, no operator saw.
+        // No operator saw when it ended.
         ("hours later", &on_record, succeeded, at(300), Some((succeeded, at(0)))),
         ("never put on record", &recorded(None), succeeded, at(0), None),
     ] {
@@ -288,11 +287,11 @@ fn after_a_try_that_failed_another_backup_is_made_when_a_user_asks() {
     for (what, as_of, release, attempt, retry, asks, reason) in [
         ("fresh", asked().as_of, tried(1), &same, None, false, None),
         ("too old", old.clone(), tried(1), &same, None, false, OUTDATED),
-        // As it is after a user has asked once.
+        // The state after a user has requested a retry once.
         ("too old again", old.clone(), tried(0), &same, None, false, OUTDATED),
         ("a user asks", old.clone(), tried(1), &same, retry.clone(), true, BACKING_UP),
         ("the spec has changed", old.clone(), tried(1), &failed("other"), None, true, BACKING_UP),
-        // Nothing was begun: what is there is as it was, and so are backups of it.
+        // Nothing was started, so the data are unchanged, and backups of them are good.
         ("no try has come to a revision", old.clone(), None, &same, None, true, BACKING_UP),
         ("another client has put it right", old, put_right, &same, None, true, BACKING_UP),
     ] {

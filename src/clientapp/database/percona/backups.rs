@@ -1,7 +1,7 @@
-//! Where the backups of a PerconaPGCluster go, and what a new one is made from. **Pure.**
+//! Where the backups of a PerconaPGCluster go, and the data source of a new one. **Pure.**
 //!
-//! pgBackRest numbers repositories: a cluster has one, on a volume or in object storage, or, where it had backups on its volume
-//! before it got the other, both.
+//! pgBackRest numbers repositories. A cluster has one, on a volume or in object storage; or both, if it had backups on its volume
+//! before it got object storage.
 
 use serde_json::{Value, json};
 
@@ -10,19 +10,20 @@ use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, 
 
 /// The first repository for backups, of the four that Percona allows.
 const FIRST: &str = "repo1";
-/// Beside a volume with backups, which is not taken away.
+/// The repository next to a volume with backups, which is not removed.
 const SECOND: &str = "repo2";
-/// pgBackRest's name for what it backs up; Percona gives all clusters the same.
+/// pgBackRest's name for the backed-up cluster; Percona uses the same for all clusters.
 const STANZA: &str = "db";
-/// How many full backups are kept where the spec does not say that: without a number nothing expires, until the volume is full, no WAL
-/// is archived any more, and PostgreSQL stops as soon as that has filled its own volume. One more is there while it is made.
+/// How many full backups are kept if the spec does not say. Without a number, backups never expire: the repository's volume fills
+/// up, WAL can no longer be archived, and PostgreSQL stops as soon as WAL has filled its own volume. While a backup runs, there
+/// is one more.
 const KEPT: i32 = 2;
-/// The part of the data's volume that WAL may fill which waits to be archived. Beyond it, pgBackRest drops WAL, and times from then on can
-/// be restored to only after the next backup: that is better than PostgreSQL without space.
+/// The part of the data volume that WAL waiting to be archived may fill. Beyond it, pgBackRest drops WAL, and a restore to a
+/// later point in time is possible only after the next backup: that is better than PostgreSQL without disk space.
 const QUEUE: f64 = 0.25;
 const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 
-/// Where the backups of a cluster are to go; else why that would be another place than today's.
+/// Where the backups of a cluster are to go, or why that would differ from their present place.
 pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
     let there = found.cloned().unwrap_or_default();
     let options = order.postgres.percona.as_ref();
@@ -43,7 +44,7 @@ pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<Ba
     Ok(BackupTargets { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
 }
 
-/// What a new cluster is bootstrapped from.
+/// The data source of a new cluster.
 pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     let PerconaDataSource { cluster, repository, backup, time } = postgres.percona.as_ref()?.data_source.as_ref()?;
     let options = match (backup, time) {
@@ -70,19 +71,19 @@ pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     Some(json!({kind: source}))
 }
 
-/// The repository that backups go to; WAL goes to each.
+/// The repository that backups go to; WAL goes to every repository.
 pub(super) fn in_use(targets: &BackupTargets) -> &'static str {
     if targets.volume && targets.repository.is_some() { SECOND } else { FIRST }
 }
 
-/// The block `backups` of a cluster. The schema asks for it; with backups disabled no pgBackRest, and so no image of it, is needed.
+/// The block `backups` of a cluster. The schema requires it; with backups disabled, neither pgBackRest nor its image is needed.
 pub(super) fn block(postgres: &Postgres, targets: &BackupTargets, claim: &Value) -> Value {
     let options = postgres.percona.clone().unwrap_or_default();
     let name = in_use(targets);
     let mut repos = Vec::new();
     let mut pgbackrest = json!({"image": PGBACKREST_IMAGE});
     if targets.volume {
-        // A volume as large as the data's, which pgBackRest packs.
+        // A volume as large as the data volume; pgBackRest compresses backups.
         repos.push(json!({"name": FIRST, "volume": {"volumeClaimSpec": claim}}));
     }
     if let (Some(place), Some(repository)) = (&targets.repository, &options.repository) {
@@ -93,7 +94,7 @@ pub(super) fn block(postgres: &Postgres, targets: &BackupTargets, claim: &Value)
     if repos.is_empty() {
         return json!({"enabled": false});
     }
-    // WAL goes to each repository, and leaves it only after backups in it.
+    // WAL goes to every repository, and is removed from a repository only after backups in it.
     if let Some(schedules) = &options.schedules {
         repos.iter_mut().for_each(|repo| repo["schedules"] = json!(schedules));
     }
@@ -108,7 +109,7 @@ pub(super) fn block(postgres: &Postgres, targets: &BackupTargets, claim: &Value)
     json!({"enabled": true, "pgbackrest": pgbackrest})
 }
 
-/// A repository in object storage, as Percona has it.
+/// A repository in object storage, in Percona's format.
 fn storage(name: &str, repository: &BackupRepository) -> Value {
     let BackupRepository { s3, gcs, azure, secret_name: _, path: _ } = repository;
     let mut repo = json!({"name": name});
@@ -128,14 +129,14 @@ fn configuration(repository: &BackupRepository) -> Value {
     json!([{"secret": {"name": repository.secret_name}}])
 }
 
-/// No other cluster's: namespaces and names come again, also in another Kubernetes cluster, and uids do not. A cluster that is
-/// restored from another has its system identifier, so that pgBackRest would not keep the two apart.
+/// A path that no other cluster has: names can repeat, also in another Kubernetes cluster, and uids do not. A cluster that was
+/// restored from another has the same system identifier, so pgBackRest would not keep the two apart.
 fn own_path(Order { app, uid, .. }: &Order) -> String {
     let own = uid.as_deref().and_then(|uid| uid.split('-').next()).map(|part| format!("/{part}"));
     format!("/{}/{}{}", app.namespace, app.database(), own.unwrap_or_default())
 }
 
-/// Where the backups of a cluster go by now.
+/// Where the backups of a cluster go at present.
 pub(super) fn seen(pgbackrest: Option<&Value>) -> BackupTargets {
     let repos = pgbackrest.and_then(|pgbackrest| pgbackrest["repos"].as_array());
     let mut targets = BackupTargets::default();

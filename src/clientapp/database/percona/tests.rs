@@ -14,7 +14,7 @@ use crate::{
     crd::{BackupRecord, annotation, percona::PerconaPGCluster},
 };
 
-/// A ClientApp whose Percona options are these.
+/// The spec of a ClientApp with these Percona options.
 fn spec(percona: Value) -> Value {
     json!({"postgres": {"percona": percona}})
 }
@@ -27,7 +27,7 @@ fn s3(more: Value) -> Value {
     repository
 }
 
-/// As the spec of a ClientApp in a cluster has it.
+/// The desired state of a ClientApp that is stored in a cluster.
 fn stored(spec: &Value) -> Desired {
     let mut app = app(spec);
     app.metadata.uid = Some("5f0c7b1e-9d0a-4f7f-8a44-1d3f7a0f6b11".to_owned());
@@ -39,7 +39,7 @@ fn applied(desired: &Desired, found: Option<&BackupTargets>) -> Value {
     object.document(&object.targets(found).unwrap()).object
 }
 
-/// What is read of an applied document, once it is stored.
+/// What the operator reads from an applied document once it is stored.
 fn stored_as(document: &Value) -> DatabaseObject {
     read(&serde_json::from_value::<PerconaPGCluster>(document.clone()).unwrap(), DatabaseObject::default())
 }
@@ -85,7 +85,7 @@ fn backups_on_a_volume_from_the_beginning() {
     assert_eq!(applied(&want(&spec(json!({}))), None)["spec"]["backups"], json!({"enabled": false}));
 }
 
-/// A volume with backups stays beside the repository, which is the second then. WAL goes to both, and so backups have to.
+/// A volume with backups stays next to the repository, which is then the second. WAL goes to both, so backups have to as well.
 #[test]
 fn backups_in_both() {
     let schedules = json!({"full": "@weekly"});
@@ -98,7 +98,7 @@ fn backups_in_both() {
     assert_eq!(applied(&desired, Some(&both)), document, "it stays as it is");
 }
 
-/// An incremental one would push no other out.
+/// An incremental backup would not make older ones expire.
 #[test]
 fn a_backup_before_an_upgrade_is_full() {
     let record: BackupRecord = serde_json::from_value(json!({
@@ -171,7 +171,7 @@ fn what_a_new_one_is_made_from() {
     insta::assert_snapshot!(serde_yaml::to_string(&gone).unwrap());
 }
 
-/// What it is made from is no part of the digest, and is read back only where this operator has said it.
+/// The data source is not part of the digest, and is read back only if this operator set it.
 #[test]
 fn what_it_was_made_from_is_said_again() {
     let desired = want(&spec(json!({"dataSource": {"cluster": "other-pg"}})));
@@ -182,7 +182,7 @@ fn what_it_was_made_from_is_said_again() {
     );
     let mut document = applied(&desired, None);
     assert_eq!(document["spec"].get("dataSource"), None);
-    // Percona restores with the image and the repository's name that it backs up with.
+    // Percona restores with the image and repository name with which it backs up.
     let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
     assert!(pgbackrest["image"].is_string() && pgbackrest["repos"][0]["name"] == "repo1", "{document}");
     object.provider.made_from(&mut document, &object.source().unwrap());
@@ -206,7 +206,7 @@ fn one_that_is_restored_is_nothing_else() {
     }
 }
 
-/// Percona's finalizer for backups has pgBackRest delete all that is in every repository, and without a pod it never ends.
+/// With Percona's finalizer for backups, pgBackRest deletes everything in every repository, and without a pod it never ends.
 #[test]
 fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
     let mut cluster = ObjectMeta {

@@ -100,7 +100,7 @@ fn what_keeps_a_namespace() {
         ("v1", "Endpoints", json!({"name": "x"}), false),
         ("discovery.k8s.io/v1", "EndpointSlice", json!({"name": "x"}), true),
         ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", json!({"name": "x"}), true),
-        // By whom it is owned.
+        // By owner.
         ("v1", "Pod", json!({"name": "x"}), true),
         ("v1", "Pod", json!({"name": "x", "labels": alike}), true),
         ("v1", "Pod", json!({"name": "x", "ownerReferences": workload}), false),
@@ -110,14 +110,14 @@ fn what_keeps_a_namespace() {
         ("v1", "Pod", json!({"name": "x", "ownerReferences": server}), false),
         ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", json!({"name": "x", "ownerReferences": workload}), false),
         ("v1", "ConfigMap", json!({"name": "x", "ownerReferences": other}), false),
-        // Data are not collected for lack of an owner alone.
+        // For data, an owner alone is not enough.
         ("v1", "Secret", json!({"name": "x", "ownerReferences": own}), false),
-        // An earlier app's, which is gone, or counts itself.
+        // An earlier app's: that app is gone, or counts itself.
         ("v1", "Secret", json!({"name": "x", "ownerReferences": other}), false),
         ("v1", "Secret", json!({"name": "x", "ownerReferences": workload}), true),
         ("v1", "Secret", json!({"name": "x", "ownerReferences": server}), false),
         ("v1", "Secret", json!({"name": "x", "ownerReferences": another_server}), true),
-        // What of its data was to go is gone by now.
+        // The app's data that were to be deleted are already gone.
         ("v1", "Secret", json!({"name": "x", "annotations": stamped("1")}), true),
         ("v1", "Secret", json!({"name": "x", "annotations": stamped("2")}), true),
         ("v1", "Secret", json!({"name": "x", "annotations": stamped("1"), "labels": retained}), true),
@@ -126,7 +126,7 @@ fn what_keeps_a_namespace() {
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": server}), false),
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": own, "labels": retained}), true),
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "labels": alike}), true),
-        // Apps.
+        // ClientApps.
         (APPS, "ClientApp", json!({"name": "acme", "uid": "1"}), false),
         (APPS, "ClientApp", json!({"name": "acme", "uid": "2"}), true),
         (APPS, "ClientApp", json!({"name": "x", "uid": "3", "deletionTimestamp": deleted}), true),
@@ -144,7 +144,7 @@ fn what_keeps_a_namespace() {
         let of = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let decoded: ObjectMeta = serde_json::from_value(meta.clone()).unwrap();
         assert_eq!(kinds.counts(&of, &decoded, Some((&app, "1"))), counts, "{kind} {meta}");
-        // Without an app nothing is its own.
+        // Without an app, no object is excluded as its own.
         assert!(!counts || kinds.counts(&of, &decoded, None), "{kind} {meta}");
     }
 }
